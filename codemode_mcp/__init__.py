@@ -1,0 +1,1 @@
+"""codemode-mcp: one MCP server, two tools, every other server behind them."""

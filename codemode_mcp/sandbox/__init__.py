@@ -1,0 +1,1 @@
+"""The sandbox: QuickJS on WebAssembly. Knows neither MCP nor the event loop."""

@@ -1,0 +1,112 @@
+"""The settings the rooms work with, as frozen values with the documented defaults (SPEC 2).
+
+`config` builds them from a file; nothing here reads one, nor the environment. Times are milliseconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Literal
+
+Language = Literal["javascript", "typescript"]
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class CodeModeSettings:
+    """`tools.codeMode`."""
+
+    enabled: bool = True
+    """`False` is pass-through: upstream tools are exposed directly, without `exec` and `wait`."""
+    languages: tuple[Language, ...] = ("javascript", "typescript")
+    timeout_ms: int = 10_000
+    """Wall clock of one `exec` or `wait`."""
+    memory_limit_bytes: int = 64 * MIB
+    max_output_bytes: int = 64 * KIB
+    max_snapshot_bytes: int = 10 * MIB
+    """Of the stored form."""
+    max_pending_tool_calls: int = 16
+    """Nested calls of one run that are under way at once."""
+    max_queued_tool_calls: int = 1024
+    """Nested calls of one run that wait for their turn, first in first out."""
+    snapshot_ttl_seconds: int = 900
+    """From the last parking."""
+    max_suspended_runs: int = 64
+    max_suspended_runs_per_owner: int = 64
+    max_running_runs: int = field(default_factory=lambda: 2 * (os.cpu_count() or 1))
+    """Guests that compute at once; others queue."""
+    max_tool_result_bytes: int = 16 * MIB
+    store_max_bytes: int = 64 * MIB
+    """Offloaded results and `store` values of one owner."""
+    connect_wait_ms: int = 8_000
+    max_request_ms: int = 45_000
+    search_default_limit: int = 8
+    max_search_limit: int = 50
+    on_output_limit: Literal["offload", "fail"] = "offload"
+
+
+@dataclass(frozen=True, slots=True)
+class Clamp:
+    """The range of one numeric setting; a value outside is moved to the nearest end."""
+
+    lowest: int
+    highest: int
+
+
+CLAMPS: dict[str, Clamp] = {
+    "timeoutMs": Clamp(100, 60_000),
+    "memoryLimitBytes": Clamp(1 * MIB, 1 * GIB),
+    "maxOutputBytes": Clamp(1 * KIB, 10 * MIB),
+    "maxSnapshotBytes": Clamp(1 * KIB, 256 * MIB),
+    "maxPendingToolCalls": Clamp(1, 128),
+    "maxQueuedToolCalls": Clamp(0, 100_000),
+    "snapshotTtlSeconds": Clamp(1, 86_400),
+    "maxSuspendedRuns": Clamp(1, 100_000),
+    "maxSuspendedRunsPerOwner": Clamp(1, 100_000),
+    "maxRunningRuns": Clamp(1, 1024),
+    "maxToolResultBytes": Clamp(1 * KIB, 1 * GIB),
+    "storeMaxBytes": Clamp(1 * KIB, 16 * GIB),
+    "connectWaitMs": Clamp(0, 60_000),
+    "maxRequestMs": Clamp(1000, 600_000),
+    "searchDefaultLimit": Clamp(1, 50),
+    "maxSearchLimit": Clamp(1, 50),
+}
+"""By the key in the config file."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRules:
+    """`tools.allow`, `deny`, `ask`, `approved`: id globs or annotation tests, and `--read-only`."""
+
+    allow: tuple[str, ...] | None = None
+    """`None`: everything is allowed. An empty tuple: nothing is."""
+    deny: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    approved: tuple[str, ...] = ()
+    read_only: bool = False
+    """Admit only tools that are read-only by their (trusted) annotations."""
+    distrusted_servers: frozenset[str] = frozenset()
+    """Servers with `trustAnnotations: false`: treated as if they declared no annotations."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """`log`, `--log-level`, `--log-file`."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSettings:
+    """`tools`."""
+
+    code_mode: CodeModeSettings = field(default_factory=CodeModeSettings)
+    policy: PolicyRules = field(default_factory=PolicyRules)
+    result_format: Literal["markdown", "plain"] = "markdown"
+    esbuild: str | None = None
+    """Path of an esbuild binary to use before any other."""

@@ -1,0 +1,1 @@
+"""JSON Schema to TypeScript, tool names to identifiers. Pure: no I/O, no MCP."""

@@ -1,0 +1,1 @@
+"""Connections to upstream MCP servers. Knows nothing of sandboxes, runs or declarations."""
