@@ -91,6 +91,9 @@ class PolicyRules:
     """Admit only tools that are read-only by their (trusted) annotations."""
     distrusted_servers: frozenset[str] = frozenset()
     """Servers with `trustAnnotations: false`: treated as if they declared no annotations."""
+    server_allow: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """`allow` of server entries, as (server, id globs): of a server named here, everything that none of its globs
+    matches is denied."""
 
 
 @dataclass(frozen=True, slots=True)

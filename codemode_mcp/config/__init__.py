@@ -1,0 +1,11 @@
+"""Load, expand and validate the one configuration file (SPEC 2) and compose each room's own frozen settings.
+
+`load` finds the file and composes `Config`; `servers` reads the server entries, `expand` their variables and files;
+`nodes` holds the checks and the wording of every message; `source` turns bytes into values.
+"""
+
+from __future__ import annotations
+
+from codemode_mcp.config.load import FILE_NAME, PATH_VARIABLE, Config, find_config, load_config
+
+__all__ = ["FILE_NAME", "PATH_VARIABLE", "Config", "find_config", "load_config"]

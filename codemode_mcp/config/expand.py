@@ -1,0 +1,138 @@
+"""What the file refers to: variables, paths, `envFile`s and programs that print a value (SPEC 2).
+
+No message here holds an expanded value, a line of a file or the output of a program.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from codemode_mcp.config.nodes import Node, quote
+from codemode_mcp.config.source import SourceError, read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
+_VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)(?::-(.*))?", re.DOTALL)
+_ENV_LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_.-]*)\s*=\s*(.*)")
+_QUOTED = re.compile(r"""(?:'([^']*)'|"((?:[^"\\]|\\.)*)")(?:\s+#.*)?""")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+_PROGRAM_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Expander:
+    """Expands the values of one server entry.
+
+    Attributes:
+        folder: the folder of the configuration file.
+        used: every value that a variable had, in order; the mutable state. None of them may ever be shown.
+    """
+
+    environ: Mapping[str, str]
+    folder: Path
+    used: list[str] = field(default_factory=list)
+
+    def text(self, node: Node) -> str:
+        """The string with its references expanded.
+
+        `${VAR}` and `${env:VAR}` must be set, `${VAR:-default}` stands in for an unset or empty variable as in a
+        shell, `${workspaceFolder}` is where VS Code looks from. What a variable holds is not expanded again.
+        """
+        return _REFERENCE.sub(lambda match: self._value(node, match), node.text())
+
+    def path(self, node: Node) -> Path:
+        """The string as an absolute path; what is relative starts in the folder of the configuration file."""
+        return resolve(self.text(node), self.folder)
+
+    def _value(self, node: Node, match: re.Match[str]) -> str:
+        inside, brace = match.groups()
+        if not brace or "${" in inside:
+            node.fail("`${` without its `}`; references cannot be nested")
+        elif inside == "workspaceFolder":
+            return str(self.folder.parent if self.folder.name == ".vscode" else self.folder)
+        elif inside.startswith("input:"):
+            node.fail(f"{quote(match[0])}: there is nobody to ask here; use an environment variable, `${{NAME}}`")
+        elif variable := _VARIABLE.fullmatch(inside):
+            name, default = variable.groups()
+            if value := self.environ.get(name):
+                self.used.append(value)
+                return value
+            if default is None and value is None:
+                node.fail(f"the variable {name} is not set; set it or give a default, `${{{name}:-default}}`")
+            return default or ""
+        else:
+            node.fail("`${...}` without a variable name; allowed: ${VAR}, ${VAR:-default}, ${env:VAR}")
+        return ""
+
+
+def resolve(name: str, folder: Path) -> Path:
+    """`name` as an absolute path: `~` is the home directory, anything relative is inside `folder`."""
+    return Path(os.path.abspath(folder / os.path.expanduser(name)))
+
+
+def read_env_file(node: Node, path: Path) -> dict[str, str]:
+    """`KEY=VALUE` lines as other clients read them: `#` comments, `export `, quotes; nothing is expanded."""
+    try:
+        lines = read_text(path).splitlines()
+    except SourceError as error:
+        node.fail(f"{quote(node.value)} {error}")
+        return {}
+    values: dict[str, str] = {}
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith("#"):
+            continue
+        match = _ENV_LINE.fullmatch(line)
+        value = _unquote(match[2]) if match else None
+        if match is None or value is None:
+            node.fail(f"line {number} of the file is not KEY=VALUE")
+        else:
+            values[match[1]] = value
+    return values
+
+
+def run_program(node: Node, argv: tuple[str, ...], expander: Expander) -> str | None:
+    """What a program prints, stripped; no shell. `None`, with the problem reported, when it gives no value."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=expander.folder,
+            env=dict(expander.environ),
+            timeout=_PROGRAM_SECONDS,
+            check=False,
+        )
+        output = done.stdout.decode().strip()
+    except subprocess.TimeoutExpired:
+        node.fail(f"the program did not end within {_PROGRAM_SECONDS} s")
+    except UnicodeDecodeError:
+        node.fail("what the program printed is not UTF-8 text")
+    except OSError as error:
+        node.fail(f"the program cannot be run: {error.strerror}")
+    else:
+        if done.returncode != 0:
+            node.fail(f"the program failed with exit code {done.returncode}")
+        elif not output or "\0" in output:
+            node.fail("the program printed no text")
+        else:
+            return output
+    return None
+
+
+def _unquote(text: str) -> str | None:
+    """The value of one `KEY=VALUE` line; `None` when a quote is not closed."""
+    if not text.startswith(("'", '"')):
+        return re.sub(r"(^|\s+)#.*$", "", text)
+    quoted = _QUOTED.fullmatch(text)
+    if quoted is None:
+        return None
+    single, double = quoted.groups()
+    return single if double is None else re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), double)

@@ -1,0 +1,193 @@
+"""Find the file, check it as a whole, compose `Config`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.config.expand import resolve
+from codemode_mcp.config.nodes import Node, Report, describe
+from codemode_mcp.config.patterns import id_pattern
+from codemode_mcp.config.servers import ROOT_KEYS, read_servers
+from codemode_mcp.config.source import SourceError, parse, read_text
+from codemode_mcp.errors import ConfigError
+from codemode_mcp.settings import CLAMPS, CodeModeSettings, LogSettings, PolicyRules, ToolSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from upstream_clients.spec import UpstreamSpec
+
+FILE_NAME = "codemode-mcp.json"
+"""Looked for in the working directory and in the user config directory."""
+
+PATH_VARIABLE = "CODEMODE_MCP_CONFIG"
+
+_KEYS = (*ROOT_KEYS, "plugins", "tools", "store", "http", "audit", "log")
+_FOREIGN_KEYS = {"$schema": "", "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
+_RULE_KEYS = ("allow", "deny", "ask", "approved")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Config:
+    """A valid configuration.
+
+    Attributes:
+        path: the absolute path of the file; `None` when there is none and everything is at its default.
+        upstreams: the enabled servers, in the order of the file.
+        notes: what `doctor` reports: clamped values, ignored keys of other clients, disabled servers.
+        disabled: the names of the servers with `disabled: true`.
+    """
+
+    path: Path | None = None
+    upstreams: tuple[UpstreamSpec, ...] = ()
+    tools: ToolSettings = field(default_factory=ToolSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    notes: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Config {self.path}: {len(self.upstreams)} upstreams, {len(self.disabled)} disabled>"
+
+
+def find_config(explicit: str | None, *, environ: Mapping[str, str], cwd: Path, user_config_dir: Path) -> Path | None:
+    """The file to use: `--config`, `$CODEMODE_MCP_CONFIG`, `./codemode-mcp.json`, the user config directory (SPEC 2).
+
+    `None` when nothing was asked for and nothing is there. Raises `ConfigError` for a file that was asked for and does
+    not exist.
+    """
+    for source, name in (("--config", explicit), (f"${PATH_VARIABLE}", environ.get(PATH_VARIABLE))):
+        if name:
+            path = resolve(name, cwd)
+            if not os.path.exists(path):
+                raise ConfigError((f"{source}: the file {_printable(path)} does not exist",))
+            return path
+    return next((folder / FILE_NAME for folder in (cwd, user_config_dir) if os.path.exists(folder / FILE_NAME)), None)
+
+
+def load_config(path: Path | None, *, environ: Mapping[str, str]) -> Config:
+    """Read the file at `path`; `None` gives the defaults.
+
+    Raises `ConfigError` with all problems, one message each. Programs that print values (`{"command": [...]}`) run
+    last, and only when there is no other problem.
+    """
+    if path is None:
+        return Config()
+    path = Path(os.path.abspath(path))
+    try:
+        value = parse(read_text(path))
+    except SourceError as error:
+        raise ConfigError((f"{_printable(path)} {error}",)) from None
+    if not isinstance(value, dict):
+        raise ConfigError((f"{_printable(path)} holds {describe(value, secret=True)}; expected an object",))
+
+    report = Report()
+    fields = Node(value, "", report).fields(_KEYS, foreign=_FOREIGN_KEYS)
+    roots = {key: fields[key] for key in ROOT_KEYS if key in fields}
+    servers = read_servers(roots, environ=environ, folder=path.parent)
+    tools = _tools(fields["tools"], path.parent) if "tools" in fields else ToolSettings()
+    log = _log(fields["log"], path.parent) if "log" in fields else LogSettings()
+    _refuse_what_is_not_available(fields)
+    report.raise_problems()
+
+    servers.run_programs()
+    report.raise_problems()
+    return Config(
+        path=path,
+        upstreams=tuple(servers.specs.values()),
+        tools=replace(tools, policy=servers.add_to(tools.policy)),
+        log=log,
+        notes=tuple(report.notes),
+        disabled=tuple(servers.disabled),
+    )
+
+
+def _refuse_what_is_not_available(fields: Mapping[str, Node]) -> None:
+    """The sections of which this version has nothing yet but the defaults."""
+    if "plugins" in fields:
+        fields["plugins"].refuse_unless_default("plugins")
+    for section, known in (("store", ("kind",)), ("http", ("auth",)), ("audit", ("trajectory", "includeInputs"))):
+        if section in fields and fields[section].value is not None:
+            for key, node in fields[section].fields(known).items():
+                node.refuse_unless_default(f"{section}.{key}")
+
+
+def _tools(node: Node, folder: Path) -> ToolSettings:
+    fields = node.fields(("codeMode", *_RULE_KEYS, "contexts", "resultFormat", "duplicates", "esbuild"))
+    for key in ("contexts", "duplicates"):
+        if key in fields:
+            fields[key].refuse_unless_default(f"tools.{key}")
+    rules: dict[str, Any] = {key: tuple(map(id_pattern, fields[key].items())) for key in _RULE_KEYS if key in fields}
+    settings: dict[str, Any] = {"policy": PolicyRules(**rules)}
+    if "codeMode" in fields:
+        settings["code_mode"] = _code_mode(fields["codeMode"])
+    if "resultFormat" in fields:
+        settings["result_format"] = fields["resultFormat"].choice("markdown", "plain")
+    if "esbuild" in fields:
+        settings["esbuild"] = str(resolve(fields["esbuild"].filled(), folder))
+    return ToolSettings(**settings)
+
+
+def _code_mode(node: Node) -> CodeModeSettings:
+    """`tools.codeMode`: an object, or its `enabled` alone."""
+    if isinstance(node.value, bool):
+        node.refuse_unless_default("tools.codeMode.enabled")
+        return CodeModeSettings()
+    if not isinstance(node.value, dict):
+        node.fail_type("an object, true or false")
+        return CodeModeSettings()
+    fields = node.fields(("enabled", "runtime", "mode", "languages", *CLAMPS, "onOutputLimit"))
+    settings: dict[str, Any] = {}
+    if "enabled" in fields:
+        fields["enabled"].refuse_unless_default("tools.codeMode.enabled")
+    if "runtime" in fields:
+        fields["runtime"].choice("quickjs-wasi")
+    if "mode" in fields:
+        fields["mode"].choice("only")
+    if "onOutputLimit" in fields:
+        settings["on_output_limit"] = fields["onOutputLimit"].choice("offload", "fail")
+    if "languages" in fields:
+        languages = dict.fromkeys(item.choice("javascript", "typescript") for item in fields["languages"].items())
+        if not languages and fields["languages"].sound:
+            fields["languages"].fail('must not be empty; allowed: "javascript", "typescript"')
+        settings["languages"] = tuple(languages)
+    for key, clamp in CLAMPS.items():
+        if key in fields and (value := fields[key].integer()) is not None:
+            settings[_snake(key)] = inside = min(max(value, clamp.lowest), clamp.highest)
+            if inside != value:
+                fields[key].note(f"{describe(value)} is outside {clamp.lowest} - {clamp.highest}; {inside} is used")
+    return _agree(CodeModeSettings(**settings), node)
+
+
+def _agree(settings: CodeModeSettings, node: Node) -> CodeModeSettings:
+    """Cut what one field says to the limit that another one sets."""
+    if settings.timeout_ms > settings.max_request_ms:
+        node.note(f"timeoutMs is cut to maxRequestMs, {settings.max_request_ms}")
+        settings = replace(settings, timeout_ms=settings.max_request_ms)
+    if settings.search_default_limit > settings.max_search_limit:
+        node.note(f"searchDefaultLimit is cut to maxSearchLimit, {settings.max_search_limit}")
+        settings = replace(settings, search_default_limit=settings.max_search_limit)
+    return settings
+
+
+def _log(node: Node, folder: Path) -> LogSettings:
+    fields = node.fields(("level", "file"))
+    settings: dict[str, Any] = {}
+    if "level" in fields:
+        settings["level"] = fields["level"].choice("debug", "info", "warning", "error")
+    if "file" in fields:
+        settings["file"] = str(resolve(fields["file"].filled(), folder))
+    return LogSettings(**settings)
+
+
+def _snake(key: str) -> str:
+    return re.sub(r"[A-Z]", lambda match: "_" + match[0].lower(), key)
+
+
+def _printable(path: Path) -> str:
+    text = str(path)
+    return text if text.isprintable() else json.dumps(text)

@@ -1,0 +1,206 @@
+"""The checks that every value of the file goes through, and the wording of their messages.
+
+A value is echoed only where it cannot be a secret; containers, and values under a secret key, are named by type.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+NOT_AVAILABLE: Mapping[str, tuple[str, tuple[object, ...]]] = {
+    "plugins": ("loading plugins", (None, {})),
+    "store.kind": ('a store other than "memory"', ("memory",)),
+    "http.auth": ("authentication of HTTP clients", (None, {})),
+    "audit.trajectory": ("the trajectory", (None,)),
+    "audit.includeInputs": ("recording inputs", (False,)),
+    "tools.contexts": ("a named context", (None, {})),
+    "tools.duplicates": ("the check for repeated calls", (None, {})),
+    "tools.codeMode.enabled": ("pass-through (false)", (True,)),
+    "mcpServers.*.auth": ("OAuth login", (None,)),
+    "mcpServers.*.keyring": ("the keyring", ()),
+}
+"""What SPEC describes and this version lacks: key, its name, and the values that do not ask for it.
+
+Every other value is refused: ignoring it would fail open.
+"""
+
+_MAX_ECHO = 60
+_NOT_FOR_THE_SYSTEM = re.compile("[\0\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found so far. The lists are the mutable state.
+
+    Attributes:
+        problems: (path of the key, message).
+    """
+
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def raise_problems(self) -> None:
+        """Raise `ConfigError` if there are any."""
+        if self.problems:
+            raise ConfigError(tuple(dict.fromkeys(f"{path}: {message}" for path, message in self.problems)))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One value of the file and the path of its key.
+
+    A check that fails reports and returns a stand-in of the right type, so that the checking goes on. No stand-in
+    gets out: `Report.raise_problems` comes before any use of the values.
+    """
+
+    value: Any
+    path: str
+    report: Report
+    secret: bool = False
+    """Whether the value must not be echoed."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether no problem of this very key is known yet."""
+        return all(path != self.path for path, _ in self.report.problems)
+
+    def fail(self, message: str) -> None:
+        self.report.problems.append((self.path, message))
+
+    def note(self, message: str) -> None:
+        self.report.notes.append(f"{self.path}: {message}")
+
+    def fail_type(self, expected: str) -> None:
+        self.fail(f"expected {expected}, got {describe(self.value, secret=self.secret)}")
+
+    def refuse_unless_default(self, feature: str) -> None:
+        """Fail closed on what this version lacks; `feature` is a key of `NOT_AVAILABLE`."""
+        name, defaults = NOT_AVAILABLE[feature]
+        if not any(isinstance(self.value, type(value)) and self.value == value for value in defaults):
+            self.fail(f"{name} is not available in this version; leave the key out")
+
+    def entries(self) -> dict[str, Node]:
+        """The members of an object, whatever their names."""
+        if not isinstance(self.value, dict):
+            self.fail_type("an object")
+            return {}
+        members = {
+            key: Node(value, _join(self.path, key), self.report, self.secret) for key, value in self.value.items()
+        }
+        for key in getattr(self.value, "repeated", ()):
+            members[key].fail("this key is given more than once; keep one")
+        return members
+
+    def fields(self, known: Collection[str], *, foreign: Mapping[str, str] | None = None) -> dict[str, Node]:
+        """The members of an object that has `known` keys only.
+
+        `foreign` keys are noted and left out; each comes with the name of what to use instead, or an empty string.
+        """
+        members = self.entries()
+        for key, node in members.items():
+            if foreign and key in foreign:
+                node.note(f"ignored, a key of other clients{foreign[key] and f'; use {foreign[key]} instead'}")
+            elif key not in known:
+                node.fail(f"unknown key{did_you_mean(key, known)}; allowed: {', '.join(known)}")
+        return {key: node for key, node in members.items() if key in known}
+
+    def items(self) -> Iterator[Node]:
+        """The members of an array."""
+        if not isinstance(self.value, list):
+            self.fail_type("an array of strings")
+            return
+        for index, value in enumerate(self.value):
+            yield Node(value, f"{self.path}[{index}]", self.report, self.secret)
+
+    def text(self) -> str:
+        """A string that the operating system can take."""
+        if not isinstance(self.value, str):
+            self.fail_type("a string")
+            return ""
+        if _NOT_FOR_THE_SYSTEM.search(self.value):
+            self.fail("the string holds NUL or half of a surrogate pair")
+        return self.value
+
+    def filled(self) -> str:
+        """Like `text`, and not empty."""
+        text = self.text()
+        if self.sound and not text.strip():
+            self.fail("must not be empty")
+        return text
+
+    def flag(self) -> bool:
+        if not isinstance(self.value, bool):
+            self.fail_type("true or false")
+        return self.value is True
+
+    def integer(self, expected: str = "an integer") -> int | None:
+        """A whole number, `1e4` included as in JSON Schema; `None` when it is none."""
+        if isinstance(self.value, int) and not isinstance(self.value, bool):
+            return self.value
+        if isinstance(self.value, float) and self.value.is_integer():
+            return int(self.value)
+        self.fail_type(expected)
+        return None
+
+    def choice(self, *allowed: str) -> str | None:
+        """One of `allowed`; `None` when it is none of them."""
+        if isinstance(self.value, str) and self.value in allowed:
+            return self.value
+        hint = did_you_mean(self.value, allowed) if isinstance(self.value, str) and len(allowed) > 1 else ""
+        listed = " or ".join(map(quote, allowed))
+        self.fail(f"expected {listed}, got {describe(self.value, secret=self.secret)}{hint}")
+        return None
+
+
+def nearest(name: str, allowed: Collection[str]) -> str | None:
+    """The one of `allowed` that `name` most likely stands for, if any is close; upper and lower case are alike."""
+    from difflib import get_close_matches
+
+    spelled = {word.lower(): word for word in allowed}
+    close = get_close_matches(name[:_MAX_ECHO].lower(), spelled, n=1)
+    return spelled[close[0]] if close else None
+
+
+def quote(text: str) -> str:
+    """`text` in double quotes on one line, cut to a readable length; what a terminal might obey is escaped."""
+    cut = text if len(text) <= _MAX_ECHO else text[: _MAX_ECHO - 3] + "..."
+    return json.dumps(cut, ensure_ascii=not cut.isprintable())
+
+
+def describe(value: object, *, secret: bool = False) -> str:
+    match value:
+        case None:
+            return "null"
+        case dict():
+            return "an object"
+        case list():
+            return "an array"
+        case str():
+            return "a string" if secret else quote(value)
+        case bool():
+            return "a boolean" if secret else json.dumps(value)
+        case int() if value.bit_length() > 128:  # Python refuses to print the longest ones
+            return "a very large number"
+        case _:
+            return "a number" if secret else str(value)
+
+
+def did_you_mean(name: str, allowed: Collection[str]) -> str:
+    """` (did you mean "..."?)` when there is a nearest name, else nothing."""
+    close = nearest(name, allowed)
+    return f" (did you mean {quote(close)}?)" if close is not None else ""
+
+
+def _join(path: str, key: str) -> str:
+    """The path of a member: `mcpServers.github`, or `mcpServers["my server"]` where the name is no plain word."""
+    if re.fullmatch(r"[A-Za-z0-9_$-]+", key):
+        return f"{path}.{key}" if path else key
+    return f"{path}[{quote(key)}]"

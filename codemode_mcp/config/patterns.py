@@ -1,0 +1,44 @@
+"""The patterns of `allow`, `deny`, `ask` and `approved` (SPEC 6).
+
+What can match no tool is refused: in `deny` it would fail open.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from codemode_mcp.config.nodes import did_you_mean, quote
+
+if TYPE_CHECKING:
+    from codemode_mcp.config.nodes import Node
+
+_TESTS = ("readOnly", "destructive", "idempotent", "openWorld")
+_SOURCES = ("mcp:", "plugin:", "core:", "client:")
+_ALLOWED = (
+    f'allowed: the annotation tests {", ".join(_TESTS)} and id patterns like "mcp:github:*", '
+    f"which start with {' '.join(_SOURCES)} or *"
+)
+
+
+def id_pattern(node: Node) -> str:
+    """An annotation test or a glob on whole ids."""
+    pattern = node.text()
+    literal = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    if literal == pattern:
+        possible = pattern in _TESTS or (pattern.startswith(_SOURCES) and pattern.count(":") >= 2)
+    else:
+        possible = literal.startswith(_SOURCES) or any(source.startswith(literal) for source in _SOURCES)
+    if node.sound and not possible:
+        node.fail(f"{quote(pattern)} can match no tool{did_you_mean(pattern, _TESTS)}; {_ALLOWED}")
+    return pattern
+
+
+def tool_pattern(server: str, node: Node) -> str:
+    """A tool name or glob from a server's own `allow` or `deny`; as an id glob."""
+    pattern = node.filled()
+    if pattern in _TESTS:
+        node.fail(f"{quote(pattern)} is an annotation test; it goes into the lists under `tools`")
+    elif pattern.startswith(_SOURCES):
+        node.fail(f'{quote(pattern)} is an id; write the tool name alone, or a glob like "delete_*"')
+    return f"mcp:{server}:{pattern}"

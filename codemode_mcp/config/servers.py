@@ -1,0 +1,321 @@
+"""The server entries, in the shape that Claude Desktop, Claude Code, Cursor and VS Code share (SPEC 2)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+from codemode_mcp.config.expand import Expander, read_env_file, run_program
+from codemode_mcp.config.nodes import Node, describe, nearest
+from codemode_mcp.config.patterns import tool_pattern
+from upstream_clients.spec import TransportKind, UpstreamSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from codemode_mcp.settings import PolicyRules
+
+ROOT_KEYS = ("mcpServers", "servers")
+
+_KEYS = (
+    *("command", "args", "env", "cwd", "envFile"),
+    *("url", "serverUrl", "headers", "auth", "type", "transport"),
+    *("timeoutMs", "disabled", "allow", "deny", "description", "trustAnnotations"),
+)
+_ECHOED_KEYS = ("type", "transport", "timeoutMs", "disabled", "allow", "deny", "trustAnnotations")
+_FOREIGN_KEYS: Mapping[str, str] = {
+    "autoApprove": "`tools.approved`",
+    "alwaysAllow": "`tools.approved`",
+    "disabledTools": "`deny`",
+    "envVars": "`env`",
+    **dict.fromkeys(("icon", "gallery", "dev", "version"), ""),
+}
+"""What other clients' files carry, and what to use here instead, if there is such a thing."""
+_KINDS: Mapping[str, TransportKind] = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
+
+_NOT_IN_A_NAME = re.compile("[:*?\\[\\]\0-\x1f\x7f\ud800-\udfff]")
+_NOT_IN_A_VARIABLE = re.compile("[=\0\ud800-\udfff]")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+Table = Literal["env", "headers"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A program whose output becomes one value of `env` or `headers`."""
+
+    server: str
+    table: Table
+    key: str
+    node: Node
+    argv: tuple[str, ...]
+    expander: Expander
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """What the server entries say. The collections are the mutable state; each entry adds to them."""
+
+    specs: dict[str, UpstreamSpec] = field(default_factory=dict)
+    disabled: list[str] = field(default_factory=list)
+    distrusted: list[str] = field(default_factory=list)
+    allow: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    deny: list[str] = field(default_factory=list)
+    programs: list[_Program] = field(default_factory=list)
+
+    def add_to(self, rules: PolicyRules) -> PolicyRules:
+        """The rules of `tools` together with those of the entries."""
+        return replace(
+            rules,
+            deny=(*rules.deny, *self.deny),
+            distrusted_servers=frozenset(self.distrusted),
+            server_allow=tuple(self.allow),
+        )
+
+    def run_programs(self) -> None:
+        """Fill in the values that programs print; equal command lines are run once."""
+        outputs: dict[tuple[str, ...], str | None] = {}
+        for program in self.programs:
+            if program.argv not in outputs:
+                outputs[program.argv] = run_program(program.node, program.argv, program.expander)
+            value = outputs[program.argv]
+            if value is None or not _fits(program.table, program.node, value):
+                continue
+            spec = self.specs[program.server]
+            if program.table == "env":
+                self.specs[program.server] = replace(spec, env={**spec.env, program.key: value})
+            else:
+                self.specs[program.server] = replace(spec, headers={**spec.headers, program.key: value})
+
+
+def read_servers(roots: Mapping[str, Node], *, environ: Mapping[str, str], folder: Path) -> Servers:
+    """Read all entries; `roots` are the values of `ROOT_KEYS` that the file has."""
+    found = Servers()
+    names: set[str] = set()
+    for root in roots.values():
+        for name, node in replace(root, secret=True).entries().items():
+            if name in names:
+                node.fail("a server of this name is in `mcpServers` too; keep one")
+                continue
+            names.add(name)
+            if not name.strip():
+                node.fail("a server needs a name")
+            elif _NOT_IN_A_NAME.search(name):
+                # They have a meaning in ids and patterns: a rule for one server could come to match another's tools.
+                node.fail("a server name cannot contain `:`, `*`, `?`, `[`, `]` or control characters")
+            fields = {
+                key: replace(field, secret=key not in _ECHOED_KEYS)
+                for key, field in node.fields(_KEYS, foreign=_FOREIGN_KEYS).items()
+            }
+            if "disabled" in fields and fields["disabled"].flag():
+                # Not looked at further: its variables or files are often the very thing that is missing.
+                node.note("disabled")
+                found.disabled.append(name)
+            else:
+                _Entry(name, node, fields, Expander(environ, folder), found).read()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One enabled entry, on its way into `found`."""
+
+    name: str
+    node: Node
+    fields: Mapping[str, Node]
+    expander: Expander
+    found: Servers
+
+    def read(self) -> None:
+        if not isinstance(self.node.value, dict):
+            return
+        self._read_rules()
+        fields = self.fields
+        if "auth" in fields:
+            fields["auth"].refuse_unless_default("mcpServers.*.auth")
+        transport = self._transport()
+        command, args = self._command_line()
+        env = read_env_file(fields["envFile"], self.expander.path(fields["envFile"])) if "envFile" in fields else {}
+        env |= self._table("env")
+        cwd = str(self.expander.path(fields["cwd"])) if "cwd" in fields else None
+        url = self._url()
+        headers = self._table("headers")
+        timeout_ms = self._timeout_ms()
+        description = fields["description"].text() if "description" in fields else None
+        if self.node.report.problems:
+            return  # a spec refuses to be made of stand-ins
+        self.found.specs[self.name] = UpstreamSpec(
+            name=self.name,
+            transport=transport,
+            command=command,
+            args=args,
+            env=env,
+            cwd=cwd,
+            url=url,
+            headers=headers,
+            timeout_ms=timeout_ms,
+            description=description,
+            secrets=tuple(self.expander.used),
+        )
+
+    def _read_rules(self) -> None:
+        fields = self.fields
+        if "trustAnnotations" in fields and not fields["trustAnnotations"].flag():
+            self.found.distrusted.append(self.name)
+        if "allow" in fields:
+            globs = tuple(tool_pattern(self.name, item) for item in fields["allow"].items())
+            self.found.allow.append((self.name, globs))
+        if "deny" in fields:
+            self.found.deny.extend(tool_pattern(self.name, item) for item in fields["deny"].items())
+
+    def _transport(self) -> TransportKind:
+        """How the entry says that the server is reached; contradictions are problems."""
+        fields = self.fields
+        declared = [
+            (fields[key], _KINDS[kind])
+            for key in ("type", "transport")
+            if key in fields and (kind := fields[key].choice(*_KINDS)) is not None
+        ]
+        if len({kind for _, kind in declared}) > 1:
+            self.node.fail("`type` and `transport` contradict each other; keep one")
+        local, remote = "command" in fields, "url" in fields or "serverUrl" in fields
+        if local and remote:
+            self.node.fail("has `command` and `url`; keep `command` for a local server, `url` for a remote one")
+        elif local:
+            self._refuse(("headers",), "url")
+            for field_, kind in declared:
+                if kind != "stdio":
+                    field_.fail(f'{describe(field_.value)} contradicts `command`; allowed: "stdio"')
+            return "stdio"
+        elif remote:
+            self._refuse(("args", "env", "cwd", "envFile"), "command")
+            for field_, kind in declared:
+                if kind == "stdio":
+                    field_.fail('"stdio" contradicts `url`; allowed: "http", "sse"')
+        elif not any(nearest(key, _KEYS) in ("command", "url", "serverUrl") for key in self.node.value):
+            self.node.fail("needs `command` (a local server) or `url` (a remote one)")
+        return declared[0][1] if declared else "auto"
+
+    def _refuse(self, keys: tuple[str, ...], owner: str) -> None:
+        for key in keys:
+            if key in self.fields and self.fields[key].value not in ({}, []):
+                self.fields[key].fail(f"only a server with `{owner}` has `{key}`")
+
+    def _command_line(self) -> tuple[str | None, tuple[str, ...]]:
+        args = tuple(map(self.expander.text, self.fields["args"].items())) if "args" in self.fields else ()
+        if "command" not in self.fields:
+            return None, args
+        node = self.fields["command"]
+        command = self.expander.text(node)
+        if node.sound and not command.strip():
+            node.fail("must not be empty")
+        if starts_this_server(command, args):
+            self.node.fail("this would start codemode-mcp within itself; remove the entry")
+        return command, args
+
+    def _url(self) -> str | None:
+        urls = {key: self.expander.text(self.fields[key]) for key in ("url", "serverUrl") if key in self.fields}
+        if len(set(urls.values())) > 1:
+            self.node.fail("`url` and `serverUrl` differ; keep one")
+        for key, url in urls.items():
+            if self.fields[key].sound and not _is_http_url(url):
+                self.fields[key].fail("expected a URL like https://host/path; allowed: http and https")
+        return next(iter(urls.values()), None)
+
+    def _timeout_ms(self) -> int | None:
+        if "timeoutMs" not in self.fields:
+            return None
+        value = self.fields["timeoutMs"].integer("a positive integer")
+        if value is not None and value <= 0:
+            self.fields["timeoutMs"].fail_type("a positive integer")
+        return value
+
+    def _table(self, table: Table) -> dict[str, str]:
+        """The values of `env` or `headers`, except those that programs print: these are put on the list."""
+        values: dict[str, str] = {}
+        if table not in self.fields:
+            return values
+        node = self.fields[table]
+        for key, item in node.entries().items():
+            # A malformed name is not echoed: `"Authorization: Bearer ..."` holds the secret.
+            if table == "env" and (not key or _NOT_IN_A_VARIABLE.search(key)):
+                node.fail("the name of a variable is empty or has a character that is not allowed, like `=`")
+            elif table == "headers" and not _HEADER_NAME.fullmatch(key):
+                node.fail("the name of a header is empty or has a character that is not allowed, like `:` or a space")
+            elif isinstance(item.value, dict):
+                argv = self._program(item)
+                if argv:
+                    self.found.programs.append(_Program(self.name, table, key, item, argv, self.expander))
+            elif not isinstance(item.value, str):
+                item.fail_type('a string, {"command": [...]} or {"keyring": "name"}')
+            else:
+                values[key] = self.expander.text(item)
+                _fits(table, item, values[key])
+        return values
+
+    def _program(self, node: Node) -> tuple[str, ...]:
+        """The command line of `{"command": [...]}`; empty, with the problem reported, when there is none."""
+        fields = node.fields(("command", "keyring"))
+        if "keyring" in fields:
+            fields["keyring"].refuse_unless_default("mcpServers.*.keyring")
+        elif "command" in fields:
+            argv = tuple(map(self.expander.text, fields["command"].items()))
+            if fields["command"].sound and not (argv and argv[0].strip()):
+                fields["command"].fail("names no program")
+            return argv
+        elif not node.value:
+            node.fail_type('a string, {"command": [...]} or {"keyring": "name"}')
+        return ()
+
+
+def _fits(table: Table, node: Node, value: str) -> bool:
+    if table == "headers" and _NOT_IN_A_HEADER.search(value):
+        node.fail("the value has a character that no header can have, like a line break")
+        return False
+    return True
+
+
+def _is_http_url(url: str) -> bool:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and url.isprintable()
+    except ValueError:
+        return False
+
+
+_LAUNCHERS = frozenset(
+    (
+        *("uv", "uvx", "pipx", "npx", "npm", "bunx", "bun", "pnpm", "yarn"),
+        *("env", "cmd", "sh", "bash", "zsh", "fish", "pwsh", "powershell", "sudo", "nohup", "nice", "time"),
+    )
+)
+_PYTHON = re.compile(r"(python|pythonw|py|pypy)[\d.]*")
+_OWN_NAME = re.compile(r"codemode[-_.]mcp(?:$|[@=<>!~\[])", re.IGNORECASE)
+
+
+def starts_this_server(command: str, args: tuple[str, ...]) -> bool:
+    """Whether this command line would start `codemode-mcp` again (SPEC 2).
+
+    A guess by name, and only the first of two guards: an environment variable counts the depth. A path among the
+    arguments that merely ends in our name is left alone: other servers are pointed at folders.
+    """
+    program = _program_name(command)
+    words = [word for arg in args for word in arg.split()]
+    if _OWN_NAME.match(program) or any(
+        option == "-m" and module.partition(".")[0] == "codemode_mcp" for option, module in pairwise(words)
+    ):
+        return True
+    if _PYTHON.fullmatch(program):
+        script = next((word for word in words if not word.startswith("-")), "")
+        return "-mcodemode_mcp" in words or bool(_OWN_NAME.match(_program_name(script)))
+    return program in _LAUNCHERS and any(map(_OWN_NAME.match, words))
+
+
+def _program_name(command: str) -> str:
+    return re.sub(r"\.(exe|cmd|bat|ps1)$", "", re.split(r"[/\\]", command.strip())[-1].lower())

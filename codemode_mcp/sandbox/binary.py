@@ -1,0 +1,153 @@
+"""The engine binary: which one, and the four edits made to it. Pure, apart from reading the package's file.
+
+The package carries QuickJS-NG built as a WASI reactor. Later versions no longer export the QuickJS C API, so exactly
+this one is accepted, by digest. As shipped it has a 64 KiB stack placed above its own static data, so that deep
+recursion would overwrite that data; `prepare` gives it a real stack, and lets our glue module in:
+
+1. memory section: the minimum grows by `STACK_PAGES`;
+2. global section: the stack pointer starts at the end of that new region (the allocator never touches it, because it
+   only uses what `memory.grow` returns later);
+3. table section: room for the two functions of the glue module;
+4. export section: the function table, and the stack pointer for the test which proves that it is at rest between turns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+
+from codemode_mcp.errors import RuntimeUnavailable
+
+PACKAGE = "qjs-wasi-reactor"
+VERSION = "0.15.1.1"
+DIGEST = "718f30dac3b2b42f2ab18d622f8ca11139e193e40f941519165710e4a9b168a3"
+
+PAGE = 65536
+SHIPPED_PAGES = 3
+"""The memory's minimum as shipped."""
+STACK_PAGES = 8
+USABLE_STACK = 480 * 1024
+"""Of the stack region; the rest is headroom for functions of the engine that do not check."""
+
+STACK_START = SHIPPED_PAGES * PAGE
+STACK_END = STACK_START + STACK_PAGES * PAGE
+"""Where the stack is in memory; it grows downwards from `STACK_END`."""
+
+GLUE_SLOTS = 2
+FIRST_GLUE_SLOT = 580
+"""The number of entries the shipped table has; `glue.wat` names it too."""
+
+
+def load() -> bytes:
+    """The shipped binary.
+
+    Raises:
+        RuntimeUnavailable: the package is missing or its file is not the one this version was made for.
+    """
+    try:
+        data = resources.files(PACKAGE).joinpath(f"{PACKAGE}.wasm").read_bytes()
+    except (ModuleNotFoundError, OSError):
+        raise RuntimeUnavailable(
+            f"the JavaScript engine is missing; install the package qjs-wasi-reactor.wasm=={VERSION}"
+        ) from None
+    return verify(data)
+
+
+def verify(data: bytes) -> bytes:
+    """`data` when it is the expected binary.
+
+    Raises:
+        RuntimeUnavailable: it is another one.
+    """
+    found = hashlib.sha256(data).hexdigest()
+    if found != DIGEST:
+        raise RuntimeUnavailable(
+            f"the JavaScript engine is not the expected one: sha256 {found[:16]}…, expected {DIGEST[:16]}…; "
+            f"reinstall the package qjs-wasi-reactor.wasm=={VERSION}"
+        )
+    return data
+
+
+def prepare(data: bytes) -> bytes:
+    """The binary with the four edits of this module's docstring."""
+    edits = {4: _grow_table, 5: _grow_memory, 6: _move_stack, 7: _add_exports}
+    out = bytearray(data[:8])
+    at = 8
+    while at < len(data):
+        section = data[at]
+        size, start = _leb(data, at + 1)
+        body = data[start : start + size]
+        if section in edits:
+            body = edits[section](body)
+        out += bytes([section]) + _uleb(len(body)) + body
+        at = start + size
+    return bytes(out)
+
+
+def _grow_table(body: bytes) -> bytes:
+    # one table: count, funcref, flags 1, minimum, maximum
+    if body[:3] != b"\x01\x70\x01":
+        raise RuntimeUnavailable("the JavaScript engine's function table has an unexpected form")
+    minimum, at = _leb(body, 3)
+    maximum, _ = _leb(body, at)
+    if (minimum, maximum) != (FIRST_GLUE_SLOT, FIRST_GLUE_SLOT):
+        raise RuntimeUnavailable("the JavaScript engine's function table has an unexpected size")
+    return body[:3] + _uleb(minimum + GLUE_SLOTS) + _uleb(maximum + GLUE_SLOTS)
+
+
+def _grow_memory(body: bytes) -> bytes:
+    # one memory: count, flags 0, minimum
+    minimum, _ = _leb(body, 2)
+    if minimum != SHIPPED_PAGES:
+        raise RuntimeUnavailable("the JavaScript engine's memory has an unexpected size")
+    return body[:2] + _uleb(minimum + STACK_PAGES)
+
+
+def _move_stack(body: bytes) -> bytes:
+    # two globals; the first is the stack pointer: i32, mutable, i32.const <sleb>, end
+    _, after = _leb(body, 4)  # only to find its end: a signed value has the same length
+    return body[:4] + _sleb(STACK_END) + body[after:]
+
+
+def _add_exports(body: bytes) -> bytes:
+    count, start = _leb(body, 0)
+    added = _name("table") + b"\x01\x00" + _name("stack_pointer") + b"\x03\x00"
+    return _uleb(count + 2) + body[start:] + added
+
+
+def _name(text: str) -> bytes:
+    raw = text.encode()
+    return _uleb(len(raw)) + raw
+
+
+def _leb(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
+
+
+def _uleb(value: int) -> bytes:
+    out = bytearray()
+    while True:
+        byte = value & 0x7F
+        value >>= 7
+        if not value:
+            out.append(byte)
+            return bytes(out)
+        out.append(byte | 0x80)
+
+
+def _sleb(value: int) -> bytes:
+    out = bytearray()
+    while True:
+        byte = value & 0x7F
+        value >>= 7
+        if (value == 0 and not byte & 0x40) or (value == -1 and byte & 0x40):
+            out.append(byte)
+            return bytes(out)
+        out.append(byte | 0x80)

@@ -1,0 +1,446 @@
+"""Prepare and compile the engine, keep the compiled form on disk, and make the warm images that guests start from.
+
+Everything here is synchronous and belongs on a worker thread; `Engine.threads` is where guests run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import threading
+import time
+from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import metadata, resources
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import wasmtime
+from wasmtime import _ffi as ffi
+
+from codemode_mcp.errors import InternalError, RuntimeUnavailable
+from codemode_mcp.sandbox import binary
+from codemode_mcp.sandbox.binary import PAGE
+from codemode_mcp.sandbox.instance import GuestTrap, Instance, Modules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NATIVE_STACK = 12_000 * 1024
+"""`max_wasm_stack`: enough that the guest's own stack check always comes first. It was measured that up to 36 bytes of
+native stack go with a byte of the guest's stack (nested arrays in `JSON.stringify`)."""
+ASYNC_STACK = 64 * 1024 * 1024
+"""wasmtime aborts the process when `max_wasm_stack` is larger than this."""
+THREAD_STACK = 128 * 1024 * 1024
+"""Virtual; macOS gives secondary threads 512 KiB otherwise."""
+
+EPOCH_SECONDS = 0.05
+"""The period of the epoch ticker, the last resort against a guest that the engine's own interrupt check misses."""
+
+IMAGE_SLACK_BYTES = 8 * 1024 * 1024
+"""Memory beyond the program's limit that lets the prelude report what happened when the program has used it up."""
+
+GC_THRESHOLD = 1024 * 1024
+"""Bytes allocated before the engine first looks for cycles. Its default is 256 KiB, which is about what the warm image
+holds already."""
+
+SCRATCH = 64
+"""Bytes of guest memory that the glue uses between its own steps."""
+
+_CACHED_IMAGES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Where things are in an image: addresses, and the prelude's functions as engine values."""
+
+    ctx: int
+    rt: int
+    scratch: int
+    start: int
+    deliver: int
+    collect: int
+    fault: int
+    on_rejection: int
+    install: int
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A warm image: the memory of a guest that has evaluated the prelude and, for a catalog, its `install`.
+
+    Attributes:
+        memory: a whole number of pages.
+        digest: sha256 of `memory`, hexadecimal.
+    """
+
+    memory: bytes
+    entries: Entries
+    digest: str
+
+    @property
+    def pages(self) -> int:
+        return len(self.memory) // PAGE
+
+
+class Engine:
+    """The compiled engine. Thread-safe. Use `open_engine`."""
+
+    def __init__(self, engine: wasmtime.Engine, modules: Modules, threads: GuestThreads, prelude_digest: str) -> None:
+        self._engine = engine
+        self.modules = modules
+        self.threads = threads
+        self.prelude_digest = prelude_digest
+        self._ticker = _Ticker(engine)
+        self._images: OrderedDict[str, Image] = OrderedDict()
+        self._images_lock = threading.Lock()
+        self.base = threads.submit(self._make_base).result()
+
+    @contextmanager
+    def deadline(self, instance: Instance, seconds: float) -> Iterator[None]:
+        """While inside, the instance traps after about `seconds`."""
+        with self._ticker:
+            instance.set_epoch_deadline(int(seconds / EPOCH_SECONDS) + 2)
+            yield
+
+    def image(self, manifest: str) -> Image:
+        """The warm image for a catalog's manifest (JSON text, see `prelude/70_api.js`), made once per text."""
+        key = hashlib.sha256(manifest.encode()).hexdigest()
+        with self._images_lock:
+            image = self._images.get(key)
+            if image is not None:
+                self._images.move_to_end(key)
+                return image
+        image = self._make_image(manifest)
+        with self._images_lock:
+            self._images[key] = image
+            while len(self._images) > _CACHED_IMAGES:
+                self._images.popitem(last=False)
+        return image
+
+    def close(self) -> None:
+        """Stop the threads; guests still computing are stopped within a tick."""
+        self._ticker.close()
+        self.threads.close()
+
+    def _make_base(self) -> Image:
+        # A snapshot names the image it is relative to, so every process should make the same one. All that differs
+        # between two is what the engine took from the clock (its random seed, which the prelude replaces, and its time
+        # origin, of which only differences are used): blank it.
+        first, second = self._boot(), self._boot()
+        memory = bytearray(first.memory)
+        for offset in _differing_words(first.memory, second.memory):
+            memory[offset : offset + 8] = bytes(8)
+        return _image(bytes(memory), first.entries)
+
+    def _boot(self) -> Image:
+        instance = Instance(self.modules, 256 * 1024 * 1024)
+        try:
+            with self.deadline(instance, 60):
+                entries = _boot(instance)
+            return _image(instance.image(), entries)
+        except GuestTrap as trap:
+            raise RuntimeUnavailable(f"the JavaScript engine does not start: {trap}") from None
+        finally:
+            instance.close()
+
+    def _make_image(self, manifest: str) -> Image:
+        instance = Instance(self.modules, 2 * 1024 * 1024 * 1024)
+        entries = self.base.entries
+        try:
+            load_image(instance, self.base)
+            with self.deadline(instance, 60):
+                raw = manifest.encode()
+                at = instance.call("malloc", len(raw) + 1)
+                instance.write(at, raw + b"\0")
+                status = instance.glue("run", entries.install, at, len(raw), 60_000_000_000)
+                instance.call("free", at)
+                if status & 0xFFFFFFFF:
+                    raise InternalError("the catalog could not be installed in the sandbox")
+                instance.call("JS_RunGC", entries.rt)
+            return _image(instance.image(), entries)
+        finally:
+            instance.close()
+
+
+@contextmanager
+def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]:
+    """The engine, compiled or taken from `cache_dir`; takes a second or so when it must be compiled.
+
+    Args:
+        cache_dir: where the compiled form is kept; None keeps it nowhere.
+        max_threads: guests that compute at once.
+
+    Raises:
+        RuntimeUnavailable: the binary is missing, is another one, or does not start.
+    """
+    prepared = binary.prepare(binary.load())
+    engine = wasmtime.Engine(_config())
+    glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(_glue_source())))
+    linker = wasmtime.Linker(engine)
+    linker.define_wasi()
+    module = _compiled(engine, prepared, cache_dir)
+    modules = Modules(engine, linker, linker.instantiate_pre(module), glue)
+    threads = GuestThreads(max_threads)
+    try:
+        opened = Engine(engine, modules, threads, hashlib.sha256(prelude_source().encode()).hexdigest())
+    except BaseException:
+        threads.close()
+        raise
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def prelude_source() -> str:
+    """All prelude files as one script. The web globals come first: they use nothing of ours and we capture none of
+    theirs; the numbered files share one scope, which no guest code can reach."""
+    folder = resources.files("codemode_mcp.sandbox") / "prelude"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".js")), key=lambda f: f.name)
+    web = [f.read_text("utf-8") for f in files if f.name.startswith("web_")]
+    core = [f.read_text("utf-8") for f in files if f.name[:1].isdigit()]
+    return "\n;".join(web) + '\n;(function () {\n"use strict";\n' + "\n".join(core) + "\n})()"
+
+
+def load_image(instance: Instance, image: Image) -> bool:
+    """Make a fresh instance the guest of an image. False when its memory limit does not allow it."""
+    if not instance.grow_to(image.pages):
+        return False
+    instance.write(0, image.memory)
+    bind(instance, image.entries)
+    return True
+
+
+def bind(instance: Instance, entries: Entries) -> None:
+    """Tell the glue where things are."""
+    instance.glue("bind", entries.ctx, entries.rt, entries.scratch, entries.on_rejection)
+
+
+def _glue_source() -> str:
+    return (resources.files("codemode_mcp.sandbox") / "glue.wat").read_text("utf-8")
+
+
+def _config() -> wasmtime.Config:
+    config = wasmtime.Config()
+    config.epoch_interruption = True
+    ffi.wasmtime_config_async_stack_size_set(config.ptr(), ASYNC_STACK)
+    config.max_wasm_stack = NATIVE_STACK
+    return config
+
+
+def _boot(instance: Instance) -> Entries:
+    """Start the engine in an empty instance and evaluate the prelude."""
+    instance.call("_initialize")
+    rt = instance.call("JS_NewRuntime") & 0xFFFFFFFF
+    _set_stack_limit(instance, rt)
+    instance.call("JS_SetInterruptHandler", rt, binary.FIRST_GLUE_SLOT, 0)
+    instance.call("JS_SetHostPromiseRejectionTracker", rt, binary.FIRST_GLUE_SLOT + 1, 0)
+    instance.call("JS_SetGCThreshold", rt, GC_THRESHOLD)
+    ctx = instance.call("JS_NewContext", rt) & 0xFFFFFFFF
+    scratch = instance.call("malloc", SCRATCH) & 0xFFFFFFFF
+    # Until the prelude's functions are known, only the clock is needed.
+    instance.glue("bind", ctx, rt, scratch, 0)
+    source = prelude_source().encode()
+    at = instance.call("malloc", len(source) + 1) & 0xFFFFFFFF
+    name = instance.call("malloc", 16) & 0xFFFFFFFF
+    instance.write(at, source + b"\0")
+    instance.write(name, b"prelude\0")
+    result = instance.call("JS_Eval", ctx, at, len(source), name, 0)
+    if (result >> 32) & 0xFFFFFFFF == 6:
+        raise InternalError("the prelude failed: " + _exception_text(instance, ctx, scratch))
+    functions = [instance.call("JS_GetPropertyUint32", ctx, result, i) for i in range(6)]
+    instance.call("JS_FreeValue", ctx, result)
+    instance.call("free", at)
+    instance.call("free", name)
+    instance.call("JS_RunGC", rt)
+    start, deliver, collect, fault, on_rejection, install = functions
+    return Entries(ctx, rt, scratch, start, deliver, collect, fault, on_rejection, install)
+
+
+def _image(memory: bytes, entries: Entries) -> Image:
+    # The stack and the scratch words hold nothing at rest; blanked, they do not make images differ.
+    blanked = bytearray(memory)
+    blanked[binary.STACK_START : binary.STACK_END] = bytes(binary.STACK_PAGES * PAGE)
+    blanked[entries.scratch : entries.scratch + SCRATCH] = bytes(SCRATCH)
+    return Image(bytes(blanked), entries, hashlib.sha256(blanked).hexdigest())
+
+
+def _differing_words(a: bytes, b: bytes) -> Iterator[int]:
+    for start in range(0, len(a), 4096):
+        if a[start : start + 4096] != b[start : start + 4096]:
+            yield from (at for at in range(start, start + 4096, 8) if a[at : at + 8] != b[at : at + 8])
+
+
+def _set_stack_limit(instance: Instance, rt: int) -> None:
+    # On WASI the engine's own stack check is off: JSRuntime.stack_limit is 0. Its place is found by a marker in the
+    # field before it, JSRuntime.stack_size; stack_top and stack_limit follow.
+    marker = 0x5EED1234
+    instance.call("JS_SetMaxStackSize", rt, marker)
+    words = instance.read(rt, 512)
+    offset = words.find(marker.to_bytes(4, "little"))
+    if offset < 0 or offset % 4:
+        raise RuntimeUnavailable("the JavaScript engine's stack limit was not found")
+    top = int.from_bytes(words[offset + 4 : offset + 8], "little")
+    if not binary.STACK_START < top <= binary.STACK_END:
+        raise RuntimeUnavailable("the JavaScript engine's stack is not where it was expected")
+    instance.write(rt + offset, binary.USABLE_STACK.to_bytes(4, "little"))
+    instance.write(rt + offset + 8, (top - binary.USABLE_STACK).to_bytes(4, "little"))
+
+
+def _exception_text(instance: Instance, ctx: int, scratch: int) -> str:
+    error = instance.call("JS_GetException", ctx)
+    texts = []
+    for value in (error, _property(instance, ctx, error, b"stack")):
+        at = instance.call("JS_ToCStringLen2", ctx, scratch, value, 0) & 0xFFFFFFFF
+        size = int.from_bytes(instance.read(scratch, 4), "little")
+        texts.append(instance.read(at, size).decode("utf-8", "replace") if at else "?")
+    return " ".join(texts)
+
+
+def _property(instance: Instance, ctx: int, value: int, name: bytes) -> int:
+    at = instance.call("malloc", len(name) + 1) & 0xFFFFFFFF
+    instance.write(at, name + b"\0")
+    return instance.call("JS_GetPropertyStr", ctx, value, at)
+
+
+class GuestThreads:
+    """The threads that guests run on: at most `count` at once, each with a stack that outlasts the guest's."""
+
+    def __init__(self, count: int) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="guest")
+        self._lock = threading.Lock()
+
+    def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue `work`; a thread is started for it when all others are busy."""
+        # The stack size is the process's setting for threads started from now on: set it just around the start.
+        with self._lock:
+            previous = threading.stack_size(THREAD_STACK)
+            try:
+                return self._pool.submit(work, *args, **kwargs)
+            finally:
+                threading.stack_size(previous)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Ticker:
+    """Advances the engine's epoch while anybody is inside, and sleeps otherwise."""
+
+    def __init__(self, engine: wasmtime.Engine) -> None:
+        self._engine = engine
+        self._inside = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        threading.Thread(target=self._run, name="epoch", daemon=True).start()
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._inside += 1
+            if self._inside == 1:
+                self._changed.notify()
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._inside -= 1
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._inside and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    break
+            time.sleep(EPOCH_SECONDS)
+            self._engine.increment_epoch()
+        # Whoever is still computing is past every deadline it was given.
+        for _ in range(_CLOSING_TICKS):
+            self._engine.increment_epoch()
+
+
+_CLOSING_TICKS = int(3600 / EPOCH_SECONDS)
+
+
+# the compile cache
+
+
+def _compiled(engine: wasmtime.Engine, prepared: bytes, cache_dir: Path | None) -> wasmtime.Module:
+    path = None if cache_dir is None else _cache_path(cache_dir, prepared)
+    if path is not None:
+        module = _from_cache(engine, path)
+        if module is not None:
+            return module
+    try:
+        module = wasmtime.Module(engine, prepared)
+    except wasmtime.WasmtimeError as error:
+        raise RuntimeUnavailable(f"the JavaScript engine does not compile: {str(error).splitlines()[0]}") from None
+    if path is not None:
+        _to_cache(path, bytes(module.serialize()))
+    return module
+
+
+def _cache_path(cache_dir: Path, prepared: bytes) -> Path | None:
+    """Where the compiled form belongs, or None when the directory cannot be trusted or made."""
+    try:
+        cache_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = cache_dir.stat()
+    except OSError:
+        return None
+    if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022):
+        return None
+    key = hashlib.sha256()
+    for part in (
+        metadata.version("wasmtime"),
+        f"{NATIVE_STACK} {ASYNC_STACK} epoch",
+        platform.system(),
+        platform.machine(),
+        _cpu_features(),
+    ):
+        key.update(part.encode() + b"\0")
+    key.update(prepared)
+    return cache_dir / f"engine-{key.hexdigest()[:32]}.cwasm"
+
+
+def _cpu_features() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        return platform.processor()
+
+
+def _from_cache(engine: wasmtime.Engine, path: Path) -> wasmtime.Module | None:
+    # Machine code is only loaded when its digest shows that it is what was written; anything else means recompile.
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if hashlib.sha256(data[32:]).digest() != data[:32]:
+        return None
+    try:
+        return wasmtime.Module.deserialize(engine, data[32:])
+    except wasmtime.WasmtimeError:
+        return None
+
+
+def _to_cache(path: Path, data: bytes) -> None:
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        scratch.write_bytes(hashlib.sha256(data).digest() + data)
+        scratch.chmod(0o600)
+        scratch.replace(path)
+    except OSError:
+        with suppress(OSError):
+            scratch.unlink()

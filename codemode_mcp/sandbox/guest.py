@@ -1,0 +1,153 @@
+"""One guest: a program in an instance. Synchronous; call it on the engine's threads, one call at a time."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.sandbox import snapshot
+from codemode_mcp.sandbox.engine import IMAGE_SLACK_BYTES, Engine, Image, load_image
+from codemode_mcp.sandbox.instance import GuestTrap, Instance
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+COLLECT_SECONDS = 0.25
+"""What the prelude gets to describe errors and hand over output, which reads the program's objects."""
+EPOCH_GRACE_SECONDS = 0.5
+"""After the engine's own interrupt check should have stopped the program, the epoch does."""
+
+Stopped = Literal["time", "memory", "trap"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """How one turn ended.
+
+    Attributes:
+        text: the turn as the prelude tells it (JSON, see `bridge`); None when the guest can no longer say anything.
+        stopped: why the guest cannot go on, or None when it is at rest.
+        detail: for a trap, what the engine said.
+    """
+
+    text: str | None
+    stopped: Stopped | None = None
+    detail: str = ""
+
+
+class Guest:
+    """A program's instance, fresh from an image or restored from a snapshot. A context manager: leaving frees it.
+
+    Args:
+        memory_limit: bytes the program may use, the prelude and the catalog's names included.
+
+    Raises:
+        ProgramError: `snapshot_restore_failed`, or `memory_limit_exceeded` when the image alone is over the limit.
+    """
+
+    def __init__(self, engine: Engine, image: Image, *, memory_limit: int, parked: bytes | None = None) -> None:
+        self._engine = engine
+        self._image = image
+        self._memory_limit = memory_limit
+        self._lock = threading.Lock()
+        self._closed = False
+        ceiling = memory_limit + IMAGE_SLACK_BYTES
+        patches = None if parked is None else snapshot.decode(parked, image, max_bytes=ceiling)
+        self._instance = Instance(engine.modules, ceiling)
+        try:
+            if not load_image(self._instance, image):
+                raise ProgramError(
+                    "memory_limit_exceeded",
+                    f"memoryLimitBytes is {memory_limit}, but the names of the tools alone take {len(image.memory)}",
+                )
+            if patches is not None:
+                self._instance.grow_to(patches.pages)
+                for offset, block in patches.blocks:
+                    self._instance.write(offset, block)
+            self._instance.call("JS_SetMemoryLimit", image.entries.rt, memory_limit)
+            self._instance.watch(image.entries.scratch + 56)
+        except BaseException:
+            self._instance.close()
+            raise
+
+    def __enter__(self) -> Guest:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the instance. May be called again."""
+        with self._lock:
+            self._closed = True
+            self._instance.close()
+
+    def interrupt(self) -> None:
+        """Stop the turn that is being computed; it ends as out of time. From any thread."""
+        with self._lock:
+            if not self._closed:
+                self._instance.interrupt()
+
+    def start(self, message: str, seconds: float) -> Turn:
+        """The first turn; `message` as `bridge.start_message` makes it. `seconds`: what it may compute."""
+        return self._turn(self._image.entries.start, message, seconds)
+
+    def deliver(self, message: str, seconds: float) -> Turn:
+        """A later turn; `message` as `bridge.deliver_message` makes it."""
+        return self._turn(self._image.entries.deliver, message, seconds)
+
+    def snapshot(self) -> bytes:
+        """The stored form of a guest at rest."""
+        return snapshot.encode(self._instance.image(), self._image)
+
+    def stack_pointer(self) -> int:
+        """Of the engine; see `Instance.stack_pointer`."""
+        return self._instance.stack_pointer()
+
+    def _turn(self, entry: int, message: str, seconds: float) -> Turn:
+        instance = self._instance
+        entries = self._image.entries
+        budget = max(0.0, seconds)
+        raw = message.encode("utf-8", "surrogatepass")
+        try:
+            with self._engine.deadline(instance, budget + 3 * COLLECT_SECONDS + EPOCH_GRACE_SECONDS):
+                at = instance.call("malloc", len(raw) + 1) & 0xFFFFFFFF
+                if at == 0:
+                    return Turn(None, "memory")
+                instance.write(at, raw + b"\0")
+                status = instance.glue("run", entry, at, len(raw), _nanoseconds(budget)) & 0xFFFFFFFF
+                instance.call("free", at)
+                if status:
+                    instance.glue("report", entries.fault, _nanoseconds(COLLECT_SECONDS))
+                text = self._collect()
+        except GuestTrap as trap:
+            return Turn(None, "time" if trap.interrupted else "trap", str(trap))
+        if status == 2:
+            return Turn(text, "time")
+        if text is None:
+            return Turn(None, "memory")
+        return Turn(text, "trap" if status else None)
+
+    def _collect(self) -> str | None:
+        instance = self._instance
+        entries = self._image.entries
+        budget = _nanoseconds(COLLECT_SECONDS)
+        at = instance.glue("collect", entries.collect, budget) & 0xFFFFFFFF
+        if at == 0:
+            # The program may have used all of its memory: what it said before is worth a little more.
+            instance.call("JS_SetMemoryLimit", entries.rt, self._memory_limit + IMAGE_SLACK_BYTES // 2)
+            at = instance.glue("collect", entries.collect, budget) & 0xFFFFFFFF
+            if at == 0:
+                return None
+        size = int.from_bytes(instance.read(entries.scratch + 8, 4), "little")
+        text = instance.read(at, size).decode("utf-8", "replace")
+        instance.call("JS_FreeCString", entries.ctx, at)
+        return text
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1_000_000_000)

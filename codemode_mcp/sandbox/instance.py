@@ -1,0 +1,206 @@
+"""One WebAssembly instance of the engine with its glue, and the few ways of touching it.
+
+The only module that uses wasmtime's C API directly, for two reasons: `Instance.exports` builds a dict of 290 entries
+(8 ms), and `Func.__call__` asks the function's type on every call. Not safe to use from two threads at once, except for
+`interrupt`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import wasmtime
+from wasmtime import _ffi as ffi
+
+from codemode_mcp.errors import InternalError
+from codemode_mcp.sandbox.binary import PAGE
+
+GLUE_IMPORTS = (
+    "memory",
+    "table",
+    "JS_NewStringLen",
+    "JS_Call",
+    "JS_FreeValue",
+    "JS_ExecutePendingJob",
+    "JS_GetException",
+    "JS_ToCStringLen2",
+)
+"""In the order of the imports in `glue.wat`, its WASI import after them."""
+
+
+class GuestTrap(Exception):
+    """WebAssembly stopped in mid-flight; the instance must be dropped.
+
+    Attributes:
+        interrupted: stopped by the epoch, so out of time.
+    """
+
+    def __init__(self, message: str, *, interrupted: bool) -> None:
+        super().__init__(message)
+        self.interrupted = interrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Modules:
+    """What instances are made from."""
+
+    engine: wasmtime.Engine
+    linker: wasmtime.Linker
+    main: wasmtime.InstancePre
+    glue: wasmtime.Module
+
+
+class Instance:
+    """A live instance in a store of its own.
+
+    Args:
+        memory_limit: bytes its linear memory may grow to.
+    """
+
+    def __init__(self, modules: Modules, memory_limit: int) -> None:
+        self._store = wasmtime.Store(modules.engine)
+        self._store.set_limits(memory_size=memory_limit, instances=2, tables=1, memories=1)
+        # Empty: no arguments, environment, directories or inherited streams. The clock is what remains.
+        self._store.set_wasi(wasmtime.WasiConfig())
+        self._store.set_epoch_deadline(_NEVER)
+        self._context = self._store._context()
+        self._main = modules.main.instantiate(self._store)._instance
+        memory = self._export(self._main, b"memory")
+        self._memory = memory.of.memory
+        clock = modules.linker.get(self._store, "wasi_snapshot_preview1", "clock_time_get")
+        imports = [self._export(self._main, name.encode()) for name in GLUE_IMPORTS]
+        imports.append(clock._as_extern())
+        self._glue = self._instantiate(modules.glue, imports)
+        self._functions: dict[str, ffi.wasmtime_func_t] = {}
+        self._interruption: int | None = None
+
+    def close(self) -> None:
+        """Free the store; using the instance afterwards is an error."""
+        self._store.close()
+
+    def set_epoch_deadline(self, ticks: int) -> None:
+        """Trap when the engine's epoch has advanced by `ticks` from now."""
+        self._store.set_epoch_deadline(ticks)
+
+    def watch(self, at: int) -> None:
+        """Let `interrupt` work: `at` is the word of guest memory that the glue looks at when it checks the time."""
+        # The memory is reserved as a whole, so its address stays when it grows.
+        self._interruption = self._address() + at
+
+    def interrupt(self) -> None:
+        """Stop what is being computed, from any thread; nothing happens when nothing is. The instance must be open."""
+        if self._interruption is not None:
+            ctypes.c_uint32.from_address(self._interruption).value = 1
+
+    # calls
+
+    def call(self, name: str, *arguments: int) -> int:
+        """Call an exported function of the engine; i32 and i64 alike go in and come out as 64-bit patterns.
+
+        Raises:
+            GuestTrap: it trapped.
+        """
+        return self._call(self._function(self._main, name), arguments)
+
+    def glue(self, name: str, *arguments: int) -> int:
+        """Call an exported function of the glue module. Raises as `call`."""
+        return self._call(self._function(self._glue, name), arguments)
+
+    def _function(self, instance: Any, name: str) -> Any:
+        function = self._functions.get(name)
+        if function is None:
+            function = self._functions[name] = self._export(instance, name.encode()).of.func
+        return function
+
+    def _call(self, function: Any, arguments: tuple[int, ...]) -> int:
+        values = (ffi.wasmtime_val_raw_t * max(1, len(arguments)))()
+        for value, argument in zip(values, arguments, strict=False):
+            value.i64 = argument
+        trap = ctypes.POINTER(ffi.wasm_trap_t)()
+        error = ffi.wasmtime_func_call_unchecked(
+            self._context, ctypes.byref(function), values, len(values), ctypes.byref(trap)
+        )
+        if trap:
+            stopped = wasmtime.Trap._from_ptr(trap)
+            raise GuestTrap(
+                stopped.message.splitlines()[0],
+                interrupted=stopped.trap_code is wasmtime.TrapCode.INTERRUPT,
+            )
+        if error:
+            raise InternalError("the sandbox failed: " + str(wasmtime.WasmtimeError._from_ptr(error)))
+        return int(values[0].i64)
+
+    # memory
+
+    @property
+    def pages(self) -> int:
+        return int(ffi.wasmtime_memory_size(self._context, ctypes.byref(self._memory)))
+
+    def _address(self) -> int:
+        return ctypes.addressof(ffi.wasmtime_memory_data(self._context, ctypes.byref(self._memory)).contents)
+
+    def read(self, at: int, size: int) -> bytes:
+        """Raises `InternalError` when the range is not inside the memory."""
+        self._check(at, size)
+        return ctypes.string_at(self._address() + at, size)
+
+    def write(self, at: int, data: bytes) -> None:
+        """Raises `InternalError` when the range is not inside the memory."""
+        self._check(at, len(data))
+        ctypes.memmove(self._address() + at, data, len(data))
+
+    def _check(self, at: int, size: int) -> None:
+        if at < 0 or size < 0 or at + size > self.pages * PAGE:
+            raise InternalError("the sandbox answered with an address outside its memory")
+
+    def image(self) -> bytes:
+        """All of the memory."""
+        return self.read(0, self.pages * PAGE)
+
+    def grow_to(self, pages: int) -> bool:
+        """False when the memory limit does not allow it."""
+        missing = pages - self.pages
+        if missing <= 0:
+            return True
+        previous = ctypes.c_uint64(0)
+        error = ffi.wasmtime_memory_grow(self._context, ctypes.byref(self._memory), missing, ctypes.byref(previous))
+        if error:
+            wasmtime.WasmtimeError._from_ptr(error)  # takes ownership, to free it
+            return False
+        return True
+
+    def stack_pointer(self) -> int:
+        """Of the engine; at rest between turns it has its initial value, so memory alone is the whole state."""
+        value = ffi.wasmtime_val_t()
+        ffi.wasmtime_global_get(
+            self._context, ctypes.byref(self._export(self._main, b"stack_pointer").of.global_), ctypes.byref(value)
+        )
+        return int(value.of.i32)
+
+    # foreign function details
+
+    def _export(self, instance: Any, name: bytes) -> Any:
+        item = ffi.wasmtime_extern_t()
+        if not ffi.wasmtime_instance_export_get(
+            self._context, ctypes.byref(instance), ctypes.create_string_buffer(name), len(name), ctypes.byref(item)
+        ):
+            raise InternalError(f"the JavaScript engine does not export {name.decode()!r}")
+        return item
+
+    def _instantiate(self, module: wasmtime.Module, imports: list[Any]) -> Any:
+        externs = (ffi.wasmtime_extern_t * len(imports))(*imports)
+        instance = ffi.wasmtime_instance_t()
+        trap = ctypes.POINTER(ffi.wasm_trap_t)()
+        error = ffi.wasmtime_instance_new(
+            self._context, module.ptr(), externs, len(imports), ctypes.byref(instance), ctypes.byref(trap)
+        )
+        if error:
+            raise wasmtime.WasmtimeError._from_ptr(error)
+        if trap:
+            raise wasmtime.Trap._from_ptr(trap)
+        return instance
+
+
+_NEVER = 2**62

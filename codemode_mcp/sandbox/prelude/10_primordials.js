@@ -1,0 +1,75 @@
+// The built-ins the prelude uses, taken before any guest code runs. Guest code may replace every property of every
+// built-in; nothing below looks a property up that it could have replaced. Three rules keep it so:
+//   - call methods through `uncurry`, never as `value.method()`;
+//   - give property descriptors no prototype, so that a polluted Object.prototype cannot add a getter to them;
+//   - keep what leaves the guest in strings, which have no prototype chain to trip over when they are joined.
+const uncurry = Function.prototype.bind.bind(Function.prototype.call);
+const { apply, ownKeys } = Reflect;
+const { defineProperty, freeze, keys: objectKeys, create: objectCreate, getOwnPropertyDescriptor } = Object;
+const getPrototypeOf = Object.getPrototypeOf;
+const { parse: jsonParse, stringify: jsonStringify } = JSON;
+const { isArray } = Array;
+const NativePromise = Promise;
+const NativeError = Error;
+const NativeTypeError = TypeError;
+const NativeRangeError = RangeError;
+const NativeMap = Map;
+const NativeWeakMap = WeakMap;
+const AsyncFunction = getPrototypeOf(async function () {}).constructor;
+const NativeString = String;
+const mapGet = uncurry(Map.prototype.get);
+const mapSet = uncurry(Map.prototype.set);
+const mapHas = uncurry(Map.prototype.has);
+const mapDelete = uncurry(Map.prototype.delete);
+const mapForEach = uncurry(Map.prototype.forEach);
+const mapSize = uncurry(getOwnPropertyDescriptor(Map.prototype, "size").get);
+const setForEach = uncurry(Set.prototype.forEach);
+const weakGet = uncurry(WeakMap.prototype.get);
+const weakSet = uncurry(WeakMap.prototype.set);
+const stringSlice = uncurry(String.prototype.slice);
+const stringIndexOf = uncurry(String.prototype.indexOf);
+const stringCharCodeAt = uncurry(String.prototype.charCodeAt);
+const objectToString = uncurry(Object.prototype.toString);
+const functionToName = getOwnPropertyDescriptor;
+const bigIntToString = uncurry(BigInt.prototype.toString);
+const symbolToString = uncurry(Symbol.prototype.toString);
+const regExpToString = uncurry(RegExp.prototype.toString);
+const dateToISOString = uncurry(Date.prototype.toISOString);
+const dateGetTime = uncurry(Date.prototype.getTime);
+const arrayJoin = uncurry(Array.prototype.join);
+const mathFloor = Math.floor;
+const isFinite_ = Number.isFinite;
+const nativeClock = performance.now.bind(performance);
+const typedArrayLength = uncurry(getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), "length").get);
+const typedArrayTag = uncurry(getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), Symbol.toStringTag).get);
+const arrayBufferByteLength = uncurry(getOwnPropertyDescriptor(ArrayBuffer.prototype, "byteLength").get);
+const NativeUint8Array = Uint8Array;
+const NativeUint32Array = Uint32Array;
+
+// The engine's own errors are told from a guest's imitation by their prototype, which no guest can name.
+const internalErrorPrototype = typeof InternalError === "function" ? InternalError.prototype : null;
+if (internalErrorPrototype !== null) {
+  delete globalThis.InternalError;
+  delete internalErrorPrototype.constructor;
+}
+
+// A hook here would be handed the prelude's own frames.
+defineProperty(NativeError, "prepareStackTrace", { __proto__: null, value: undefined, writable: false, configurable: false });
+
+function value(v) {
+  return { __proto__: null, value: v, writable: true, enumerable: true, configurable: true };
+}
+
+function hidden(v) {
+  return { __proto__: null, value: v, writable: true, enumerable: false, configurable: true };
+}
+
+function defineGlobal(name, v, { fixed = false } = { __proto__: null }) {
+  defineProperty(globalThis, name, { __proto__: null, value: v, writable: !fixed, enumerable: false, configurable: !fixed });
+}
+
+// A named, frozen function: what the guest gets to hold.
+function exposed(name, fn) {
+  defineProperty(fn, "name", { __proto__: null, value: name, writable: false, enumerable: false, configurable: false });
+  return freeze(fn);
+}

@@ -1,0 +1,207 @@
+// Guest values as JSON text, by fixed rules (docs/values.md). Never throws, whatever the value does when it is read;
+// only running out of time, memory or stack ends it.
+const MAX_DEPTH = 512;
+const MAX_ERROR_TEXT = 8192;
+
+function safeString(v) {
+  try {
+    return typeof v === "symbol" ? symbolToString(v) : NativeString(v);
+  } catch {
+    return "[unprintable]";
+  }
+}
+
+function clip(text, limit) {
+  return text.length > limit ? stringSlice(text, 0, limit) + "…" : text;
+}
+
+function read(object, key) {
+  try {
+    return object[key];
+  } catch {
+    return undefined;
+  }
+}
+
+function functionLabel(fn) {
+  const name = read(fn, "name");
+  return typeof name === "string" && name !== "" ? "[Function: " + clip(name, 200) + "]" : "[Function]";
+}
+
+function thrown(what, error) {
+  const message = error !== null && typeof error === "object" ? read(error, "message") : error;
+  return jsonStringify("[" + what + " threw: " + clip(safeString(message), 200) + "]");
+}
+
+// Text of one JSON value, or undefined where a member of an object is left out, as JSON.stringify does.
+function encode(v, ancestors, depth) {
+  switch (typeof v) {
+    case "string":
+      return jsonStringify(v);
+    case "number":
+      return isFinite_(v) ? "" + v : "null";
+    case "boolean":
+      return v ? "true" : "false";
+    case "bigint":
+      return '"' + bigIntToString(v) + '"';
+    case "symbol":
+      return jsonStringify(symbolToString(v));
+    case "function":
+      return jsonStringify(functionLabel(v));
+    case "undefined":
+      return undefined;
+  }
+  if (v === null) return "null";
+  for (let a = ancestors; a !== null; a = a.up) if (a.value === v) return '"[Circular]"';
+  if (depth >= MAX_DEPTH) return '"[Too deep]"';
+  const here = { __proto__: null, value: v, up: ancestors };
+  try {
+    return encodeObject(v, here, depth);
+  } catch (error) {
+    if (isEngineFault(error)) throw error;
+    return thrown("reading", error);
+  }
+}
+
+function isEngineFault(error) {
+  if (error === null || typeof error !== "object") return false;
+  return internalErrorPrototype !== null && getPrototypeOf(error) === internalErrorPrototype;
+}
+
+function encodeObject(v, here, depth) {
+  let toJSON;
+  try {
+    toJSON = v.toJSON;
+  } catch (error) {
+    return thrown("toJSON", error);
+  }
+  if (typeof toJSON === "function") {
+    let replaced;
+    try {
+      replaced = apply(toJSON, v, [""]);
+    } catch (error) {
+      if (isEngineFault(error)) throw error;
+      return thrown("toJSON", error);
+    }
+    if (replaced !== v) return encode(replaced, here, depth + 1) ?? "null";
+  }
+  if (isArray(v)) return encodeArray(v, v.length, here, depth);
+  switch (objectToString(v)) {
+    case "[object Error]":
+      return encodeError(v, here, depth);
+    case "[object Map]":
+      return encodeMap(v, here, depth);
+    case "[object Set]":
+      return encodeSet(v, here, depth);
+    case "[object Date]":
+      return isFinite_(dateGetTime(v)) ? jsonStringify(dateToISOString(v)) : "null";
+    case "[object RegExp]":
+      return jsonStringify(regExpToString(v));
+    case "[object Promise]":
+      return '"[Promise]"';
+    case "[object ArrayBuffer]":
+      return '{"type":"ArrayBuffer","byteLength":' + arrayBufferByteLength(v) + "}";
+    case "[object Number]":
+    case "[object String]":
+    case "[object Boolean]":
+      return jsonStringify(v) ?? "null";
+    case "[object BigInt]":
+      return '"' + bigIntToString(v) + '"';
+  }
+  if (typedArrayTag(v) !== undefined) return encodeArray(v, typedArrayLength(v), here, depth);
+  return encodeMembers(v, here, depth, "");
+}
+
+function encodeArray(v, length, here, depth) {
+  let text = "[";
+  for (let i = 0; i < length; i++) {
+    let item;
+    try {
+      item = encode(v[i], here, depth + 1) ?? "null";
+    } catch (error) {
+      if (isEngineFault(error)) throw error;
+      item = thrown("getter", error);
+    }
+    text += i === 0 ? item : "," + item;
+  }
+  return text + "]";
+}
+
+function encodeMembers(v, here, depth, start) {
+  const names = objectKeys(v);
+  let text = start;
+  for (let i = 0; i < names.length; i++) {
+    let member;
+    try {
+      member = encode(v[names[i]], here, depth + 1);
+    } catch (error) {
+      if (isEngineFault(error)) throw error;
+      member = thrown("getter", error);
+    }
+    if (member !== undefined) text += (text === "" ? "" : ",") + jsonStringify(names[i]) + ":" + member;
+  }
+  return "{" + text + "}";
+}
+
+function encodeError(v, here, depth) {
+  let text = '"name":' + jsonStringify(clip(safeString(read(v, "name")), 200));
+  text += ',"message":' + jsonStringify(clip(safeString(read(v, "message")), MAX_ERROR_TEXT));
+  const cause = getOwnPropertyDescriptor(v, "cause");
+  if (cause !== undefined && cause.enumerable === false) {
+    text += ',"cause":' + (encode(read(v, "cause"), here, depth + 1) ?? "null");
+  }
+  return encodeMembers(v, here, depth, text);
+}
+
+function encodeMap(v, here, depth) {
+  let stringKeys = true;
+  let pairs = "";
+  let members = "";
+  mapForEach(v, (item, key) => {
+    const text = encode(item, here, depth + 1) ?? "null";
+    if (typeof key === "string") members += (members === "" ? "" : ",") + jsonStringify(key) + ":" + text;
+    else stringKeys = false;
+    pairs += (pairs === "" ? "[" : ",[") + (encode(key, here, depth + 1) ?? "null") + "," + text + "]";
+  });
+  return stringKeys ? "{" + members + "}" : "[" + pairs + "]";
+}
+
+function encodeSet(v, here, depth) {
+  let text = "";
+  setForEach(v, (item) => {
+    text += (text === "" ? "" : ",") + (encode(item, here, depth + 1) ?? "null");
+  });
+  return "[" + text + "]";
+}
+
+function toJsonText(v) {
+  return encode(v, null, 0) ?? "null";
+}
+
+// What the host is told of something thrown: text only.
+function describe(error) {
+  let name = "Error";
+  let message = "";
+  let stack = "";
+  let engine = false;
+  const code = error !== null && typeof error === "object" ? weakGet(bridgeErrors, error) : undefined;
+  if (error !== null && (typeof error === "object" || typeof error === "function")) {
+    name = read(error, "name");
+    message = read(error, "message");
+    stack = read(error, "stack");
+    engine = isEngineFault(error);
+    if (typeof name !== "string" || name === "") name = "Error";
+    if (typeof message !== "string") message = message === undefined ? clip(toJsonText(error), 1000) : safeString(message);
+    if (typeof stack !== "string") stack = "";
+  } else {
+    name = "Uncaught";
+    message = typeof error === "string" ? error : (safeString(error));
+  }
+  return (
+    '{"name":' + jsonStringify(clip(name, 200)) +
+    ',"message":' + jsonStringify(clip(message, MAX_ERROR_TEXT)) +
+    ',"stack":' + jsonStringify(clip(stack, MAX_ERROR_TEXT)) +
+    ',"engine":' + (engine ? "true" : "false") +
+    ',"code":' + (code === undefined ? "null" : jsonStringify(code)) + "}"
+  );
+}

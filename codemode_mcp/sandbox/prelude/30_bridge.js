@@ -1,0 +1,84 @@
+// The mailbox. What leaves the guest in a turn is kept as text; what comes in settles a promise the guest waits for.
+// Guest code never calls the host: it leaves a message here and the host reads it when the job queue is dry.
+const pending = new NativeMap();
+const bridgeErrors = new NativeWeakMap();
+let lastId = 0;
+let calls = "";
+let outputs = "";
+let outputSize = 0;
+let outputLimit = 0;
+let droppedItems = 0;
+let droppedSize = 0;
+
+// `fields` is JSON text of further members, each with a leading comma.
+function post(op, fields) {
+  const id = ++lastId;
+  calls += (calls === "" ? "" : ",") + '{"id":' + id + ',"op":"' + op + '"' + fields + "}";
+  return id;
+}
+
+// A promise whose own `constructor` lets `await` use it as it is, whatever becomes of Promise.prototype.
+function newPromise(executor) {
+  const promise = new NativePromise(executor);
+  defineProperty(promise, "constructor", hidden(NativePromise));
+  return promise;
+}
+
+// `fields` is a function because reading the guest's arguments may throw: that rejects, it does not throw.
+function request(op, fields) {
+  const site = new NativeError().stack;
+  return newPromise((resolve, reject) => {
+    let text;
+    try {
+      text = fields();
+    } catch (error) {
+      if (isEngineFault(error)) throw error;
+      const message = "the arguments cannot be sent as JSON: " + clip(safeString(read(error, "message")), 500);
+      reject(bridgeError({ __proto__: null, name: "TypeError", message, code: "nested_tool_failed", data: null }, site));
+      return;
+    }
+    const id = post(op, text);
+    mapSet(pending, id, { __proto__: null, resolve, reject, site, timer: null });
+  });
+}
+
+function bridgeError(plain, site) {
+  const error = new NativeError(plain.message);
+  defineProperty(error, "name", hidden(plain.name));
+  defineProperty(error, "code", hidden(plain.code));
+  if (plain.data !== null) defineProperty(error, "data", hidden(plain.data));
+  defineProperty(error, "stack", hidden(site));
+  weakSet(bridgeErrors, error, plain.code);
+  return error;
+}
+
+function settle(completion) {
+  const waiting = mapGet(pending, completion.id);
+  if (waiting === undefined) return;
+  if (waiting.timer !== null) {
+    fireTimer(completion.id, waiting.timer);
+    return;
+  }
+  mapDelete(pending, completion.id);
+  if (completion.error === null) waiting.resolve(completion.value);
+  else waiting.reject(bridgeError(completion.error, waiting.site));
+}
+
+function output(text) {
+  if (outputSize + text.length > outputLimit) {
+    droppedItems += 1;
+    droppedSize += text.length;
+    return;
+  }
+  outputSize += text.length;
+  outputs += (outputs === "" ? "" : ",") + text;
+}
+
+// Rejections nobody has handled; the engine reports both the rejection and a handler that comes late.
+const unhandled = new NativeMap();
+const MAX_UNHANDLED = 32;
+
+function onRejection(promise, reason, handled) {
+  if (handled) mapDelete(unhandled, promise);
+  else if (mapSize(unhandled) < MAX_UNHANDLED) mapSet(unhandled, promise, { __proto__: null, reason });
+}

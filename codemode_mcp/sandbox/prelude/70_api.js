@@ -1,0 +1,148 @@
+// The objects a program works with. `install` builds those that depend on the catalog, once per catalog version: the
+// result is part of the warm image that its runs start from.
+function textArgument(fn, name, v) {
+  if (typeof v !== "string") {
+    throw new NativeTypeError(fn + " takes " + name + " as a string, not " + (v === null ? "null" : typeof v));
+  }
+  return jsonStringify(v);
+}
+
+function rejected(make) {
+  return newPromise((resolve) => resolve(make()));
+}
+
+// The message for a call with something other than one plain object comes from the host, with the signature in it.
+function callFields(id, args) {
+  let text = ',"target":' + id + ',"count":' + args.length;
+  if (args.length > 0 && args[0] !== undefined) {
+    const input = jsonStringify(args[0]);
+    if (input === undefined) throw new NativeTypeError("a " + typeof args[0] + " has no JSON form");
+    text += ',"input":' + input;
+  }
+  return text;
+}
+
+function options(v, names) {
+  let text = "";
+  if (v === null || typeof v !== "object") return text;
+  for (let i = 0; i < names.length; i++) {
+    const option = v[names[i]];
+    if (option !== undefined) text += ',"' + names[i] + '":' + (jsonStringify(option) ?? "null");
+  }
+  return text;
+}
+
+defineGlobal(
+  "API",
+  freeze({
+    list: exposed("list", (prefix) =>
+      request("api_list", () => ',"prefix":' + (prefix === undefined ? '""' : textArgument("API.list", "a prefix", prefix)))),
+    read: exposed("read", (path) => request("api_read", () => ',"path":' + textArgument("API.read", "a path", path))),
+    search: exposed("search", (query, opts) =>
+      request("api_search", () => ',"query":' + textArgument("API.search", "a query", query) + options(opts, ["limit", "server"]))),
+  }),
+  { __proto__: null, fixed: true },
+);
+
+defineGlobal("yield_control", exposed("yield_control", (reason) =>
+  request("yield", () => ',"reason":' + (reason === undefined ? "null" : jsonStringify(clip(safeString(reason), 500))))));
+
+// What goes wrong with it is reported like an unhandled rejection: the caller has nothing to await.
+defineGlobal("store", exposed("store", (key, v) => {
+  const name = textArgument("store", "a key", key);
+  request("store", () => ',"key":' + name + ',"value":' + toJsonText(v));
+}));
+
+defineGlobal("load", exposed("load", (key) => request("load", () => ',"key":' + textArgument("load", "a key", key))));
+
+function firstText(content) {
+  if (!isArray(content)) return undefined;
+  let text;
+  for (let i = 0; i < content.length; i++) {
+    const block = content[i];
+    if (block !== null && typeof block === "object" && block.type === "text" && typeof block.text === "string") {
+      text = text === undefined ? block.text : text + "\n" + block.text;
+    }
+  }
+  return text;
+}
+
+defineGlobal("unwrap", exposed("unwrap", (result) => {
+  if (result === null || typeof result !== "object") return result;
+  const text = firstText(result.content);
+  if (result.isError === true) {
+    const message = text === undefined || text === "" ? "the tool reported an error without a text" : text;
+    const plain = { __proto__: null, name: "ToolError", message: clip(message, MAX_ERROR_TEXT), code: "nested_tool_failed", data: null };
+    throw bridgeError(plain, new NativeError().stack);
+  }
+  if (result.structuredContent !== undefined && result.structuredContent !== null) return result.structuredContent;
+  if (text === undefined) return result.content;
+  try {
+    return jsonParse(text);
+  } catch {
+    return text;
+  }
+}));
+
+function headerRequest(server) {
+  return exposed("$api", (tool, opts) =>
+    request("header", () =>
+      ',"server":' + (server === null ? "null" : server) +
+      ',"tool":' + (tool === undefined ? "null" : textArgument("$api", "a tool name", tool)) + options(opts, ["schema"])));
+}
+
+function member(object, name, v) {
+  defineProperty(object, name, { __proto__: null, value: v, writable: false, enumerable: true, configurable: false });
+}
+
+function alias(object, name, v) {
+  defineProperty(object, name, { __proto__: null, value: v, writable: false, enumerable: false, configurable: false });
+}
+
+function caller(name, id) {
+  const target = jsonStringify(id);
+  return exposed(name, (...args) => request("call", () => callFields(target, args)));
+}
+
+// manifest: { servers: [{ identifier, alias, name, tools: [[identifier, alias | null, id]], groups: [[group, [[name, id]]]] }],
+//             tools: [catalog entry], named: [[name, id]] }
+function install(text) {
+  const manifest = jsonParse(text);
+  const mcp = objectCreate(null);
+  for (let i = 0; i < manifest.servers.length; i++) {
+    const server = manifest.servers[i];
+    const object = objectCreate(null);
+    for (let j = 0; j < server.tools.length; j++) {
+      const tool = server.tools[j];
+      const fn = caller(tool[0], tool[2]);
+      member(object, tool[0], fn);
+      if (tool[1] !== null) alias(object, tool[1], fn);
+    }
+    for (let j = 0; j < server.groups.length; j++) {
+      const group = objectCreate(null);
+      const operations = server.groups[j][1];
+      for (let k = 0; k < operations.length; k++) member(group, operations[k][0], caller(operations[k][0], operations[k][1]));
+      member(object, server.groups[j][0], freeze(group));
+    }
+    member(object, "$api", headerRequest(jsonStringify(server.identifier)));
+    freeze(object);
+    member(mcp, server.identifier, object);
+    if (server.alias !== null) alias(mcp, server.alias, object);
+  }
+  member(mcp, "$api", headerRequest(null));
+  defineGlobal("MCP", freeze(mcp), { __proto__: null, fixed: true });
+
+  for (let i = 0; i < manifest.tools.length; i++) freeze(manifest.tools[i]);
+  defineGlobal("ALL_TOOLS", freeze(manifest.tools), { __proto__: null, fixed: true });
+
+  const tools = objectCreate(null);
+  for (let i = 0; i < manifest.named.length; i++) member(tools, manifest.named[i][0], caller(manifest.named[i][0], manifest.named[i][1]));
+  member(tools, "search", exposed("search", (query, opts) =>
+    request("search", () => ',"query":' + textArgument("tools.search", "a query", query) + options(opts, ["limit"]))));
+  member(tools, "describe", exposed("describe", (id) =>
+    request("describe", () => ',"target":' + textArgument("tools.describe", "an id", id))));
+  member(tools, "call", exposed("call", (id, ...args) =>
+    request("call", () => callFields(textArgument("tools.call", "an id", id), args))));
+  defineGlobal("tools", freeze(tools), { __proto__: null, fixed: true });
+  defineGlobal("namespaces", freeze(objectCreate(null)), { __proto__: null, fixed: true });
+}

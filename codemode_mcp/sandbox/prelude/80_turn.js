@@ -1,0 +1,72 @@
+// The four entries the host calls, with one string in and, from `collect`, one string out. `fault` is handed what ended
+// the job queue early.
+let state = "pending";
+let result = "null";
+let failure = "null";
+let fault_ = "null";
+
+async function runCell(cell) {
+  try {
+    const promise = apply(cell, undefined, []);
+    defineProperty(promise, "constructor", hidden(NativePromise));
+    result = toJsonText(await promise);
+    state = "done";
+  } catch (error) {
+    failure = describe(error);
+    state = "failed";
+  }
+}
+
+// start: { code, fallback: string | null, seed: 64 hex digits, outputLimit, elapsed }
+function start(text) {
+  const message = jsonParse(text);
+  seedRandom(message.seed);
+  setClock(message.elapsed);
+  outputLimit = message.outputLimit;
+  let cell;
+  try {
+    cell = new AsyncFunction(message.code);
+  } catch (error) {
+    if (message.fallback === null) return syntaxError(error);
+    try {
+      cell = new AsyncFunction(message.fallback);
+    } catch (second) {
+      return syntaxError(second);
+    }
+  }
+  runCell(cell);
+}
+
+function syntaxError(error) {
+  failure = describe(error);
+  state = "syntax";
+}
+
+// deliver: { elapsed, completions: [{ id, value, error: null | { name, message, code, data } }] }
+function deliver(text) {
+  const message = jsonParse(text);
+  setClock(message.elapsed);
+  for (let i = 0; i < message.completions.length; i++) settle(message.completions[i]);
+}
+
+function collect() {
+  let rejections = "";
+  if (state === "done" || state === "failed") {
+    mapForEach(unhandled, (entry) => {
+      rejections += (rejections === "" ? "" : ",") + describe(entry.reason);
+    });
+  }
+  const text =
+    '{"state":"' + state + '","value":' + result + ',"error":' + failure + ',"fault":' + fault_ +
+    ',"calls":[' + calls + '],"outputs":[' + outputs + '],"droppedItems":' + droppedItems +
+    ',"droppedSize":' + droppedSize + ',"rejections":[' + rejections + "]}";
+  calls = "";
+  outputs = "";
+  return text;
+}
+
+function fault(error) {
+  fault_ = describe(error);
+}
+
+return [start, deliver, collect, fault, onRejection, install];

@@ -1,0 +1,125 @@
+"""The stored form of a parked guest: what differs from its warm image, compressed and checked. Pure.
+
+Between turns no WebAssembly frame is live, so linear memory is the whole state, and the stack region holds nothing but
+leftovers: it is not stored. The rest is compared with the image in blocks; a block that differs is stored as its XOR
+with the image's, which is nearly all zeros where a program only touched reference counts.
+
+Layout, all integers little-endian:
+
+    magic   4 bytes  b"CMS1" (the last character is the format version)
+    sha256 32 bytes  of everything after it
+    engine 32 bytes  digest of the engine binary
+    image  32 bytes  digest of the warm image the guest started from
+    pages   4 bytes  number of 64 KiB pages the memory had
+    body             zlib: how many blocks, their numbers (4 bytes each), then the blocks
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.sandbox.binary import DIGEST, PAGE, STACK_END, STACK_START
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from codemode_mcp.sandbox.engine import Image
+
+MAGIC = b"CMS1"
+BLOCK = 4096
+_HEADER = struct.Struct("<4s32s32s32sI")
+_LEVEL = 1
+"""Of zlib: blocks of XOR are mostly zeros, higher levels gain little."""
+_BLANK = bytes(BLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """How to turn an image into the parked memory.
+
+    Attributes:
+        pages: the size of the memory.
+        blocks: offset in memory and the bytes that belong there.
+    """
+
+    pages: int
+    blocks: tuple[tuple[int, bytes], ...]
+
+
+def encode(memory: bytes, image: Image) -> bytes:
+    """The stored form of `memory`, a whole number of pages, of a guest at rest that started from `image`."""
+    numbers = []
+    changes = []
+    for number, block, before in _compared(memory, image.memory):
+        if block != before:
+            numbers.append(number)
+            changes.append(_xor(block, before))
+    packer = zlib.compressobj(_LEVEL)
+    body = packer.compress(struct.pack(f"<I{len(numbers)}I", len(numbers), *numbers))
+    body += packer.compress(b"".join(changes)) + packer.flush()
+    rest = bytes.fromhex(DIGEST) + bytes.fromhex(image.digest) + struct.pack("<I", len(memory) // PAGE) + body
+    return MAGIC + hashlib.sha256(rest).digest() + rest
+
+
+def decode(data: bytes, image: Image, *, max_bytes: int) -> Patches:
+    """What `encode` was given, relative to `image`.
+
+    Args:
+        max_bytes: the most that the memory may take.
+
+    Raises:
+        ProgramError: `snapshot_restore_failed`: damaged, of another version, engine or image, or too large.
+    """
+    if len(data) < _HEADER.size:
+        raise _refused("it is too short")
+    magic, digest, engine, base, pages = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise _refused("it has another format" if magic[:3] == MAGIC[:3] else "it is not a snapshot")
+    if hashlib.sha256(data[36:]).digest() != digest:
+        raise _refused("it is damaged")
+    if engine.hex() != DIGEST:
+        raise _refused("it was made by another version of the engine")
+    if base.hex() != image.digest:
+        raise _refused("it was made from another prelude or catalog")
+    size = pages * PAGE
+    if size > max_bytes:
+        raise _refused(f"it needs {size} bytes, more than the limit of {max_bytes}")
+    most = size // BLOCK
+    unpacker = zlib.decompressobj()
+    try:
+        body = unpacker.decompress(data[_HEADER.size :], 4 + most * (4 + BLOCK))
+    except zlib.error:
+        raise _refused("it is damaged") from None
+    count = struct.unpack_from("<I", body)[0] if len(body) >= 4 else 0
+    if count > most or len(body) != 4 + count * (4 + BLOCK):
+        raise _refused("it is damaged")
+    numbers = struct.unpack_from(f"<{count}I", body, 4)
+    if any(number >= most for number in numbers):
+        raise _refused("it is damaged")
+    start = 4 + 4 * count
+    blocks = []
+    for index, number in enumerate(numbers):
+        offset = number * BLOCK
+        before = image.memory[offset : offset + BLOCK] or _BLANK
+        blocks.append((offset, _xor(body[start + index * BLOCK : start + (index + 1) * BLOCK], before)))
+    return Patches(pages, tuple(blocks))
+
+
+def _compared(memory: bytes, base: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    for number in range(len(memory) // BLOCK):
+        offset = number * BLOCK
+        if not STACK_START <= offset < STACK_END:
+            yield number, memory[offset : offset + BLOCK], base[offset : offset + BLOCK] or _BLANK
+
+
+def _xor(a: bytes, b: bytes) -> bytes:
+    return (int.from_bytes(a, "little") ^ int.from_bytes(b, "little")).to_bytes(BLOCK, "little")
+
+
+def _refused(why: str) -> ProgramError:
+    return ProgramError("snapshot_restore_failed", f"the suspended program cannot be restored: {why}; start it again")

@@ -1,0 +1,177 @@
+"""Descriptions and annotation keywords as comment text that cannot leave its comment. Pure: no I/O.
+
+Upstream servers are not trusted: a description may try to end the comment it stands in, to reverse the direction of
+the text, or to hide words from the person who reads along.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+MAX_TOOL_TEXT: Final = 1000
+MAX_PROPERTY_TEXT: Final = 300
+MAX_VALUE_TEXT: Final = 80
+
+_LINE_END: Final = re.compile("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
+# Control characters, what reverses or hides text (bidirectional marks, zero width, tags), and halves of characters.
+_UNSEEN: Final = re.compile(
+    "[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_PLAIN: Final = re.compile(r"[\x20-\x29\x2b-\x7e]*\Z")
+_BLANKS: Final = re.compile(r"\s+")
+
+
+def comment_line(text: str, limit: int = MAX_PROPERTY_TEXT) -> str:
+    """`text` as one line of a comment, at most about `limit` characters long; `…` marks a cut."""
+    # Twice the limit, as blanks are dropped; what is beyond is never looked at, however long it is.
+    head = text[: 2 * limit]
+    if not _PLAIN.match(head):
+        head = _safe(head)
+    if "  " in head or "\n" in head or "\t" in head:
+        head = _BLANKS.sub(" ", head)
+    return _cut(head.strip(), limit, whole=len(text) <= 2 * limit)
+
+
+def comment_lines(text: str, limit: int = MAX_TOOL_TEXT) -> list[str]:
+    """`text` as lines of a comment without blank ones, at most about `limit` characters together."""
+    if len(text) <= limit and _PLAIN.match(text):
+        stripped = text.strip()
+        return [stripped] if stripped else []
+    head = _safe(text[: 2 * limit])
+    lines = (" ".join(line.split()) for line in head.split("\n"))
+    short = _cut("\n".join(line for line in lines if line), limit, whole=len(text) <= 2 * limit)
+    return short.split("\n") if short else []
+
+
+def _safe(text: str) -> str:
+    # First what is dropped, then `*/`: dropping could bring the two together.
+    return _UNSEEN.sub("", _LINE_END.sub("\n", text)).replace("*/", "*\\/")
+
+
+def _cut(text: str, limit: int, *, whole: bool) -> str:
+    if len(text) <= limit:
+        return text if whole else text + "…"
+    head = text[:limit]
+    # Prefer a word's end, unless the last word is what fills the line.
+    end = max(head.rfind(" "), head.rfind("\n"))
+    return head[: end if end > limit - 40 else limit].rstrip() + "…"
+
+
+def property_doc(schema: object, name: str = "") -> str:
+    """One line for a property: its description, then `@default`, `@deprecated`, `@format`, bounds, examples.
+
+    Returns an empty string when there is nothing to say. Keywords of the wrong type are passed over.
+    """
+    if not isinstance(schema, Mapping) or _SAYS_SOMETHING.isdisjoint(schema):
+        return ""
+    description = schema.get("description")
+    parts = []
+    if type(description) is str:
+        parts.append(comment_line(description))
+    else:
+        title = schema.get("title")
+        if type(title) is str and _letters(title) != _letters(name):
+            parts.append(comment_line(title))
+    for alternatives in ("anyOf", "oneOf"):
+        branches = schema.get(alternatives)
+        if isinstance(branches, list):
+            parts.extend(_from_branches(branches, described=bool(parts)))
+    parts.extend(_tags(schema))
+    return " ".join(part for part in parts if part)
+
+
+def tool_doc(schema: object) -> list[str]:
+    """What a tool's whole input or output schema says beside its properties: nothing but `@deprecated` so far."""
+    return ["@deprecated"] if isinstance(schema, Mapping) and schema.get("deprecated") is True else []
+
+
+_BOUNDS: Final = (
+    "format",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "minItems",
+    "maxItems",
+)
+_TAGS: Final = frozenset({*_BOUNDS, "default", "deprecated", "examples", "example"})
+_SAYS_SOMETHING: Final = _TAGS | {"description", "title", "anyOf", "oneOf"}
+# Generators write these where the author gave no bound.
+_NO_BOUND: Final = frozenset({2**53 - 1, 1 - 2**53, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)})
+
+
+def _tags(schema: Mapping[str, Any]) -> list[str]:
+    if _TAGS.isdisjoint(schema):
+        return []
+    tags = []
+    if schema.get("deprecated") is True:
+        tags.append("@deprecated")
+    default = schema.get("default")
+    # A default of null says only that the value may be left out, which the `?` says already.
+    if default is not None:
+        tags.append("@default " + _value(default))
+    for keyword in _BOUNDS:
+        value = schema.get(keyword)
+        if value is None or isinstance(value, bool):
+            continue
+        if keyword in ("format", "pattern"):
+            if type(value) is str and value:
+                tags.append(f"@{keyword} {comment_line(value, MAX_VALUE_TEXT)}")
+        elif isinstance(value, (int, float)) and value not in _NO_BOUND:
+            tags.append(f"@{keyword} {_value(value)}")
+    examples = schema.get("examples")
+    if not isinstance(examples, list):
+        examples = [schema["example"]] if "example" in schema else []
+    tags.extend(f"@example {_value(example)}" for example in examples[:2])
+    return tags
+
+
+def _from_branches(branches: list[object], *, described: bool) -> list[str]:
+    """What `anyOf` and `oneOf` say: the meaning of constants, or the bounds of the only branch that is not null."""
+    shown = [branch for branch in branches[:50] if isinstance(branch, Mapping) and branch.get("type") != "null"]
+    if len(shown) == 1:
+        description = shown[0].get("description")
+        text = [comment_line(description)] if type(description) is str and not described else []
+        return text + _tags(shown[0])
+    meanings = []
+    for branch in shown:
+        meaning = branch.get("description", branch.get("title"))
+        if "const" in branch and type(meaning) is str:
+            meanings.append(f"{_value(branch['const'])}: {comment_line(meaning, MAX_VALUE_TEXT)}")
+    return ["; ".join(meanings)[: 2 * MAX_PROPERTY_TEXT]]
+
+
+def _value(value: object) -> str:
+    """A JSON value as short text. Strings stay in quotes, so that `"1"` differs from `1`."""
+    if isinstance(value, str):
+        value = value[: 2 * MAX_VALUE_TEXT]
+    elif isinstance(value, int) and value.bit_length() > 1024:
+        return "…"
+    elif isinstance(value, (list, dict)) and not _small(value):
+        return "[…]" if isinstance(value, list) else "{…}"
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return "…"
+    return comment_line(text, MAX_VALUE_TEXT)
+
+
+def _small(value: list[object] | dict[str, object]) -> bool:
+    """Whether a container has few members, all of them plain: cheap to print, however large the rest is."""
+    members = value if isinstance(value, list) else value.values()
+    return len(value) <= 8 and not any(
+        (isinstance(member, (list, dict)) and member) or (isinstance(member, str) and len(member) > MAX_VALUE_TEXT)
+        for member in members
+    )
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text[:200].lower()))

@@ -1,0 +1,161 @@
+"""Server and tool names as JavaScript identifiers. Pure: no I/O.
+
+A name is split at everything that is neither letter nor digit and written in camel case: `create_issue` becomes
+`createIssue`, `chrome-devtools` becomes `chromeDevtools`. Acronyms keep their case (`API_KEY_get` is `APIKEYGet`), and so
+does one leading `_` or `$`. What cannot stand where the identifier will stand gets a trailing `_`.
+
+The result depends on the set of names alone, never on their order. Of several names with one identifier the name that
+already is the identifier keeps it, else the first in sorted order; the others get `_2`, `_3`, ... A new name therefore
+renames no name that it does not collide with.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Kind = Literal["tool", "server"]
+
+MAX_LENGTH: Final = 64
+
+OBJECT_PROTOTYPE: Final = frozenset(
+    """
+    __defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__ __proto__ constructor hasOwnProperty
+    isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf
+    """.split()
+)
+"""Every own name of `Object.prototype`: found on any object, whatever it was given."""
+
+RESERVED_WORDS: Final = frozenset(
+    """
+    arguments await break case catch class const continue debugger default delete do else enum eval export extends false
+    finally for function if implements import in instanceof interface let new null package private protected public
+    return static super switch this throw true try typeof undefined var void while with yield
+    """.split()
+)
+"""Words that cannot name a function or a namespace in strict code, in JavaScript or in a declaration file."""
+
+SPECIAL_MEMBERS: Final = frozenset({"$api", "prototype", "then"})
+"""`then` would make the object a thenable; `$api` is our own member of `MCP` and of every server."""
+
+TOOL_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"prompts", "resources"}
+
+GUEST_GLOBALS: Final = frozenset(
+    """
+    ALL_TOOLS API MCP console image json load namespaces store text tools unwrap yield_control
+    AggregateError Array ArrayBuffer AsyncDisposableStack AsyncIterator Atomics BigInt BigInt64Array BigUint64Array
+    Boolean DOMException DataView Date DisposableStack Error EvalError FinalizationRegistry Float16Array Float32Array
+    Float64Array Function Infinity Int16Array Int32Array Int8Array InternalError Intl Iterator JSON Map Math NaN Number
+    Object Promise Proxy RangeError ReferenceError Reflect RegExp Set SharedArrayBuffer String SuppressedError Symbol
+    SyntaxError TextDecoder TextEncoder TypeError URIError URL URLSearchParams Uint16Array Uint32Array Uint8Array
+    Uint8ClampedArray WeakMap WeakRef WeakSet WebAssembly
+    atob btoa clearInterval clearTimeout crypto decodeURI decodeURIComponent encodeURI encodeURIComponent escape fetch
+    globalThis isFinite isNaN module exports parseFloat parseInt performance process queueMicrotask require self
+    setInterval setTimeout structuredClone unescape window global
+    """.split()
+)
+"""Global names of a program, and those that models expect to be global; a server of that name would mislead."""
+
+SERVER_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | GUEST_GLOBALS
+
+_ALIAS_RESERVED: Final = OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"", "prompts", "resources"}
+
+_ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+")
+
+
+def identifiers(
+    names: Iterable[str], *, kind: Kind = "tool", reserved: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """Map each original name to its identifier, unique among `names`, at most 64 characters long.
+
+    Args:
+        names: original names; a repeated one counts once.
+        kind: which names are taken by us: members of a server, or members of `MCP` and global names.
+        reserved: more names to avoid.
+    """
+    avoided = (TOOL_RESERVED if kind == "tool" else SERVER_RESERVED) | reserved
+    originals = sorted(set(names))
+    groups: dict[str, list[str]] = {}
+    for name in originals:
+        groups.setdefault(_identifier(name, kind, avoided), []).append(name)
+
+    result: dict[str, str] = {}
+    # An original name is never given away as the suffixed identifier of another tool: `MCP.server["foo_2"]`, written
+    # from the upstream's documentation, would then call the wrong one.
+    taken = {*originals, *groups, *avoided}
+    for identifier, group in groups.items():
+        winner = identifier if identifier in group else group[0]
+        result[winner] = identifier
+        number = 2
+        for name in group:
+            if name == winner:
+                continue
+            while (candidate := _suffixed(identifier, number)) in taken:
+                number += 1
+            taken.add(candidate)
+            result[name] = candidate
+    return result
+
+
+def aliases(names: Iterable[str], identifiers: Mapping[str, str]) -> dict[str, str]:
+    """Map those original names that also work in brackets, `MCP.github["create_issue"]`, to their identifiers.
+
+    Left out are names that are their own identifier, that are another tool's identifier, and that mean something else
+    on every object (`then`, `constructor`, `$api`, ...).
+    """
+    taken = set(identifiers.values())
+    return {
+        name: identifiers[name]
+        for name in sorted(set(names))
+        if name in identifiers and name not in taken and name not in _ALIAS_RESERVED
+    }
+
+
+def _identifier(name: str, kind: Kind, avoided: frozenset[str]) -> str:
+    words = _words(name)
+    if not words:
+        return f"{kind}_"
+    first = words[0]
+    if not (first[0].isupper() and first[1:2].isupper()):
+        first = first[0].lower() + first[1:]
+    identifier = first + "".join(_capitalised(word) for word in words[1:])
+    # One leading `_` or `$` says something in JavaScript; two are Python's way to say it.
+    if name[0] in "_$" and _is_word(name[1:2]):
+        identifier = name[0] + identifier
+    if not identifier.isidentifier() and not identifier.startswith("$"):
+        identifier = "_" + identifier
+    identifier = identifier[:MAX_LENGTH]
+    # `__proto__` itself has lost its underscores by now; the mark keeps the reader from taking it for harmless.
+    if identifier in avoided or name in OBJECT_PROTOTYPE:
+        return f"{identifier[: MAX_LENGTH - 1]}_"
+    return identifier
+
+
+def _words(name: str) -> list[str]:
+    if name.isascii():
+        return _ASCII_WORD.findall(name)
+    # One spelling for what looks the same: a program will write the composed form.
+    composed = unicodedata.normalize("NFC", name)
+    return "".join(character if _is_word(character) else " " for character in composed).split()
+
+
+def _is_word(character: str) -> bool:
+    """Letters, their marks and digits, as far as they may stand inside an identifier."""
+    if character.isascii():
+        return character.isalnum()
+    return unicodedata.category(character)[0] in "LMN" and f"a{character}".isidentifier()
+
+
+def _capitalised(word: str) -> str:
+    upper = word[0].upper()
+    # Some letters become two (`ß`); those stay as they are.
+    return (upper if len(upper) == 1 else word[0]) + word[1:]
+
+
+def _suffixed(identifier: str, number: int) -> str:
+    suffix = f"_{number}"
+    return identifier[: MAX_LENGTH - len(suffix)] + suffix

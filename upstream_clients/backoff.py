@@ -1,0 +1,40 @@
+"""When to try a lost or failed server again. Pure arithmetic; the caller owns clock and sleep."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Delays before the next attempt, in seconds.
+
+    A connection that lived for `stable_after` seconds clears the count. The first loss of a connection is tried
+    again at once, since most servers that die in mid-call come back; one that keeps dying waits like a failing one.
+    """
+
+    base: float = 0.5
+    cap: float = 60.0
+    stable_after: float = 10.0
+    jitter: Callable[[], float] = random.random
+    _failures: int = 0
+
+    def after_failure(self) -> float:
+        """An attempt ended before the server was ready."""
+        self._failures += 1
+        # Between half and all of the step: many clients of one restarted server do not come back together.
+        return min(self.cap, self.base * 2.0 ** min(self._failures - 1, 30)) * (0.5 + 0.5 * self.jitter())
+
+    def after_loss(self, lived: float) -> float:
+        """A connection that had been ready for `lived` seconds ended."""
+        if lived >= self.stable_after:
+            self._failures = 0
+        if self._failures == 0:
+            self._failures = 1
+            return 0.0
+        return self.after_failure()

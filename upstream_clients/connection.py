@@ -1,0 +1,264 @@
+"""The life of one upstream: one task opens it, agrees on a protocol, lists its tools, serves, and opens it again.
+
+Only this task enters and leaves transports and sessions. One cancel scope lies round each whole connection; it has a
+deadline while connecting and while closing, and none in between. What others need is put into `Upstream`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, Implementation, ServerCapabilities, ToolListChangedNotification
+
+from upstream_clients import faults
+from upstream_clients.backoff import Backoff
+from upstream_clients.errors import UpstreamCallError
+from upstream_clients.http import HttpWatch
+from upstream_clients.link import Link
+from upstream_clients.listing import Listing
+from upstream_clients.negotiate import negotiate
+from upstream_clients.stderr import StderrTail
+from upstream_clients.transports import Kind, open_dispatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from upstream_clients.upstream import Upstream
+
+logger = logging.getLogger(__name__)
+
+CLOSE_GRACE = 1.0
+"""Seconds that an orderly goodbye (ending an HTTP session) may take. Ending a process has the SDK's bound, 4.5 s."""
+
+RELIST_INTERVAL = 1.0
+"""Least seconds between two listings: a server that announces changes without end is not followed faster."""
+
+NUDGE_INTERVAL = 1.0
+"""Least seconds between a failed attempt and the next one when callers ask for it."""
+
+_SSE_FALLBACK = (400, 404, 405)
+"""Answers to a first POST by which the specification recognises a server of the older HTTP+SSE transport."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How one connection ended; `lived` is its time of service in seconds, `None` when it never was ready."""
+
+    reason: str
+    lived: float | None = None
+    try_sse: bool = False
+
+
+class Connection:
+    """Runs one `Upstream`. `run` is its one task; `stop` ends that from another task."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        *,
+        client_name: str,
+        client_version: str,
+        backoff: Backoff | None = None,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`sleep` waits between attempts and `clock` measures how long a connection lived; both in seconds."""
+        self._upstream = upstream
+        self._spec = upstream.spec
+        self._client_info = Implementation(name=client_name, version=client_version)
+        self._backoff = backoff or Backoff()
+        self._sleep = sleep
+        self._clock = clock
+        # The mutable state.
+        self._stopping = False
+        self._scope = anyio.CancelScope()
+        """Round the present connection, or the pause between two."""
+        self._ready_at: float | None = None
+        """When the present connection became ready."""
+        self._over = anyio.Event()
+        """The present connection has no future."""
+        self._stale = anyio.Event()
+        """The tools are to be listed again."""
+
+    async def run(self) -> None:
+        """Connect and stay connected until `stop`."""
+        try:
+            while not self._stopping:
+                ended = await self._live()
+                if self._stopping:
+                    break
+                if ended.lived is None:
+                    delay = self._backoff.after_failure()
+                else:
+                    delay = self._backoff.after_loss(ended.lived)
+                logger.info("%s; next attempt in %.1f s", ended.reason, delay)
+                if delay > 0:
+                    self._upstream.down(ended.reason)
+                    await self._pause(delay)
+                else:
+                    self._upstream.connecting()
+        finally:
+            self._upstream.stopped()
+
+    def stop(self) -> None:
+        """End `run` soon: with an orderly goodbye when connected, at once when not."""
+        self._stopping = True
+        if self._ready_at is None:
+            self._scope.cancel()
+        else:
+            self._over.set()
+            self._scope.deadline = anyio.current_time() + CLOSE_GRACE
+
+    async def _pause(self, delay: float) -> None:
+        """Wait `delay` seconds, or less when somebody calls the server meanwhile."""
+
+        async def until_wanted() -> None:
+            await self._upstream.wanted.wait()
+            await self._sleep(NUDGE_INTERVAL)
+            pausing.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as pausing:
+            self._scope = pausing.cancel_scope
+            pausing.start_soon(until_wanted)
+            await self._sleep(delay)
+            pausing.cancel_scope.cancel()
+
+    async def _live(self) -> _Ended:
+        """One connection, by the first transport that the server accepts."""
+        deadline = anyio.current_time() + self._spec.connect_timeout
+        kind: Kind = "http" if self._spec.transport == "auto" else self._spec.transport
+        ended = await self._live_over(kind, deadline)
+        if ended.try_sse and not self._stopping:
+            older = await self._live_over("sse", deadline)
+            return ended if older.lived is None else older
+        return ended
+
+    async def _live_over(self, kind: Kind, deadline: float) -> _Ended:
+        self._over, self._stale = anyio.Event(), anyio.Event()
+        watch = HttpWatch(on_lost=self._over.set)
+        failure: Exception | None = None
+        with (
+            StderrTail(self._spec.name, self._spec.redact) as stderr,
+            anyio.CancelScope(deadline=deadline) as self._scope,
+        ):
+            try:
+                async with open_dispatcher(kind, self._spec, watch, stderr) as dispatcher:
+                    dispatcher.on_closed = self._over.set
+                    try:
+                        async with ClientSession(
+                            dispatcher=dispatcher, client_info=self._client_info, message_handler=self._on_message
+                        ) as session:
+                            await negotiate(session)
+                            link = Link(
+                                self._spec,
+                                session,
+                                dispatcher,
+                                self._client_info,
+                                on_lost=self._over.set,
+                                on_stale=self._stale.set,
+                            )
+                            await self._serve(session, link)
+                    finally:
+                        # Whatever ended it, closing takes a bounded time.
+                        self._scope.deadline = min(self._scope.deadline, anyio.current_time() + CLOSE_GRACE)
+            except Exception as error:
+                logger.debug("connection to %s ended", self._spec.name, exc_info=True)
+                failure = error
+        ready_at, self._ready_at = self._ready_at, None
+        if ready_at is not None:
+            return _Ended(faults.lost(self._spec, stderr.last_line), lived=self._clock() - ready_at)
+        if failure is None:
+            return _Ended(faults.connect_timeout(self._spec, stderr.last_line))
+        return _Ended(
+            faults.start_failure(self._spec, failure, stderr.last_line),
+            try_sse=kind == "http" and watch.refused_status in _SSE_FALLBACK,
+        )
+
+    async def _serve(self, session: ClientSession, link: Link) -> None:
+        """List the tools, then be there until the connection has no future."""
+        capabilities = session.server_capabilities or ServerCapabilities()
+        async with anyio.create_task_group() as serving:
+            if link.modern and capabilities.tools is not None and capabilities.tools.list_changed:
+                # Before the first listing, so that no change falls between the two.
+                serving.start_soon(self._listen, session)
+            listing = await _first_listing(link, capabilities)
+            self._scope.deadline = math.inf
+            self._ready_at = self._clock()
+            info = session.server_info
+            self._upstream.ready(
+                link,
+                era="modern" if link.modern else "legacy",
+                protocol_version=link.protocol_version,
+                server_version=info.version if info is not None else None,
+                instructions=session.instructions,
+                resources=capabilities.resources is not None,
+                prompts=capabilities.prompts is not None,
+                tools=listing.tools,
+                problems=listing.problems,
+            )
+            serving.start_soon(self._relist, link)
+            await self._over.wait()
+            serving.cancel_scope.cancel()
+
+    async def _relist(self, link: Link) -> None:
+        """Follow the server's announcements. A listing that fails leaves the tools as they were."""
+        while True:
+            await self._stale.wait()
+            self._stale = anyio.Event()
+            try:
+                with anyio.fail_after(self._spec.connect_timeout):
+                    listing = await link.list_tools()
+            except (UpstreamCallError, TimeoutError) as error:
+                logger.warning("server %r: tools could not be listed again: %s", self._spec.name, error)
+            else:
+                self._upstream.listed(listing.tools, listing.problems)
+            await anyio.sleep(RELIST_INTERVAL)
+
+    async def _on_message(self, message: IncomingMessage) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._stale.set()
+        elif isinstance(message, Exception):
+            logger.debug("server %r sent what is no MCP message: %s", self._spec.name, type(message).__name__)
+
+    async def _listen(self, session: ClientSession) -> None:
+        """Keep a modern server's stream of changes open.
+
+        Its events reach `_on_message` like a legacy server's notifications do; what is done here is to open the
+        stream again, and to list again for what was missed meanwhile.
+        """
+        retry = Backoff(base=1.0)
+        while True:
+            try:
+                async with listen(session, tools_list_changed=True) as subscription:
+                    if not subscription.honored.tools_list_changed:
+                        return
+                    opened = self._clock()
+                    async for _ in subscription:
+                        pass
+                delay = retry.after_loss(self._clock() - opened)
+            except SubscriptionLost:
+                delay = retry.after_failure()
+            except MCPError as error:
+                if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):
+                    return
+                delay = retry.after_failure()
+            await self._sleep(delay)
+            self._stale.set()
+
+
+async def _first_listing(link: Link, capabilities: ServerCapabilities) -> Listing:
+    """The tools at the start; none of a server that neither claims nor answers to have any."""
+    try:
+        return await link.list_tools()
+    except UpstreamCallError as error:
+        if capabilities.tools is None and error.code is not None:
+            return Listing((), ())
+        raise

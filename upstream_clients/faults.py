@@ -1,0 +1,194 @@
+"""Foreign exceptions to sentences for people: the one place that reads them. Knows the MCP SDK and httpx2."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
+from pydantic import ValidationError
+
+from upstream_clients.errors import UpstreamCallError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from upstream_clients.spec import UpstreamSpec
+
+_FAULT_KEY = "upstream_clients/http"
+_MAX_QUOTE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class HttpFault:
+    """Why one POST got no MCP answer; travels through the SDK as the `data` of a JSON-RPC error.
+
+    Attributes:
+        status: the HTTP status, or `None` when there was no HTTP answer.
+        sent: whether the request may have reached the server.
+        session_lost: the server does not know the session any more, so it did not look at the request.
+    """
+
+    status: int | None
+    sent: bool
+    session_lost: bool = False
+
+    def to_data(self) -> dict[str, Any]:
+        return {_FAULT_KEY: [self.status, self.sent, self.session_lost]}
+
+    @staticmethod
+    def of(error: MCPError) -> HttpFault | None:
+        match error.data:
+            case {"upstream_clients/http": [int() | None as status, bool() as sent, bool() as lost]}:
+                return HttpFault(status, sent, lost)
+            case _:
+                return None
+
+
+def is_transport_failure(error: MCPError) -> bool:
+    """No answer of the server, but a connection that broke or was never made."""
+    fault = HttpFault.of(error)
+    if fault is not None:
+        return fault.status is None
+    # What the SDK's dispatcher says to everyone who waits when the stream ends.
+    return error.code == CONNECTION_CLOSED and error.message == "Connection closed" and error.data is None
+
+
+def is_session_lost(error: MCPError) -> bool:
+    """A restarted legacy HTTP server: it did not look at the request, and a new session is needed."""
+    fault = HttpFault.of(error)
+    if fault is not None:
+        return fault.session_lost
+    return error.code == INVALID_REQUEST and error.message in ("Session not found", "Session terminated")
+
+
+def call_error(spec: UpstreamSpec, method: str, error: MCPError) -> UpstreamCallError:
+    """What a failed request means to its caller."""
+    fault = HttpFault.of(error)
+    server = f"server {spec.name!r}"
+    if is_session_lost(error):
+        return UpstreamCallError(
+            spec.name,
+            f"{server} was restarted and has forgotten this session; it is being connected again, repeat the call",
+            dispatched=False,
+        )
+    if fault is not None:
+        return UpstreamCallError(
+            spec.name, f"{server} failed at {spec.address}: {spec.redact(error.message)}", dispatched=fault.sent
+        )
+    if is_transport_failure(error):
+        return UpstreamCallError(
+            spec.name,
+            f"{server} closed the connection before it answered {method}; whether it acted on it is unknown",
+            dispatched=True,
+        )
+    return UpstreamCallError(
+        spec.name,
+        f"{server} answered {method} with error {error.code}: {error.message[:_MAX_QUOTE]}",
+        dispatched=True,
+        code=error.code,
+    )
+
+
+def start_failure(spec: UpstreamSpec, cause: BaseException, last_words: str = "") -> str:
+    """Why a connection could not be made, in one sentence with a next step. `last_words`: its last stderr line."""
+    reasons = [_start_reason(spec, leaf) for leaf in _leaves(cause)]
+    reason = next((found for found in reasons if found is not None), None)
+    if reason is None:
+        leaf = next(_leaves(cause))
+        reason = f"{type(leaf).__name__}: {str(leaf)[:_MAX_QUOTE] or 'no further details'}"
+    return spec.redact(f"server {spec.name!r} did not start: {reason}") + quote_last_words(last_words)
+
+
+def connect_timeout(spec: UpstreamSpec, last_words: str = "") -> str:
+    """The server was silent for `spec.connect_timeout`."""
+    where = f"command {spec.command!r}" if spec.url is None else spec.address
+    return (
+        f"server {spec.name!r} did not start: no complete answer from {where} within {spec.connect_timeout:g} s; "
+        f"check that it is an MCP server{' and speaks MCP on its stdout' if spec.url is None else ''}"
+    ) + quote_last_words(last_words)
+
+
+def lost(spec: UpstreamSpec, last_words: str = "") -> str:
+    """A connection that had been ready ended from the other side."""
+    what = "its process ended" if spec.url is None else f"the connection to {spec.address} ended"
+    return f"server {spec.name!r} is gone: {what}; it is being connected again" + quote_last_words(last_words)
+
+
+def quote_last_words(line: str) -> str:
+    return f"; the last line on its stderr was: {line[:_MAX_QUOTE]}" if line else ""
+
+
+def _leaves(cause: BaseException) -> Iterator[BaseException]:
+    if isinstance(cause, BaseExceptionGroup):
+        for inner in cause.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield cause
+
+
+def _start_reason(spec: UpstreamSpec, error: BaseException) -> str | None:
+    """The reason, or `None` for an exception that only followed from another one."""
+    key = f"mcpServers.{spec.name}"
+    match error:
+        case MCPError():
+            return _refusal(spec, error)
+        case httpx2.HTTPStatusError():
+            return http_reason(spec, error.response.status_code)
+        case httpx2.TransportError():
+            return unreachable(spec, error)
+        case OSError() if spec.cwd is not None and not os.path.isdir(spec.cwd):
+            return f'its working directory {spec.cwd!r} does not exist; check "cwd" of {key}'
+        case FileNotFoundError():
+            where = "does not exist" if os.path.dirname(spec.command or "") else "was not found on PATH"
+            return f'command {spec.command!r} {where}; check "command" of {key}'
+        case PermissionError():
+            return f'command {spec.command!r} may not be executed; check its permissions and "command" of {key}'
+        case UpstreamCallError():
+            return error.message
+        case ValidationError():
+            return f"its answer to initialize is not valid MCP ({error.error_count()} errors); update the server"
+        case RuntimeError() if "protocol version" in str(error).lower():
+            return f"{str(error)[:_MAX_QUOTE]}; update the server or this client"
+        case _:
+            return None
+
+
+def _refusal(spec: UpstreamSpec, error: MCPError) -> str:
+    fault = HttpFault.of(error)
+    if fault is not None and fault.status is not None:
+        return http_reason(spec, fault.status)
+    if fault is not None:
+        return error.message
+    if is_transport_failure(error):
+        if spec.url is None:
+            return "it exited before it answered; run the command by hand to see why"
+        return f"{spec.address} closed the connection before it answered"
+    return f"it refused the MCP handshake with error {error.code}: {error.message[:_MAX_QUOTE]}"
+
+
+def http_reason(spec: UpstreamSpec, status: int) -> str:
+    """What an HTTP error status at connecting means, and what to do."""
+    key = f"mcpServers.{spec.name}"
+    advice = {
+        401: f'check "headers" or "auth" of {key}',
+        403: f'check "headers" or "auth" of {key}',
+        404: f'check the path in "url" of {key}',
+        405: f'check "url" and "type" of {key}',
+        429: "it asks for fewer requests; try later",
+    }.get(status, f'check "url" of {key}' if status < 500 else "the server has a problem of its own; see its log")
+    try:
+        phrase = f" ({HTTPStatus(status).phrase})"
+    except ValueError:
+        phrase = ""
+    return f"{spec.address} answered HTTP {status}{phrase}; {advice}"
+
+
+def unreachable(spec: UpstreamSpec, error: httpx2.TransportError) -> str:
+    """No HTTP answer at all."""
+    detail = str(error) or type(error).__name__
+    return f'{spec.address} cannot be reached ({detail}); check that it is running and "url" of mcpServers.{spec.name}'

@@ -1,0 +1,47 @@
+"""Fetch all pages of `tools/list`, whatever the server does with its cursors."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from upstream_clients.lenient import cap_problems, open_page, read_tools
+from upstream_clients.tools import JsonObject, Tool
+
+MAX_PAGES = 1_000
+MAX_TOOLS = 100_000
+
+SendFn = Callable[[str, Mapping[str, Any]], Awaitable[JsonObject]]
+
+
+class Listing(NamedTuple):
+    """All tools of one server and what was wrong with them."""
+
+    tools: tuple[Tool, ...]
+    problems: tuple[str, ...]
+
+
+async def list_tools(send: SendFn) -> Listing:
+    """Every page through `send`, in order. What `send` raises passes through."""
+    items: list[object] = []
+    problems: list[str] = []
+    seen: set[str] = set()
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = open_page(await send("tools/list", {} if cursor is None else {"cursor": cursor}))
+        items += page.items
+        problems += page.problems
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+        if cursor in seen:
+            problems.append("tools/list gave the same cursor twice; stopped there")
+            break
+        if len(items) >= MAX_TOOLS:
+            problems.append(f"tools/list goes on after {MAX_TOOLS} tools; the rest is left out")
+            break
+        seen.add(cursor)
+    else:
+        problems.append(f"tools/list goes on after {MAX_PAGES} pages; the rest is left out")
+    tools, bad_tools = read_tools(items[:MAX_TOOLS])
+    return Listing(tools, cap_problems([*problems, *bad_tools]))

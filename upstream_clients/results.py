@@ -1,0 +1,63 @@
+"""MCP result objects to outcomes: the only place where a `tools/call` result is unwrapped. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from upstream_clients.tools import JsonObject, ToolOutcome
+
+OutputCheck = Callable[[object], str | None]
+"""Says what is wrong with a `structuredContent`, or nothing."""
+
+
+def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOutcome:
+    """The outcome of one raw `tools/call` result; odd parts are repaired and noted, never refused.
+
+    `structuredContent` is passed on even when `check_output` objects to it.
+    """
+    if not isinstance(raw, dict):
+        return ToolOutcome({"content": [_text_block(raw)]}, ("the result was no object; it is shown as text",))
+    result: dict[str, Any] = dict(raw)
+    notes: list[str] = []
+    _repair_content(result, notes)
+    if not isinstance(result.get("isError", False), bool):
+        notes.append("isError was neither true nor false; taken as an error")
+        result["isError"] = True
+    structured = result.get("structuredContent")
+    if check_output is not None and not result.get("isError"):
+        if structured is None:
+            notes.append("the tool declares an output schema, but its result has no structuredContent")
+        elif (complaint := check_output(structured)) is not None:
+            notes.append(f"structuredContent does not match the tool's own output schema: {complaint}")
+    return ToolOutcome(result, tuple(notes))
+
+
+def needs_input(raw: JsonObject) -> bool:
+    """Whether a modern server asks the client for something instead of giving its result."""
+    return raw.get("resultType") == "input_required"
+
+
+def _repair_content(result: dict[str, Any], notes: list[str]) -> None:
+    content = result.get("content")
+    match content:
+        case list():
+            blocks = [block if isinstance(block, dict) else _text_block(block) for block in content]
+            if any(not isinstance(block, dict) for block in content):
+                notes.append("some content blocks were no objects; they are shown as text")
+                result["content"] = blocks
+        case None:
+            if "structuredContent" not in result:
+                notes.append("the result had neither content nor structuredContent")
+            result["content"] = []
+        case dict():
+            notes.append("content was one block, not a list; wrapped")
+            result["content"] = [content]
+        case _:
+            notes.append("content was no list; it is shown as text")
+            result["content"] = [_text_block(content)]
+
+
+def _text_block(value: object) -> dict[str, str]:
+    return {"type": "text", "text": value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}
