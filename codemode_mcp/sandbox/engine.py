@@ -244,7 +244,7 @@ def _boot(instance: Instance) -> Entries:
     instance.call("JS_SetHostPromiseRejectionTracker", rt, binary.FIRST_GLUE_SLOT + 1, 0)
     instance.call("JS_SetGCThreshold", rt, GC_THRESHOLD)
     ctx = instance.call("JS_NewContext", rt) & 0xFFFFFFFF
-    scratch = instance.call("malloc", SCRATCH) & 0xFFFFFFFF
+    scratch = instance.call("calloc", 1, SCRATCH) & 0xFFFFFFFF
     # Until the prelude's functions are known, only the clock is needed.
     instance.glue("bind", ctx, rt, scratch, 0)
     source = prelude_source().encode()
