@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-MAX_TOOL_TEXT: Final = 1000
-MAX_PROPERTY_TEXT: Final = 300
+MAX_TOOL_TEXT: Final = 640
+MAX_PROPERTY_TEXT: Final = 240
 MAX_VALUE_TEXT: Final = 80
 
 _LINE_END: Final = re.compile("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -37,13 +37,21 @@ def comment_line(text: str, limit: int = MAX_PROPERTY_TEXT) -> str:
 
 
 def comment_lines(text: str, limit: int = MAX_TOOL_TEXT) -> list[str]:
-    """`text` as lines of a comment without blank ones, at most about `limit` characters together."""
+    """`text` as lines of a comment, at most about `limit` characters together.
+
+    Blank lines go, and a line that begins in lower case is taken for the rest of a wrapped one.
+    """
     if len(text) <= limit and _PLAIN.match(text):
         stripped = text.strip()
         return [stripped] if stripped else []
-    head = _safe(text[: 2 * limit])
-    lines = (" ".join(line.split()) for line in head.split("\n"))
-    short = _cut("\n".join(line for line in lines if line), limit, whole=len(text) <= 2 * limit)
+    lines: list[str] = []
+    for line in _safe(text[: 2 * limit]).split("\n"):
+        words = " ".join(line.split())
+        if lines and words[:1].islower() and not lines[-1].endswith(":"):
+            lines[-1] += " " + words
+        elif words:
+            lines.append(words)
+    short = _cut("\n".join(lines), limit, whole=len(text) <= 2 * limit)
     return short.split("\n") if short else []
 
 
@@ -82,11 +90,6 @@ def property_doc(schema: object, name: str = "") -> str:
             parts.extend(_from_branches(branches, described=bool(parts)))
     parts.extend(_tags(schema))
     return " ".join(part for part in parts if part)
-
-
-def tool_doc(schema: object) -> list[str]:
-    """What a tool's whole input or output schema says beside its properties: nothing but `@deprecated` so far."""
-    return ["@deprecated"] if isinstance(schema, Mapping) and schema.get("deprecated") is True else []
 
 
 _BOUNDS: Final = (

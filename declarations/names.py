@@ -1,8 +1,8 @@
 """Server and tool names as JavaScript identifiers. Pure: no I/O.
 
 A name is split at everything that is neither letter nor digit and written in camel case: `create_issue` becomes
-`createIssue`, `chrome-devtools` becomes `chromeDevtools`. Acronyms keep their case (`API_KEY_get` is `APIKEYGet`), and so
-does one leading `_` or `$`. What cannot stand where the identifier will stand gets a trailing `_`.
+`createIssue`, `chrome-devtools` becomes `chromeDevtools`. Acronyms keep their case (`API_KEY_get` is `APIKEYGet`); one
+leading `_` or `$` stays. What cannot stand where the identifier will stand gets a trailing `_`.
 
 The result depends on the set of names alone, never on their order. Of several names with one identifier the name that
 already is the identifier keeps it, else the first in sorted order; the others get `_2`, `_3`, ... A new name therefore
@@ -22,21 +22,22 @@ Kind = Literal["tool", "server"]
 
 MAX_LENGTH: Final = 64
 
-OBJECT_PROTOTYPE: Final = frozenset(
-    """
+
+def _set_of(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+OBJECT_PROTOTYPE: Final = _set_of("""
     __defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__ __proto__ constructor hasOwnProperty
     isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf
-    """.split()
-)
+""")
 """Every own name of `Object.prototype`: found on any object, whatever it was given."""
 
-RESERVED_WORDS: Final = frozenset(
-    """
+RESERVED_WORDS: Final = _set_of("""
     arguments await break case catch class const continue debugger default delete do else enum eval export extends false
     finally for function if implements import in instanceof interface let new null package private protected public
     return static super switch this throw true try typeof undefined var void while with yield
-    """.split()
-)
+""")
 """Words that cannot name a function or a namespace in strict code, in JavaScript or in a declaration file."""
 
 SPECIAL_MEMBERS: Final = frozenset({"$api", "prototype", "then"})
@@ -44,8 +45,7 @@ SPECIAL_MEMBERS: Final = frozenset({"$api", "prototype", "then"})
 
 TOOL_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"prompts", "resources"}
 
-GUEST_GLOBALS: Final = frozenset(
-    """
+GUEST_GLOBALS: Final = _set_of("""
     ALL_TOOLS API MCP console image json load namespaces store text tools unwrap yield_control
     AggregateError Array ArrayBuffer AsyncDisposableStack AsyncIterator Atomics BigInt BigInt64Array BigUint64Array
     Boolean DOMException DataView Date DisposableStack Error EvalError FinalizationRegistry Float16Array Float32Array
@@ -53,12 +53,11 @@ GUEST_GLOBALS: Final = frozenset(
     Object Promise Proxy RangeError ReferenceError Reflect RegExp Set SharedArrayBuffer String SuppressedError Symbol
     SyntaxError TextDecoder TextEncoder TypeError URIError URL URLSearchParams Uint16Array Uint32Array Uint8Array
     Uint8ClampedArray WeakMap WeakRef WeakSet WebAssembly
-    atob btoa clearInterval clearTimeout crypto decodeURI decodeURIComponent encodeURI encodeURIComponent escape fetch
-    globalThis isFinite isNaN module exports parseFloat parseInt performance process queueMicrotask require self
-    setInterval setTimeout structuredClone unescape window global
-    """.split()
-)
-"""Global names of a program, and those that models expect to be global; a server of that name would mislead."""
+    atob btoa clearInterval clearTimeout crypto decodeURI decodeURIComponent encodeURI encodeURIComponent escape
+    globalThis isFinite isNaN parseFloat parseInt performance queueMicrotask setInterval setTimeout structuredClone
+    unescape
+""")
+"""Global names of a program: ours, then those of the language, then those we add as browsers do."""
 
 SERVER_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | GUEST_GLOBALS
 
@@ -67,9 +66,7 @@ _ALIAS_RESERVED: Final = OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"", "prompts", "r
 _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 
 
-def identifiers(
-    names: Iterable[str], *, kind: Kind = "tool", reserved: frozenset[str] = frozenset()
-) -> dict[str, str]:
+def identifiers(names: Iterable[str], *, kind: Kind = "tool", reserved: frozenset[str] = frozenset()) -> dict[str, str]:
     """Map each original name to its identifier, unique among `names`, at most 64 characters long.
 
     Args:

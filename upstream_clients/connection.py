@@ -44,6 +44,9 @@ RELIST_INTERVAL = 1.0
 NUDGE_INTERVAL = 1.0
 """Least seconds between a failed attempt and the next one when callers ask for it."""
 
+LISTEN_WAIT = 2.0
+"""Seconds that the first listing waits for a modern server to acknowledge the stream of changes."""
+
 _SSE_FALLBACK = (400, 404, 405)
 """Answers to a first POST by which the specification recognises a server of the older HTTP+SSE transport."""
 
@@ -78,7 +81,7 @@ class Connection:
         self._sleep = sleep
         self._clock = clock
         # The mutable state.
-        self._stopping = False
+        self._stopping = anyio.Event()
         self._scope = anyio.CancelScope()
         """Round the present connection, or the pause between two."""
         self._ready_at: float | None = None
@@ -91,9 +94,9 @@ class Connection:
     async def run(self) -> None:
         """Connect and stay connected until `stop`."""
         try:
-            while not self._stopping:
+            while not self._stopping.is_set():
                 ended = await self._live()
-                if self._stopping:
+                if self._stopping.is_set():
                     break
                 if ended.lived is None:
                     delay = self._backoff.after_failure()
@@ -110,7 +113,7 @@ class Connection:
 
     def stop(self) -> None:
         """End `run` soon: with an orderly goodbye when connected, at once when not."""
-        self._stopping = True
+        self._stopping.set()
         if self._ready_at is None:
             self._scope.cancel()
         else:
@@ -121,8 +124,8 @@ class Connection:
         """Wait `delay` seconds, or less when somebody calls the server meanwhile."""
 
         async def until_wanted() -> None:
-            await self._upstream.wanted.wait()
             await self._sleep(NUDGE_INTERVAL)
+            await self._upstream.wanted.wait()
             pausing.cancel_scope.cancel()
 
         async with anyio.create_task_group() as pausing:
@@ -136,22 +139,20 @@ class Connection:
         deadline = anyio.current_time() + self._spec.connect_timeout
         kind: Kind = "http" if self._spec.transport == "auto" else self._spec.transport
         ended = await self._live_over(kind, deadline)
-        if ended.try_sse and not self._stopping:
+        if ended.try_sse and not self._stopping.is_set():
             older = await self._live_over("sse", deadline)
             return ended if older.lived is None else older
         return ended
 
     async def _live_over(self, kind: Kind, deadline: float) -> _Ended:
         self._over, self._stale = anyio.Event(), anyio.Event()
-        watch = HttpWatch(on_lost=self._over.set)
+        watch = HttpWatch(on_lost=self._lose)
+        stderr = StderrTail(self._spec.name, self._spec.redact)
         failure: Exception | None = None
-        with (
-            StderrTail(self._spec.name, self._spec.redact) as stderr,
-            anyio.CancelScope(deadline=deadline) as self._scope,
-        ):
+        with anyio.CancelScope(deadline=deadline) as self._scope:
             try:
                 async with open_dispatcher(kind, self._spec, watch, stderr) as dispatcher:
-                    dispatcher.on_closed = self._over.set
+                    dispatcher.over = self._over
                     try:
                         async with ClientSession(
                             dispatcher=dispatcher, client_info=self._client_info, message_handler=self._on_message
@@ -162,7 +163,7 @@ class Connection:
                                 session,
                                 dispatcher,
                                 self._client_info,
-                                on_lost=self._over.set,
+                                over=self._over,
                                 on_stale=self._stale.set,
                             )
                             await self._serve(session, link)
@@ -175,6 +176,8 @@ class Connection:
         ready_at, self._ready_at = self._ready_at, None
         if ready_at is not None:
             return _Ended(faults.lost(self._spec, stderr.last_line), lived=self._clock() - ready_at)
+        if failure is None and self._over.is_set() and watch.failure is not None:
+            return _Ended(faults.not_started(self._spec, watch.failure))
         if failure is None:
             return _Ended(faults.connect_timeout(self._spec, stderr.last_line))
         return _Ended(
@@ -182,13 +185,23 @@ class Connection:
             try_sse=kind == "http" and watch.refused_status in _SSE_FALLBACK,
         )
 
+    def _lose(self) -> None:
+        """The transport says that the connection has no future."""
+        self._over.set()
+        if self._ready_at is None:
+            self._scope.cancel()
+
     async def _serve(self, session: ClientSession, link: Link) -> None:
         """List the tools, then be there until the connection has no future."""
         capabilities = session.server_capabilities or ServerCapabilities()
         async with anyio.create_task_group() as serving:
             if link.modern and capabilities.tools is not None and capabilities.tools.list_changed:
-                # Before the first listing, so that no change falls between the two.
-                serving.start_soon(self._listen, session)
+                # Before the first listing, so that no change falls between the two; but a server that does not
+                # answer to it is no reason to wait.
+                opened = anyio.Event()
+                serving.start_soon(self._listen, session, opened)
+                with anyio.move_on_after(LISTEN_WAIT):
+                    await opened.wait()
             listing = await _first_listing(link, capabilities)
             self._scope.deadline = math.inf
             self._ready_at = self._clock()
@@ -228,30 +241,41 @@ class Connection:
         elif isinstance(message, Exception):
             logger.debug("server %r sent what is no MCP message: %s", self._spec.name, type(message).__name__)
 
-    async def _listen(self, session: ClientSession) -> None:
+    async def _listen(self, session: ClientSession, opened: anyio.Event) -> None:
         """Keep a modern server's stream of changes open.
 
         Its events reach `_on_message` like a legacy server's notifications do; what is done here is to open the
         stream again, and to list again for what was missed meanwhile.
         """
         retry = Backoff(base=1.0)
-        while True:
-            try:
-                async with listen(session, tools_list_changed=True) as subscription:
-                    if not subscription.honored.tools_list_changed:
-                        return
-                    opened = self._clock()
-                    async for _ in subscription:
-                        pass
-                delay = retry.after_loss(self._clock() - opened)
-            except SubscriptionLost:
-                delay = retry.after_failure()
-            except MCPError as error:
-                if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):
+        try:
+            while True:
+                delay = await self._listen_once(session, opened, retry)
+                if delay is None:
                     return
-                delay = retry.after_failure()
-            await self._sleep(delay)
-            self._stale.set()
+                await self._sleep(delay)
+                self._stale.set()
+        finally:
+            opened.set()
+
+    async def _listen_once(self, session: ClientSession, opened: anyio.Event, retry: Backoff) -> float | None:
+        """One stream, to its end. Returns the seconds to wait before the next, `None` when there is no use in one."""
+        try:
+            async with listen(session, tools_list_changed=True) as subscription:
+                opened.set()
+                if not subscription.honored.tools_list_changed:
+                    return None
+                since = self._clock()
+                async for _ in subscription:
+                    pass
+            return retry.after_loss(self._clock() - since)
+        except SubscriptionLost:
+            return retry.after_failure()
+        except MCPError as error:
+            if faults.is_transport_failure(error):
+                self._over.set()
+                return None
+            return None if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS) else retry.after_failure()
 
 
 async def _first_listing(link: Link, capabilities: ServerCapabilities) -> Listing:

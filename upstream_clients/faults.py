@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
+from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_REQUEST
 from pydantic import ValidationError
 
 from upstream_clients.errors import UpstreamCallError
@@ -30,21 +30,23 @@ class HttpFault:
     Attributes:
         status: the HTTP status, or `None` when there was no HTTP answer.
         sent: whether the request may have reached the server.
+        answered: whether the error's code and message are the server's own JSON-RPC answer.
         session_lost: the server does not know the session any more, so it did not look at the request.
     """
 
     status: int | None
     sent: bool
+    answered: bool = False
     session_lost: bool = False
 
     def to_data(self) -> dict[str, Any]:
-        return {_FAULT_KEY: [self.status, self.sent, self.session_lost]}
+        return {_FAULT_KEY: [self.status, self.sent, self.answered, self.session_lost]}
 
     @staticmethod
     def of(error: MCPError) -> HttpFault | None:
-        match error.data:
-            case {"upstream_clients/http": [int() | None as status, bool() as sent, bool() as lost]}:
-                return HttpFault(status, sent, lost)
+        match error.data.get(_FAULT_KEY) if isinstance(error.data, dict) else None:
+            case [int() | None as status, bool() as sent, bool() as answered, bool() as lost]:
+                return HttpFault(status, sent, answered, lost)
             case _:
                 return None
 
@@ -76,9 +78,15 @@ def call_error(spec: UpstreamSpec, method: str, error: MCPError) -> UpstreamCall
             f"{server} was restarted and has forgotten this session; it is being connected again, repeat the call",
             dispatched=False,
         )
-    if fault is not None:
+    if fault is not None and not fault.answered:
+        what = error.message if fault.status is None else http_reason(spec, fault.status)
+        return UpstreamCallError(spec.name, f"{server}: {what}", dispatched=fault.sent)
+    if error.code == HEADER_MISMATCH:
         return UpstreamCallError(
-            spec.name, f"{server} failed at {spec.address}: {spec.redact(error.message)}", dispatched=fault.sent
+            spec.name,
+            f"{server} has changed this tool since it was listed; it is being listed again, repeat the call",
+            dispatched=False,
+            code=error.code,
         )
     if is_transport_failure(error):
         return UpstreamCallError(
@@ -101,25 +109,31 @@ def start_failure(spec: UpstreamSpec, cause: BaseException, last_words: str = ""
     if reason is None:
         leaf = next(_leaves(cause))
         reason = f"{type(leaf).__name__}: {str(leaf)[:_MAX_QUOTE] or 'no further details'}"
-    return spec.redact(f"server {spec.name!r} did not start: {reason}") + quote_last_words(last_words)
+    return not_started(spec, reason) + _quote(last_words)
+
+
+def not_started(spec: UpstreamSpec, reason: str) -> str:
+    """The sentence round a reason."""
+    return spec.redact(f"server {spec.name!r} did not start: {reason}")
 
 
 def connect_timeout(spec: UpstreamSpec, last_words: str = "") -> str:
     """The server was silent for `spec.connect_timeout`."""
     where = f"command {spec.command!r}" if spec.url is None else spec.address
-    return (
-        f"server {spec.name!r} did not start: no complete answer from {where} within {spec.connect_timeout:g} s; "
+    reason = (
+        f"no complete answer from {where} within {spec.connect_timeout:g} s; "
         f"check that it is an MCP server{' and speaks MCP on its stdout' if spec.url is None else ''}"
-    ) + quote_last_words(last_words)
+    )
+    return not_started(spec, reason) + _quote(last_words)
 
 
 def lost(spec: UpstreamSpec, last_words: str = "") -> str:
     """A connection that had been ready ended from the other side."""
     what = "its process ended" if spec.url is None else f"the connection to {spec.address} ended"
-    return f"server {spec.name!r} is gone: {what}; it is being connected again" + quote_last_words(last_words)
+    return f"server {spec.name!r} is gone: {what}; it is being connected again" + _quote(last_words)
 
 
-def quote_last_words(line: str) -> str:
+def _quote(line: str) -> str:
     return f"; the last line on its stderr was: {line[:_MAX_QUOTE]}" if line else ""
 
 
@@ -149,7 +163,7 @@ def _start_reason(spec: UpstreamSpec, error: BaseException) -> str | None:
         case PermissionError():
             return f'command {spec.command!r} may not be executed; check its permissions and "command" of {key}'
         case UpstreamCallError():
-            return error.message
+            return error.message.removeprefix(f"server {spec.name!r}").lstrip(": ")
         case ValidationError():
             return f"its answer to initialize is not valid MCP ({error.error_count()} errors); update the server"
         case RuntimeError() if "protocol version" in str(error).lower():
@@ -160,10 +174,11 @@ def _start_reason(spec: UpstreamSpec, error: BaseException) -> str | None:
 
 def _refusal(spec: UpstreamSpec, error: MCPError) -> str:
     fault = HttpFault.of(error)
-    if fault is not None and fault.status is not None:
-        return http_reason(spec, fault.status)
     if fault is not None:
-        return error.message
+        if fault.status is None:
+            return error.message
+        if not fault.answered or fault.status in (401, 403):
+            return http_reason(spec, fault.status)
     if is_transport_failure(error):
         if spec.url is None:
             return "it exited before it answered; run the command by hand to see why"
@@ -190,5 +205,8 @@ def http_reason(spec: UpstreamSpec, status: int) -> str:
 
 def unreachable(spec: UpstreamSpec, error: httpx2.TransportError) -> str:
     """No HTTP answer at all."""
+    if isinstance(error, httpx2.LocalProtocolError):
+        # Its text may quote a header's value.
+        return f'the request to {spec.address} is not valid HTTP; check "headers" of mcpServers.{spec.name}'
     detail = str(error) or type(error).__name__
     return f'{spec.address} cannot be reached ({detail}); check that it is running and "url" of mcpServers.{spec.name}'

@@ -15,7 +15,7 @@ import anyio
 import httpx2
 from mcp_types import INTERNAL_ERROR
 
-from upstream_clients.faults import HttpFault, unreachable
+from upstream_clients.faults import HttpFault, http_reason, unreachable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -42,12 +42,14 @@ class HttpWatch:
     """What the client saw, for the task that owns the connection.
 
     Attributes:
-        on_lost: called when the server has forgotten the session, noticed outside of any call.
-        refused_status: status of the latest POST that was answered with an HTTP error.
+        on_lost: called when the connection has no future and no call can be told so.
+        refused_status: HTTP status of the latest POST that was refused.
+        failure: what was wrong with the latest POST that failed, for a person.
     """
 
     on_lost: Callable[[], None]
     refused_status: int | None = None
+    failure: str | None = None
 
 
 @dataclass(slots=True)
@@ -93,11 +95,12 @@ class McpHttpClient(httpx2.AsyncClient):
         try:
             response = await super().send(request, **options)
         except httpx2.TransportError as error:
-            sent = not isinstance(error, _NEVER_SENT)
-            fault = HttpFault(None, sent=sent)
-            return self._fail(request, _Failure(HTTPStatus.BAD_GATEWAY, unreachable(self._spec, error), fault))
+            self._watch.failure = unreachable(self._spec, error)
+            fault = HttpFault(None, sent=not isinstance(error, _NEVER_SENT))
+            return self._fail(request, _Failure(HTTPStatus.BAD_GATEWAY, self._watch.failure, fault))
         if response.status_code >= 400:
             self._watch.refused_status = response.status_code
+            self._watch.failure = http_reason(self._spec, response.status_code)
             return self._fail(request, await _read_failure(request, response))
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             response.stream = _BoundedBody(response.stream)
@@ -123,7 +126,7 @@ async def _read_failure(request: httpx2.Request, response: httpx2.Response) -> _
     # Kept for OAuth, which reads the challenge.
     headers = {key: value for key, value in response.headers.items() if key == "www-authenticate"}
     if code is not None:
-        fault = HttpFault(status, sent=True, session_lost=session_lost)
+        fault = HttpFault(status, sent=True, answered=True, session_lost=session_lost)
         return _Failure(status, message, fault, code, headers)
     # Without a JSON-RPC answer nobody but a proxy or a gatekeeper has seen the request, except when a server failed.
     fault = HttpFault(status, sent=status >= 500, session_lost=session_lost)

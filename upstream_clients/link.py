@@ -29,12 +29,13 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from upstream_clients.faults import call_error, is_session_lost
+from upstream_clients.faults import call_error, is_session_lost, is_transport_failure
 from upstream_clients.listing import Listing, list_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import anyio
     from mcp.client.session import ClientSession
     from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
 
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
 class WatchedDispatcher(JSONRPCDispatcher):
     """The SDK's dispatcher, which also says when its stream has ended."""
 
-    on_closed: Callable[[], None]
-    closed = False
+    over: anyio.Event
+    """Set then; to be put in before `run`."""
 
     async def run(
         self,
@@ -58,8 +59,7 @@ class WatchedDispatcher(JSONRPCDispatcher):
         try:
             await super().run(on_request, on_notify, on_notify_intercept, **options)
         finally:
-            self.closed = True
-            self.on_closed()
+            self.over.set()
 
 
 class Link:
@@ -72,17 +72,17 @@ class Link:
         dispatcher: WatchedDispatcher,
         client_info: Implementation,
         *,
-        on_lost: Callable[[], None],
+        over: anyio.Event,
         on_stale: Callable[[], None],
     ) -> None:
-        """`on_lost`: the server forgot the session. `on_stale`: a tool is not what it was when it was listed."""
+        """`over`: the connection has no future; set here too. `on_stale`: a tool is not what it was when listed."""
         version = session.protocol_version
         assert version is not None
         self.protocol_version = version
         self.modern = version in MODERN_PROTOCOL_VERSIONS
         self._spec = spec
         self._dispatcher = dispatcher
-        self._on_lost = on_lost
+        self._over = over
         self._on_stale = on_stale
         self._envelope = {
             PROTOCOL_VERSION_META_KEY: version,
@@ -90,10 +90,11 @@ class Link:
             CLIENT_CAPABILITIES_META_KEY: {},
         }
         self._param_headers: dict[str, dict[tuple[str, ...], str]] = {}
+        self._in_flight = 0
 
     @property
     def alive(self) -> bool:
-        return not self._dispatcher.closed
+        return not self._over.is_set()
 
     async def send(self, method: str, params: Mapping[str, Any], on_progress: ProgressFn | None = None) -> JsonObject:
         """The raw result of one request. No timeout of its own.
@@ -106,14 +107,18 @@ class Link:
             options["on_progress"] = _as_sdk_callback(on_progress)
         if self.modern:
             params = {**params, "_meta": {**params.get("_meta", {}), **self._envelope}}
+        self._in_flight += 1
         try:
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
-            if is_session_lost(error):
-                self._on_lost()
+            # An unreachable server ends the connection, unless another request may still get its answer.
+            if is_session_lost(error) or (is_transport_failure(error) and self._in_flight == 1):
+                self._over.set()
             elif error.code == HEADER_MISMATCH:
                 self._on_stale()
             raise call_error(self._spec, method, error) from error
+        finally:
+            self._in_flight -= 1
 
     async def list_tools(self) -> Listing:
         """All tools. Raises `UpstreamCallError`."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT = 4.5
-"""Seconds within which everything is closed. A server that ignores the end of its input and SIGTERM takes 4.1 of them."""
+"""Seconds within which all is closed. A server that ignores the end of its input and SIGTERM takes 4.1 of them."""
 
 
 class UpstreamPool:
@@ -52,6 +52,7 @@ class UpstreamPool:
         self._client_version = client_version
         self._connections: dict[str, Connection] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
+        self._closing = False
 
     async def __aenter__(self) -> Self:
         if self._tasks is not None:
@@ -66,8 +67,11 @@ class UpstreamPool:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
         assert self._tasks is not None
+        self._closing = True
         for connection in self._connections.values():
             connection.stop()
+        for name in self._upstreams.keys() - self._connections.keys():
+            self._upstreams[name].stopped()
         # On the group's own scope: a scope entered here could not lie round the group that is left within it.
         self._tasks.cancel_scope.deadline = anyio.current_time() + CLOSE_TIMEOUT
         return await self._tasks.__aexit__(exc_type, exc, traceback)
@@ -99,8 +103,9 @@ class UpstreamPool:
     async def _connect_all(self) -> None:
         # The MCP SDK takes most of a second to import: in a thread, and not before somebody has servers.
         await anyio.to_thread.run_sync(importlib.import_module, "upstream_clients.connection")
-        for upstream in self._upstreams.values():
-            self._connect(upstream)
+        if not self._closing:
+            for upstream in self._upstreams.values():
+                self._connect(upstream)
 
     def _connect(self, upstream: Upstream) -> None:
         from upstream_clients.connection import Connection

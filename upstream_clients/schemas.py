@@ -27,7 +27,7 @@ def compile_check(schema: JsonObject) -> OutputCheck | None:
         return None
     try:
         validator = jsonschema_rs.validator_for(
-            schema, offline=True, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=False
+            dict(schema), offline=True, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=False
         )
     except ValueError:
         return None

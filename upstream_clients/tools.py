@@ -58,7 +58,8 @@ class UpstreamView:
 
     Attributes:
         name: the server's name in the configuration.
-        state: `connecting` until the first attempt ended; `down` carries an `error`.
+        state: `connecting` while an attempt worth waiting for is made (the first one, and the one right after a
+            connection was lost); `down` carries an `error`, and attempts go on in the background.
         error: why it is down, for a person; no secrets, no traceback.
         tools: last known tools, also while it is down.
         resources, prompts: whether the server has them.

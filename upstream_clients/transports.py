@@ -1,9 +1,9 @@
-"""Open the way to a server: its process, or one of the two HTTP transports. Each is the SDK's, with our guards on it."""
+"""Open the way to a server: its process or one of two HTTP transports, each the SDK's with our guards on it."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -42,8 +42,9 @@ async def open_dispatcher(
                 cwd=spec.cwd,
                 encoding_error_handler="replace",  # one bad byte costs one message, not the connection
             )
-            async with stdio_client(parameters, errlog=stderr.file) as (read, write):
-                yield WatchedDispatcher(MendedStream(read), write)
+            with stderr:
+                async with stdio_client(parameters, errlog=stderr.file) as (read, write):
+                    yield WatchedDispatcher(MendedStream(read), write)
         case "http":
             assert spec.url is not None
             async with (
@@ -57,7 +58,12 @@ async def open_dispatcher(
         case "sse":
             assert spec.url is not None
 
-            def client_of_sse(**_ignored: Any) -> httpx2.AsyncClient:
+            def client_of_sse(
+                headers: dict[str, str] | None = None,
+                timeout: httpx2.Timeout | None = None,
+                auth: httpx2.Auth | None = None,
+            ) -> httpx2.AsyncClient:
+                # What the SDK passes is its defaults, of which a silent stream's read timeout is unwanted.
                 return McpHttpClient(spec, watch, answers_in_body=False)
 
             async with sse_client(spec.url, httpx_client_factory=client_of_sse) as (read, write):

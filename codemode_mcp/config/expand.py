@@ -77,8 +77,11 @@ def resolve(name: str, folder: Path) -> Path:
     return Path(os.path.abspath(folder / os.path.expanduser(name)))
 
 
-def read_env_file(node: Node, path: Path) -> dict[str, str]:
+def read_env_file(node: Node, expander: Expander) -> dict[str, str]:
     """`KEY=VALUE` lines as other clients read them: `#` comments, `export `, quotes; nothing is expanded."""
+    path = expander.path(node)
+    if not node.sound:
+        return {}
     try:
         lines = read_text(path).splitlines()
     except SourceError as error:

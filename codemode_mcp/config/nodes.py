@@ -38,19 +38,21 @@ _NOT_FOR_THE_SYSTEM = re.compile("[\0\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found so far. The lists are the mutable state.
+    """What was found so far. The collections are the mutable state.
 
     Attributes:
-        problems: (path of the key, message).
+        problems: the messages by the path of their key; the inner keys are the messages, each once.
     """
 
-    problems: list[tuple[str, str]] = field(default_factory=list)
+    problems: dict[str, dict[str, None]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def raise_problems(self) -> None:
         """Raise `ConfigError` if there are any."""
         if self.problems:
-            raise ConfigError(tuple(dict.fromkeys(f"{path}: {message}" for path, message in self.problems)))
+            raise ConfigError(
+                tuple(f"{path}: {message}" for path, messages in self.problems.items() for message in messages)
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +72,10 @@ class Node:
     @property
     def sound(self) -> bool:
         """Whether no problem of this very key is known yet."""
-        return all(path != self.path for path, _ in self.report.problems)
+        return self.path not in self.report.problems
 
     def fail(self, message: str) -> None:
-        self.report.problems.append((self.path, message))
+        self.report.problems.setdefault(self.path, {})[message] = None
 
     def note(self, message: str) -> None:
         self.report.notes.append(f"{self.path}: {message}")

@@ -13,10 +13,12 @@ from codemode_mcp.config.nodes import did_you_mean, quote
 if TYPE_CHECKING:
     from codemode_mcp.config.nodes import Node
 
-_TESTS = ("readOnly", "destructive", "idempotent", "openWorld")
+ANNOTATION_TESTS = ("readOnly", "destructive", "idempotent", "openWorld")
+"""The words that `policy.matches` knows."""
+
 _SOURCES = ("mcp:", "plugin:", "core:", "client:")
 _ALLOWED = (
-    f'allowed: the annotation tests {", ".join(_TESTS)} and id patterns like "mcp:github:*", '
+    f'allowed: the annotation tests {", ".join(ANNOTATION_TESTS)} and id patterns like "mcp:github:*", '
     f"which start with {' '.join(_SOURCES)} or *"
 )
 
@@ -24,20 +26,20 @@ _ALLOWED = (
 def id_pattern(node: Node) -> str:
     """An annotation test or a glob on whole ids."""
     pattern = node.text()
-    literal = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    literal = re.split(r"[*?]", pattern, maxsplit=1)[0]
     if literal == pattern:
-        possible = pattern in _TESTS or (pattern.startswith(_SOURCES) and pattern.count(":") >= 2)
+        possible = pattern in ANNOTATION_TESTS or (pattern.startswith(_SOURCES) and pattern.count(":") >= 2)
     else:
         possible = literal.startswith(_SOURCES) or any(source.startswith(literal) for source in _SOURCES)
     if node.sound and not possible:
-        node.fail(f"{quote(pattern)} can match no tool{did_you_mean(pattern, _TESTS)}; {_ALLOWED}")
+        node.fail(f"{quote(pattern)} can match no tool{did_you_mean(pattern, ANNOTATION_TESTS)}; {_ALLOWED}")
     return pattern
 
 
 def tool_pattern(server: str, node: Node) -> str:
     """A tool name or glob from a server's own `allow` or `deny`; as an id glob."""
     pattern = node.filled()
-    if pattern in _TESTS:
+    if pattern in ANNOTATION_TESTS:
         node.fail(f"{quote(pattern)} is an annotation test; it goes into the lists under `tools`")
     elif pattern.startswith(_SOURCES):
         node.fail(f'{quote(pattern)} is an id; write the tool name alone, or a glob like "delete_*"')

@@ -36,7 +36,7 @@ _FOREIGN_KEYS: Mapping[str, str] = {
 """What other clients' files carry, and what to use here instead, if there is such a thing."""
 _KINDS: Mapping[str, TransportKind] = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
 
-_NOT_IN_A_NAME = re.compile("[:*?\\[\\]\0-\x1f\x7f\ud800-\udfff]")
+_NOT_IN_A_NAME = re.compile("[:*?\0-\x1f\x7f\ud800-\udfff]")
 _NOT_IN_A_VARIABLE = re.compile("[=\0\ud800-\udfff]")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -106,10 +106,10 @@ def read_servers(roots: Mapping[str, Node], *, environ: Mapping[str, str], folde
                 node.fail("a server needs a name")
             elif _NOT_IN_A_NAME.search(name):
                 # They have a meaning in ids and patterns: a rule for one server could come to match another's tools.
-                node.fail("a server name cannot contain `:`, `*`, `?`, `[`, `]` or control characters")
+                node.fail("a server name cannot contain `:`, `*`, `?` or control characters")
             fields = {
-                key: replace(field, secret=key not in _ECHOED_KEYS)
-                for key, field in node.fields(_KEYS, foreign=_FOREIGN_KEYS).items()
+                key: replace(member, secret=key not in _ECHOED_KEYS)
+                for key, member in node.fields(_KEYS, foreign=_FOREIGN_KEYS).items()
             }
             if "disabled" in fields and fields["disabled"].flag():
                 # Not looked at further: its variables or files are often the very thing that is missing.
@@ -139,7 +139,7 @@ class _Entry:
             fields["auth"].refuse_unless_default("mcpServers.*.auth")
         transport = self._transport()
         command, args = self._command_line()
-        env = read_env_file(fields["envFile"], self.expander.path(fields["envFile"])) if "envFile" in fields else {}
+        env = read_env_file(fields["envFile"], self.expander) if "envFile" in fields else {}
         env |= self._table("env")
         cwd = str(self.expander.path(fields["cwd"])) if "cwd" in fields else None
         url = self._url()
@@ -187,15 +187,15 @@ class _Entry:
             self.node.fail("has `command` and `url`; keep `command` for a local server, `url` for a remote one")
         elif local:
             self._refuse(("headers",), "url")
-            for field_, kind in declared:
+            for given, kind in declared:
                 if kind != "stdio":
-                    field_.fail(f'{describe(field_.value)} contradicts `command`; allowed: "stdio"')
+                    given.fail(f'{describe(given.value)} contradicts `command`; allowed: "stdio"')
             return "stdio"
         elif remote:
             self._refuse(("args", "env", "cwd", "envFile"), "command")
-            for field_, kind in declared:
+            for given, kind in declared:
                 if kind == "stdio":
-                    field_.fail('"stdio" contradicts `url`; allowed: "http", "sse"')
+                    given.fail('"stdio" contradicts `url`; allowed: "http", "sse"')
         elif not any(nearest(key, _KEYS) in ("command", "url", "serverUrl") for key in self.node.value):
             self.node.fail("needs `command` (a local server) or `url` (a remote one)")
         return declared[0][1] if declared else "auto"
@@ -284,7 +284,13 @@ def _is_http_url(url: str) -> bool:
 
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and url.isprintable()
+        return (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+            and url.isprintable()
+            and " " not in url
+        )
     except ValueError:
         return False
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +82,22 @@ class Engine:
         """Apply a guest function to one JSON argument. ASCII only on the way in, so lone surrogates survive."""
         literal = json.dumps(json.dumps(argument))
         return json.loads(self.eval(f"JSON.stringify(({function})(JSON.parse({literal})))"))
+
+    def break_prototypes(self, *classes: str) -> None:
+        """What a careless or hostile guest does: every method of these classes throws from now on."""
+        self.eval(f"""{{
+            const define = Object.defineProperty, targets = [];
+            for (const C of [{", ".join(classes)}]) {{
+                for (const key of Reflect.ownKeys(C.prototype)) targets.push({{ object: C.prototype, key }});
+            }}
+            for (let i = 0; i < targets.length; i++) {{
+                const {{ object, key }} = targets[i];
+                if (key === "constructor" || key === "length") continue;
+                const value = () => {{ throw new Error("broken " + (typeof key === "symbol" ? "symbol" : key)); }};
+                try {{ define(object, key, {{ value }}); }} catch {{}}
+            }}
+            "done";
+        }}""")
 
     def memory_pages(self) -> int:
         return int(self._memory.size(self._store))

@@ -25,7 +25,8 @@ function newPromise(executor) {
 }
 
 // `fields` is a function because reading the guest's arguments may throw: that rejects, it does not throw.
-function request(op, fields) {
+// With `boxed` the answer is an array, whose first element, if any, is the value: there is no undefined in JSON.
+function request(op, fields, boxed = false) {
   const site = new NativeError().stack;
   return newPromise((resolve, reject) => {
     let text;
@@ -38,7 +39,7 @@ function request(op, fields) {
       return;
     }
     const id = post(op, text);
-    mapSet(pending, id, { __proto__: null, resolve, reject, site, timer: null });
+    mapSet(pending, id, { __proto__: null, resolve, reject, site, boxed, timer: null });
   });
 }
 
@@ -52,6 +53,10 @@ function bridgeError(plain, site) {
   return error;
 }
 
+function unbox(list) {
+  return list.length === 0 ? undefined : list[0];
+}
+
 function settle(completion) {
   const waiting = mapGet(pending, completion.id);
   if (waiting === undefined) return;
@@ -60,7 +65,7 @@ function settle(completion) {
     return;
   }
   mapDelete(pending, completion.id);
-  if (completion.error === null) waiting.resolve(completion.value);
+  if (completion.error === null) waiting.resolve(waiting.boxed ? unbox(completion.value) : completion.value);
   else waiting.reject(bridgeError(completion.error, waiting.site));
 }
 

@@ -53,7 +53,7 @@ defineGlobal("store", exposed("store", (key, v) => {
   request("store", () => ',"key":' + name + ',"value":' + toJsonText(v));
 }));
 
-defineGlobal("load", exposed("load", (key) => request("load", () => ',"key":' + textArgument("load", "a key", key))));
+defineGlobal("load", exposed("load", (key) => request("load", () => ',"key":' + textArgument("load", "a key", key), true)));
 
 function firstText(content) {
   if (!isArray(content)) return undefined;
@@ -124,12 +124,12 @@ function install(text) {
       for (let k = 0; k < operations.length; k++) member(group, operations[k][0], caller(operations[k][0], operations[k][1]));
       member(object, server.groups[j][0], freeze(group));
     }
-    member(object, "$api", headerRequest(jsonStringify(server.identifier)));
+    alias(object, "$api", headerRequest(jsonStringify(server.identifier)));
     freeze(object);
     member(mcp, server.identifier, object);
     if (server.alias !== null) alias(mcp, server.alias, object);
   }
-  member(mcp, "$api", headerRequest(null));
+  alias(mcp, "$api", headerRequest(null));
   defineGlobal("MCP", freeze(mcp), { __proto__: null, fixed: true });
 
   for (let i = 0; i < manifest.tools.length; i++) freeze(manifest.tools[i]);
@@ -142,7 +142,7 @@ function install(text) {
   member(tools, "describe", exposed("describe", (id) =>
     request("describe", () => ',"target":' + textArgument("tools.describe", "an id", id))));
   member(tools, "call", exposed("call", (id, ...args) =>
-    request("call", () => callFields(textArgument("tools.call", "an id", id), args))));
+    request("call_by_id", () => callFields(textArgument("tools.call", "an id", id), args))));
   defineGlobal("tools", freeze(tools), { __proto__: null, fixed: true });
   defineGlobal("namespaces", freeze(objectCreate(null)), { __proto__: null, fixed: true });
 }

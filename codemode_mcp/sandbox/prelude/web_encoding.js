@@ -6,7 +6,9 @@
 (() => {
   "use strict";
 
-  // Guest code may overwrite any built-in later; what is used after load time is taken now.
+  // Guest code may overwrite any built-in later; what is used after load time is taken now. For the same reason nothing
+  // below iterates or destructures an array, or uses a template literal, which is a call of String.prototype.concat in
+  // this engine: a guest can replace what they look up.
   const uncurry = Function.prototype.bind.bind(Function.prototype.call);
   const getter = (object, name) => uncurry(Object.getOwnPropertyDescriptor(object, name).get);
   const { apply, defineProperty, getPrototypeOf, ownKeys } = Reflect;
@@ -15,6 +17,7 @@
   const charCodeAt = uncurry(String.prototype.charCodeAt);
   const stringSlice = uncurry(String.prototype.slice);
   const toLowerCase = uncurry(String.prototype.toLowerCase);
+  const NativeString = String;
   const NativeUint8Array = Uint8Array;
   const NativeUint16Array = Uint16Array;
   const TypedArrayPrototype = getPrototypeOf(Uint8Array.prototype);
@@ -61,7 +64,7 @@
 
   /**
    * Encode as much of `source` from `start` on as fits behind `offset`. A lone surrogate becomes U+FFFD (the conversion
-   * to USVString). Return [code units read, bytes written], both counted from the beginning.
+   * to USVString). Both results count from the beginning.
    */
   function encodeUtf8(source, start, bytes, offset) {
     const length = source.length;
@@ -102,7 +105,7 @@
       bytes[written++] = 0x80 | (codePoint & 0x3f);
       read += units;
     }
-    return [read, written];
+    return { read, written };
   }
 
   /** Collects UTF-16 code units into one string. */
@@ -286,9 +289,17 @@
     return copy;
   }
 
+  /** Web IDL DOMString: unlike String(), it refuses a symbol. */
+  function toText(value) {
+    if (typeof value === "symbol") throw new TypeError("Cannot convert a symbol to a string");
+    return NativeString(value);
+  }
+
   function dictionary(value, what) {
     if (value === undefined || value === null) return { __proto__: null };
-    if (typeof value !== "object" && typeof value !== "function") throw new TypeError(`${what}: options must be an object`);
+    if (typeof value !== "object" && typeof value !== "function") {
+      throw new TypeError(what + ": options must be an object");
+    }
     return value;
   }
 
@@ -302,14 +313,14 @@
 
     encode(input = "") {
       this.#brand;
-      const source = `${input}`;
+      const source = toText(input);
       let bytes = new NativeUint8Array(source.length);
-      let [read, written] = encodeUtf8(source, 0, bytes, 0);
+      let { read, written } = encodeUtf8(source, 0, bytes, 0);
       if (read < source.length) {
         const larger = new NativeUint8Array(written + 3 * (source.length - read));
         typedArraySet(larger, typedArraySubarray(bytes, 0, written));
         bytes = larger;
-        [read, written] = encodeUtf8(source, read, bytes, written);
+        ({ read, written } = encodeUtf8(source, read, bytes, written));
       }
       return written === typedArrayByteLength(bytes) ? bytes : typedArraySlice(bytes, 0, written);
     }
@@ -317,12 +328,11 @@
     encodeInto(source, destination) {
       this.#brand;
       if (arguments.length < 2) throw new TypeError("TextEncoder.encodeInto needs a string and a Uint8Array");
-      const text = `${source}`;
+      const text = toText(source);
       if (!isView(destination) || typedArrayName(destination) !== "Uint8Array") {
         throw new TypeError("TextEncoder.encodeInto: the destination is not a Uint8Array");
       }
-      const [read, written] = encodeUtf8(text, 0, destination, 0);
-      return { read, written };
+      return encodeUtf8(text, 0, destination, 0);
     }
   }
 
@@ -335,13 +345,13 @@
     #pending = NO_BYTES; // the cut-off sequence at the end of the last chunk
 
     constructor(label = "utf-8", options = undefined) {
-      const name = `${label}`;
+      const name = toText(label);
       const settings = dictionary(options, "TextDecoder");
       const fatal = Boolean(settings.fatal);
       const ignoreBOM = Boolean(settings.ignoreBOM);
       const encoding = ENCODING_OF_LABEL[toLowerCase(trimAsciiWhitespace(name))];
       if (encoding === undefined) {
-        throw new RangeError(`TextDecoder: the encoding ${name} is not supported; here are utf-8, utf-16le, utf-16be and latin1`);
+        throw new RangeError('TextDecoder: no encoding "' + name + '" here, only utf-8, utf-16le, utf-16be and latin1');
       }
       this.#encoding = encoding;
       this.#fatal = fatal;

@@ -15,7 +15,8 @@
 (() => {
   "use strict";
 
-  // Guest code may overwrite any built-in later; what is used after load time is taken now.
+  // Guest code may overwrite any built-in later; what is used after load time is taken now. For the same reason there
+  // are no template literals in what runs later: in this engine they call String.prototype.concat.
   const uncurry = Function.prototype.bind.bind(Function.prototype.call);
   const getter = (object, name) => uncurry(Object.getOwnPropertyDescriptor(object, name).get);
   const { construct, defineProperty, getOwnPropertyDescriptor } = Reflect;
@@ -33,6 +34,8 @@
   const NativeProxy = Proxy;
   const NativeRegExp = RegExp;
   const NativeSet = Set;
+  const NativeString = String;
+  const NativeTypeError = TypeError;
   const NativeUint8Array = Uint8Array;
   const TypedArrayPrototype = Object.getPrototypeOf(Uint8Array.prototype);
   const builtinTag = uncurry(Object.prototype.toString);
@@ -60,9 +63,23 @@
   const bufferTransfer = uncurry(ArrayBuffer.prototype.transfer);
   const dateValue = uncurry(Date.prototype.getTime);
   const regExpSource = getter(RegExp.prototype, "source");
-  const regExpFlags = getter(RegExp.prototype, "flags");
   const domExceptionName = getter(DOMException.prototype, "name");
   const domExceptionMessage = getter(DOMException.prototype, "message");
+
+  // [[OriginalFlags]] flag by flag: the `flags` accessor would ask the object, and a guest can answer.
+  const REGEXP_FLAGS = [
+    ...[["d", "hasIndices"], ["g", "global"], ["i", "ignoreCase"], ["m", "multiline"]],
+    ...[["s", "dotAll"], ["u", "unicode"], ["v", "unicodeSets"], ["y", "sticky"]],
+  ].map(([letter, name]) => ({ letter, isSet: getter(RegExp.prototype, name) }));
+
+  function regExpFlags(regExp) {
+    let flags = "";
+    for (let index = 0; index < REGEXP_FLAGS.length; index++) {
+      const flag = REGEXP_FLAGS[index];
+      if (flag.isSet(regExp)) flags += flag.letter;
+    }
+    return flags;
+  }
 
   const TYPED_ARRAYS = { __proto__: null };
   for (const element of [
@@ -128,7 +145,7 @@
     construct: (target, parameters, newTarget) => noteProxy(construct(target, parameters, newTarget)),
   });
 
-  const dataCloneError = (what) => new NativeDOMException(`${what} could not be cloned.`, "DataCloneError");
+  const dataCloneError = (what) => new NativeDOMException(what + " could not be cloned.", "DataCloneError");
 
   function hasBrand(name, object) {
     try {
@@ -146,12 +163,15 @@
     if (isView(object)) return "View";
     if (isError(object)) return "Error";
     const name = stringSlice(builtinTag(object), 8, -1);
-    if (!(toStringTag in object)) return name in BRANDS ? name : "Object";
+    if (!(toStringTag in object)) {
+      if (name === "Arguments") throw dataCloneError("An arguments object");
+      return name in BRANDS ? name : "Object";
+    }
     if (name in BRANDS && hasBrand(name, object)) return name;
     for (let index = 0; index < BRAND_NAMES.length; index++) {
       if (hasBrand(BRAND_NAMES[index], object)) return BRAND_NAMES[index];
     }
-    if (name in REFUSED) throw dataCloneError(`A value of class ${name}`);
+    if (name in REFUSED) throw dataCloneError("A value of class " + name);
     return "Object";
   }
 
@@ -339,7 +359,10 @@
       const message = getOwnPropertyDescriptor(error, "message");
       const Native = (typeof name === "string" && ERRORS[name]) || ERRORS.Error;
       const result = new Native();
-      if (message !== undefined && hasOwn(message, "value")) setHidden(result, "message", `${message.value}`);
+      if (message !== undefined && hasOwn(message, "value")) {
+        if (typeof message.value === "symbol") throw new NativeTypeError("Cannot convert a symbol to a string");
+        setHidden(result, "message", NativeString(message.value));
+      }
       const stack = ownData(error, "stack");
       setHidden(result, "stack", typeof stack === "string" ? stack : "");
       if (hasOwn(error, "cause")) this.top = new CauseFrame(this.top, error, result);

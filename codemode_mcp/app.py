@@ -1,0 +1,280 @@
+"""Composition root: the one async context manager that opens and closes everything, in the order things depend on.
+
+What the first `tools/list` does not need, the engine and the connections to upstreams, is started by `App.touch`, when a
+client has shown itself, or by the first program.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import platformdirs
+
+from codemode_mcp.errors import CodeModeError, RuntimeUnavailable
+from codemode_mcp.policy import admits_nothing
+from declarations.names import identifiers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Sequence
+
+    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.config import Config
+    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.runs.driver import Progress
+    from codemode_mcp.runs.manager import RunManager
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.settings import Language
+    from codemode_mcp.typescript import Transformed
+    from codemode_mcp.values import Values
+    from upstream_clients.pool import UpstreamPool
+    from upstream_clients.spec import UpstreamSpec
+
+log = logging.getLogger("codemode_mcp.app")
+
+DEPTH_VARIABLE = "CODEMODE_MCP_DEPTH"
+MAX_DEPTH = 3
+"""How deep servers of this kind may start each other; deeper is a loop."""
+
+TOUCH_SECONDS = 0.02
+"""After a client has shown itself: enough for the answer it waits for to be written first."""
+
+TRANSFORM_SECONDS = 30.0
+
+
+def cache_dir() -> Path:
+    """The user's cache folder for the compiled engine and esbuild."""
+    return Path(platformdirs.user_cache_dir("codemode-mcp", appauthor=False))
+
+
+def config_dir() -> Path:
+    """The user's configuration folder."""
+    return Path(platformdirs.user_config_dir("codemode-mcp", appauthor=False))
+
+
+class App:
+    """Everything, wired. Use `open_app`.
+
+    Satisfies what `server` needs of runs and what `runs` need of upstreams.
+    """
+
+    def __init__(self, config: Config, owner: str, engine: _EngineRoom) -> None:
+        self._config = config
+        self._owner = owner
+        self._engine = engine
+        self._touched = anyio.Event()
+        self._opened = anyio.Event()
+        self._catalog: Catalog | None = None
+        self._esbuild: Path | None = None
+        self._pool: UpstreamPool | None = None
+        self._manager: RunManager | None = None
+        self._values: Values | None = None
+        names = identifiers([spec.name for spec in config.upstreams], kind="server")
+        self._server_names = tuple(names[spec.name] for spec in config.upstreams)
+
+    # for the server
+
+    def touch(self) -> None:
+        """A client is there: begin to compile and to connect."""
+        self._touched.set()
+
+    def server_names(self) -> Sequence[str]:
+        return self._server_names
+
+    def admits_nothing(self) -> bool:
+        return admits_nothing(self._config.tools.policy)
+
+    async def execute(self, source: str, language: Language | None, progress: Progress | None = None) -> Outcome:
+        """See `RunManager.execute`."""
+        from codemode_mcp.runs.manager import Cell
+
+        manager = await self.manager()
+        return await manager.execute(Cell(source, language, self._owner), progress)
+
+    async def observe(
+        self, run_id: str, *, cancel: bool = False, from_start: bool = False, progress: Progress | None = None
+    ) -> Outcome:
+        """See `RunManager.observe`."""
+        manager = await self.manager()
+        return await manager.observe(run_id, self._owner, cancel=cancel, from_start=from_start, progress=progress)
+
+    def offload(self, owner: str, text: str) -> str | None:
+        return None if self._values is None else self._values.offload(owner, text)
+
+    # for the command line
+
+    async def manager(self) -> RunManager:
+        """Once everything is open."""
+        self.touch()
+        await self._opened.wait()
+        assert self._manager is not None
+        return self._manager
+
+    async def pool(self) -> UpstreamPool:
+        """Likewise."""
+        await self.manager()
+        assert self._pool is not None
+        return self._pool
+
+    async def engine(self) -> Engine:
+        """The compiled engine. Raises `RuntimeUnavailable`."""
+        return await self._engine.get()
+
+    # for the runs
+
+    def catalog(self) -> Catalog:
+        """The current catalog."""
+        if self._catalog is None:
+            from codemode_mcp.catalog import build
+
+            assert self._pool is not None
+            self._catalog = build(self._pool.views(), self._config.tools.policy)
+        return self._catalog
+
+    async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
+        pool = await self.pool()
+        await pool.wait_settled(names, seconds)
+
+    async def transform(self, source: str) -> Transformed:
+        """TypeScript to JavaScript. Raises as `typescript.transform` and `typescript.find_esbuild`."""
+        from codemode_mcp.typescript import find_esbuild, transform
+
+        if self._esbuild is None:
+            self._esbuild = await anyio.to_thread.run_sync(
+                lambda: find_esbuild(self._config.tools.esbuild, environ=os.environ, cache_dir=cache_dir())
+            )
+        return await transform(self._esbuild, source, timeout=TRANSFORM_SECONDS)
+
+    def _changed(self) -> None:
+        self._catalog = None
+
+    async def run(self) -> None:
+        """Open what was put off, and keep it open until cancelled."""
+        await self._touched.wait()
+        await anyio.sleep(TOUCH_SECONDS)
+        from codemode_mcp.dispatch import Dispatcher
+        from codemode_mcp.runs.manager import open_manager
+        from codemode_mcp.runs.store import MemoryStore
+        from codemode_mcp.values import Values
+        from upstream_clients.pool import UpstreamPool
+
+        self._engine.start()
+        settings = self._config.tools.code_mode
+        pool = UpstreamPool(
+            [_with_depth(spec) for spec in self._config.upstreams],
+            client_version=metadata.version("codemode-mcp"),
+            on_change=self._changed,
+        )
+        self._values = Values(settings.store_max_bytes)
+        async with pool:
+            self._pool = pool
+            async with open_manager(
+                engine=self._engine.get,
+                dispatcher=Dispatcher(pool.source, self._config.tools.policy, settings),
+                store=MemoryStore(settings, time.monotonic),
+                values=self._values,
+                upstreams=self,
+                transform=self.transform,
+                settings=settings,
+                clock=time.monotonic,
+            ) as manager:
+                self._manager = manager
+                self._opened.set()
+                await anyio.sleep_forever()
+
+
+@asynccontextmanager
+async def open_app(config: Config) -> AsyncIterator[App]:
+    """Everything, for the time inside. Leaving aborts what runs and closes all connections and processes."""
+    user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+    owner = f"stdio:{user}:{config.path or 'defaults'}"
+    with _EngineRoom(config.tools.code_mode.max_running_runs) as engine:
+        app = App(config, owner, engine)
+        async with anyio.create_task_group() as group:
+            group.start_soon(app.run)
+            try:
+                yield app
+            finally:
+                group.cancel_scope.cancel()
+
+
+def depth(environ: dict[str, str] | os._Environ[str]) -> int:
+    """How many servers of this kind are above this one."""
+    text = environ.get(DEPTH_VARIABLE, "0")
+    return int(text) if text.isdecimal() else MAX_DEPTH
+
+
+def _with_depth(spec: UpstreamSpec) -> UpstreamSpec:
+    if spec.transport != "stdio":
+        return spec
+    return replace(spec, env={**spec.env, DEPTH_VARIABLE: str(depth(os.environ) + 1)})
+
+
+class _EngineRoom:
+    """The engine, made in a thread of its own when it is first wanted."""
+
+    def __init__(self, max_threads: int) -> None:
+        self._max_threads = max_threads
+        self._stack = ExitStack()
+        self._lock = threading.Lock()
+        self._ready = threading.Event()
+        self._started = False
+        self._engine: Engine | None = None
+        self._error: CodeModeError | None = None
+
+    def __enter__(self) -> _EngineRoom:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            started, self._started = self._started, True
+        if started:
+            self._ready.wait()
+        self._stack.close()
+
+    def start(self) -> None:
+        """Begin, if nobody has."""
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+        threading.Thread(target=self._open, name="engine", daemon=True).start()
+
+    async def get(self) -> Engine:
+        """The engine, once it is there.
+
+        Raises:
+            RuntimeUnavailable: it cannot be had.
+        """
+        if self._engine is None:
+            self.start()
+            await anyio.to_thread.run_sync(self._ready.wait, abandon_on_cancel=True)
+        if self._engine is None:
+            assert self._error is not None
+            raise RuntimeUnavailable(self._error.message)
+        return self._engine
+
+    def _open(self) -> None:
+        try:
+            from codemode_mcp.sandbox.engine import open_engine
+
+            began = time.monotonic()
+            self._engine = self._stack.enter_context(open_engine(cache_dir(), max_threads=self._max_threads))
+            log.info("engine ready in %d ms", round((time.monotonic() - began) * 1000))
+        except CodeModeError as error:
+            log.error("%s", error.message)  # the message says it all
+            self._error = error
+        except Exception:
+            log.exception("the engine did not start")
+            self._error = RuntimeUnavailable("the JavaScript engine did not start; see the log of codemode-mcp")
+        finally:
+            self._ready.set()

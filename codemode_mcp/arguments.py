@@ -1,0 +1,123 @@
+"""Arguments of a nested call, checked against the tool's input schema before anything is sent (SPEC 5)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import jsonschema_rs
+
+from codemode_mcp.bridge import ABSENT
+from codemode_mcp.errors import ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from codemode_mcp.bridge import ToolCall
+
+_MAX_PROBLEMS = 20
+_MAX_CACHED = 4096
+
+
+class ArgumentChecker:
+    """Compiles each schema once and checks arguments with it.
+
+    A schema that does not compile, that refers to something outside itself, or whose patterns cannot be matched in
+    linear time is not used: its tool checks its own arguments, and `unusable` says so for `doctor`.
+    """
+
+    def __init__(self) -> None:
+        self._validators: dict[str, jsonschema_rs.Validator | None] = {}
+        self.unusable: dict[str, str] = {}
+
+    def prepare(self, call: ToolCall, expression: str, schema: Mapping[str, Any], signature: str) -> dict[str, Any]:
+        """The object to send for a call, top-level defaults filled in.
+
+        Args:
+            expression: what the program wrote, for messages.
+
+        Raises:
+            ProgramError: `nested_tool_failed` with every problem by its path, and the signature.
+        """
+        if call.count > 1:
+            raise _problems(expression, [f"takes one object, but was given {call.count} arguments"], signature)
+        given = {} if call.input is ABSENT else call.input
+        if not isinstance(given, dict):
+            raise _problems(expression, [f"takes one plain object, but was given {_kind(given)}"], signature)
+        arguments = _with_defaults(given, schema)
+        validator = self._validator(schema)
+        if validator is not None:
+            problems = []
+            for error in validator.iter_errors(arguments):
+                problems.append(f"{_path(error.instance_path)}: {_clip(error.message)}")
+                if len(problems) == _MAX_PROBLEMS:
+                    problems.append("… and more")
+                    break
+            if problems:
+                raise _problems(expression, problems, signature)
+        return arguments
+
+    def _validator(self, schema: Mapping[str, Any]) -> jsonschema_rs.Validator | None:
+        key = json.dumps(schema, sort_keys=True)
+        if key not in self._validators:
+            if len(self._validators) >= _MAX_CACHED:
+                self._validators.clear()
+            self._validators[key] = self._compile(key, schema)
+        return self._validators[key]
+
+    def _compile(self, key: str, schema: Mapping[str, Any]) -> jsonschema_rs.Validator | None:
+        try:
+            return jsonschema_rs.validator_for(
+                dict(schema),
+                # The regular expressions of an untrusted server: only those that run in linear time.
+                pattern_options=jsonschema_rs.RegexOptions(),
+                offline=True,
+            )
+        except (ValueError, jsonschema_rs.ReferencingError) as error:
+            self.unusable[key[:200]] = _clip(str(error))
+            return None
+
+
+def _with_defaults(given: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return given
+    defaults = {
+        name: rule["default"]
+        for name, rule in properties.items()
+        if name not in given and isinstance(rule, dict) and "default" in rule
+    }
+    return {**given, **defaults} if defaults else given
+
+
+def _problems(expression: str, problems: list[str], signature: str) -> ProgramError:
+    listed = "\n".join(f"- {problem}" for problem in problems)
+    return ProgramError(
+        "nested_tool_failed", f"{expression}: invalid arguments, nothing was sent.\n{listed}\nSignature: {signature}"
+    )
+
+
+def _path(parts: list[str | int]) -> str:
+    text = "input"
+    for part in parts:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case list():
+            return "an array"
+        case bool():
+            kind = "boolean"
+        case str():
+            kind = "string"
+        case _:
+            kind = "number"
+    return f"the {kind} {_clip(json.dumps(value), 60)}"
+
+
+def _clip(text: str, limit: int = 300) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,58 @@
+"""Logs: where they go, and what must never be in them. Redaction lives here and only here."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from codemode_mcp.settings import LogSettings
+
+
+class RedactingFormatter(logging.Formatter):
+    """One line a record, with secret values replaced; a traceback's lines are kept in the log, never on the wire.
+
+    Args:
+        redact: replaces every secret value it knows of.
+    """
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._redact(super().format(record))
+
+
+@contextmanager
+def logging_to(settings: LogSettings, redact: Callable[[str], str]) -> Iterator[None]:
+    """Send logs to stderr, or to the configured file; stdout belongs to MCP.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    handler: logging.Handler
+    if settings.file is None:
+        handler = logging.StreamHandler(sys.stderr)
+    else:
+        handler = logging.FileHandler(settings.file, encoding="utf-8")
+    handler.setFormatter(RedactingFormatter(redact))
+    root = logging.getLogger()
+    level = getattr(logging, settings.level.upper())
+    previous = root.level
+    root.addHandler(handler)
+    root.setLevel(max(level, logging.WARNING))
+    # Our own rooms at the level asked for; libraries only when something is wrong.
+    own = [logging.getLogger(name) for name in ("codemode_mcp", "upstream_clients")]
+    for logger in own:
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(previous)
+        handler.close()

@@ -1,0 +1,383 @@
+"""The messages between host and guest, and their strict JSON. Pure.
+
+Host to guest: `start_message` once, then `deliver_message` for every later turn. Guest to host: one `TurnReport` a
+turn. The guest's side of it is `sandbox/prelude`. Guest code cannot write these messages, but nothing here relies on that: a
+report that does not have the exact form is refused as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from codemode_mcp.errors import CodeModeError, InternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class Absent:
+    """The type of `ABSENT`: no input was given, which is not the same as null."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = Absent()
+
+# what a guest asks for
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A nested call.
+
+    Attributes:
+        count: how many arguments it was given; only the first is in `input`.
+        by_id: it came through `tools.call`, which is not the way to MCP tools.
+    """
+
+    id: int
+    target: str
+    input: Any = ABSENT
+    count: int = 1
+    by_id: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ApiList:
+    id: int
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRead:
+    id: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSearch:
+    id: int
+    query: str
+    limit: int | None = None
+    server: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """`$api`; `server` is a guest identifier, None for `MCP.$api()`."""
+
+    id: int
+    server: str | None
+    tool: str | None
+    schema: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSearch:
+    id: int
+    query: str
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    id: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    id: int
+    key: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    id: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class YieldControl:
+    id: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Complete this `ms` from now; the same `id` comes again for every round of an interval."""
+
+    id: int
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClearTimer:
+    id: int
+    target: int
+
+
+Lookup = ApiList | ApiRead | ApiSearch | Header | ToolSearch | Describe
+"""Answered from the run's catalog at once: no tool call, no suspension."""
+
+Request = ToolCall | Lookup | Store | Load | YieldControl | Timer | ClearTimer
+
+# what a guest says at the end of a turn
+
+GuestState = Literal["pending", "done", "failed", "syntax"]
+
+
+@dataclass(frozen=True, slots=True)
+class Thrown:
+    """Something thrown in the guest.
+
+    Attributes:
+        stack: frames as the engine gives them.
+        engine: it is the engine's own error (out of memory, interrupted), which a guest cannot imitate.
+        code: the error code it carried when it crossed into the guest; None for the guest's own errors.
+    """
+
+    name: str
+    message: str
+    stack: str
+    engine: bool
+    code: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReport:
+    """The state of a guest after a turn.
+
+    Attributes:
+        value: what the program returned, as JSON; meaningful when `state` is `done`.
+        error: what ended it, when `state` is `failed` or `syntax`.
+        fault: what stopped the job queue, if something did.
+        outputs: new ones, each `{"type": "text" | "json" | "image", ...}`.
+        dropped_items, dropped_size: output thrown away in the guest so far, over its own limit; characters.
+        rejections: rejections nobody handled, once the program is over.
+    """
+
+    state: GuestState
+    value: Any
+    error: Thrown | None
+    fault: Thrown | None
+    requests: tuple[Request, ...]
+    outputs: tuple[dict[str, Any], ...]
+    dropped_items: int
+    dropped_size: int
+    rejections: tuple[Thrown, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The end of one request, for the guest. `value` is JSON text; `error` wins over it."""
+
+    id: int
+    value: str = "null"
+    error: GuestError | None = None
+
+    @property
+    def size(self) -> int:
+        """Characters, about."""
+        return len(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class GuestError:
+    """An error as the guest gets to see it: plain data, rebuilt as an `Error` on the other side.
+
+    Attributes:
+        code: one of our codes; what the run fails with when nobody catches it.
+    """
+
+    message: str
+    name: str = "Error"
+    code: str = "nested_tool_failed"
+    data: str = "null"
+
+    @staticmethod
+    def of(error: CodeModeError) -> GuestError:
+        return GuestError(error.message, code=error.code)
+
+
+# host to guest
+
+
+def start_message(*, code: str, fallback: str | None, seed: bytes, output_limit: int, elapsed_ms: float) -> str:
+    """The first turn.
+
+    Args:
+        code: body of an async function.
+        fallback: another body to run when `code` does not parse.
+        seed: 32 bytes of randomness for this run.
+        output_limit: characters of output the guest keeps, all in all.
+    """
+    return json.dumps(
+        {
+            "code": code,
+            "fallback": fallback,
+            "seed": seed.hex(),
+            "outputLimit": output_limit,
+            "elapsed": elapsed_ms,
+        }
+    )
+
+
+def deliver_message(completions: Sequence[Completion], *, elapsed_ms: float) -> str:
+    """A later turn."""
+    parts = []
+    for completion in completions:
+        error = completion.error
+        if error is None:
+            parts.append(f'{{"id":{completion.id},"value":{completion.value},"error":null}}')
+        else:
+            name, message, code = json.dumps(error.name), json.dumps(error.message), json.dumps(error.code)
+            parts.append(
+                f'{{"id":{completion.id},"value":null,"error":'
+                f'{{"name":{name},"message":{message},"code":{code},"data":{error.data}}}}}'
+            )
+    return f'{{"elapsed":{elapsed_ms},"completions":[{",".join(parts)}]}}'
+
+
+def json_text(value: Any) -> str:
+    """JSON for the guest; numbers that JSON does not have become null."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_without_nan(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else None
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return value
+
+
+# guest to host
+
+
+def decode_turn(text: str) -> TurnReport:
+    """Read what the prelude's `collect` returned.
+
+    Raises:
+        InternalError: it does not have the exact form.
+    """
+    try:
+        raw = json.loads(_whole_characters(text))
+        return TurnReport(
+            state=_one_of(raw["state"], ("pending", "done", "failed", "syntax")),
+            value=raw["value"],
+            error=_thrown(raw["error"]),
+            fault=_thrown(raw["fault"]),
+            requests=_requests(raw["calls"]),
+            outputs=tuple(_output(item) for item in raw["outputs"]),
+            dropped_items=_integer(raw["droppedItems"]),
+            dropped_size=_integer(raw["droppedSize"]),
+            rejections=tuple(found for item in raw["rejections"] if (found := _thrown(item)) is not None),
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InternalError(f"the sandbox answered with a message that is not valid ({type(error).__name__})") from None
+
+
+_LONE_SURROGATE = re.compile(r"(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}")
+
+
+def _whole_characters(text: str) -> str:
+    # JSON.stringify writes pairs as they are and escapes halves, in lower case; a half has no UTF-8 form.
+    return _LONE_SURROGATE.sub(r"\1" + "\\\\ufffd", text) if "\\ud" in text else text
+
+
+def _requests(raw: Any) -> tuple[Request, ...]:
+    if not isinstance(raw, list):
+        raise TypeError
+    return tuple(_READERS[item["op"]](item) for item in raw)
+
+
+def _read_call(raw: dict[str, Any]) -> Request:
+    target, count = _string(raw["target"]), _integer(raw["count"])
+    return ToolCall(_integer(raw["id"]), target, raw.get("input", ABSENT), count, by_id=raw["op"] == "call_by_id")
+
+
+def _read_search(raw: dict[str, Any]) -> Request:
+    return ApiSearch(_integer(raw["id"]), _string(raw["query"]), _limit(raw), _optional_string(raw.get("server")))
+
+
+def _read_header(raw: dict[str, Any]) -> Request:
+    server, tool = _optional_string(raw["server"]), _optional_string(raw["tool"])
+    return Header(_integer(raw["id"]), server, tool, raw.get("schema") is True)
+
+
+_READERS: dict[str, Callable[[dict[str, Any]], Request]] = {
+    "call": _read_call,
+    "call_by_id": _read_call,
+    "api_list": lambda raw: ApiList(_integer(raw["id"]), _string(raw["prefix"])),
+    "api_read": lambda raw: ApiRead(_integer(raw["id"]), _string(raw["path"])),
+    "api_search": _read_search,
+    "header": _read_header,
+    "search": lambda raw: ToolSearch(_integer(raw["id"]), _string(raw["query"]), _limit(raw)),
+    "describe": lambda raw: Describe(_integer(raw["id"]), _string(raw["target"])),
+    "store": lambda raw: Store(_integer(raw["id"]), _string(raw["key"]), raw["value"]),
+    "load": lambda raw: Load(_integer(raw["id"]), _string(raw["key"])),
+    "yield": lambda raw: YieldControl(_integer(raw["id"]), _optional_string(raw["reason"])),
+    "timer": lambda raw: Timer(_integer(raw["id"]), _integer(raw["ms"])),
+    "clear": lambda raw: ClearTimer(_integer(raw["id"]), _integer(raw["target"])),
+}
+
+
+def _output(raw: Any) -> dict[str, Any]:
+    match raw:
+        case {"type": "text", "text": str()} | {"type": "image", "mimeType": str(), "data": str()}:
+            return dict(raw)
+        case {"type": "json", "value": _}:
+            return dict(raw)
+    raise TypeError
+
+
+def _thrown(raw: Any) -> Thrown | None:
+    if raw is None:
+        return None
+    return Thrown(
+        name=_string(raw["name"]),
+        message=_string(raw["message"]),
+        stack=_string(raw["stack"]),
+        engine=raw["engine"] is True,
+        code=_optional_string(raw["code"]),
+    )
+
+
+def _limit(raw: dict[str, Any]) -> int | None:
+    # An option the guest wrote: anything that is no number counts as not given.
+    limit = raw.get("limit")
+    return int(limit) if isinstance(limit, int | float) and not isinstance(limit, bool) and 1 <= limit < 2**31 else None
+
+
+def _string(raw: Any) -> str:
+    if not isinstance(raw, str):
+        raise TypeError
+    return raw
+
+
+def _optional_string(raw: Any) -> str | None:
+    return raw if isinstance(raw, str) else None
+
+
+def _integer(raw: Any) -> int:
+    if not isinstance(raw, int) or isinstance(raw, bool):
+        raise TypeError
+    return raw
+
+
+def _one_of(raw: Any, allowed: tuple[GuestState, ...]) -> GuestState:
+    for state in allowed:
+        if raw == state:
+            return state
+    raise TypeError

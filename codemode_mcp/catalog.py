@@ -1,0 +1,494 @@
+"""One immutable view of all tools that policy lets a program see, and what is looked up in it.
+
+A run keeps the catalog it started with. Building one names the tools for the guest and writes the manifest its warm
+image is made from; declaration files, validators and search indexes are made when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.policy import Deny, Effects, decide, effects
+from codemode_mcp.search import Document, Index
+from declarations.names import aliases, identifiers
+from declarations.render import ServerSummary, render_index, render_server, signature
+from upstream_clients.tools import Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from codemode_mcp.settings import PolicyRules
+    from upstream_clients.tools import Operation, UpstreamView
+
+_GUEST_STATUS = {"connecting": "connecting", "ready": "ready", "down": "down", "stopped": "down"}
+
+_Operations = dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]]
+
+RESOURCE_OPERATIONS: _Operations = {
+    "list": ("resources/list", "List the resources of this server.", {"cursor": {"type": "string"}}, ()),
+    "read": ("resources/read", "Read one resource.", {"uri": {"type": "string"}}, ("uri",)),
+    "templates": (
+        "resources/templates/list",
+        "List the resource templates of this server.",
+        {"cursor": {"type": "string"}},
+        (),
+    ),
+}
+PROMPT_OPERATIONS: _Operations = {
+    "list": ("prompts/list", "List the prompts of this server.", {"cursor": {"type": "string"}}, ()),
+    "get": (
+        "prompts/get",
+        "Get one prompt, filled in.",
+        {"name": {"type": "string"}, "arguments": {"type": "object", "additionalProperties": {"type": "string"}}},
+        ("name",),
+    ),
+}
+_GROUPS: tuple[tuple[str, Operation, _Operations], ...] = (
+    ("resources", "resource", RESOURCE_OPERATIONS),
+    ("prompts", "prompt", PROMPT_OPERATIONS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One callable thing.
+
+    Attributes:
+        id: `mcp:<server>:<tool>`.
+        server: the configured name of the upstream.
+        method: the MCP request it becomes: `tools/call` or one of the resource and prompt requests.
+        path: the expression a program writes, e.g. `MCP.github.createIssue`.
+        identifier: the last part of `path`.
+    """
+
+    id: str
+    server: str
+    method: str
+    path: str
+    identifier: str
+    operation: Operation
+    tool: Tool
+    effects: Effects
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether sending it twice does no harm."""
+        return self.effects.read_only or self.effects.idempotent
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One visible upstream."""
+
+    identifier: str
+    alias: str | None
+    name: str
+    status: str
+    error: str | None
+    description: str
+    tools: tuple[Entry, ...]
+    groups: tuple[tuple[str, tuple[Entry, ...]], ...]
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return self.tools + tuple(entry for _, group in self.groups for entry in group)
+
+    @property
+    def path(self) -> str:
+        """Of its declaration file."""
+        return f"mcp/{self.identifier}.d.ts"
+
+
+class Catalog:
+    """See the module. Use `build`.
+
+    Attributes:
+        servers: visible upstreams, in the order of the configuration.
+        manifest: JSON text the warm image is made from.
+        version: digest of the manifest.
+    """
+
+    def __init__(self, servers: tuple[Server, ...]) -> None:
+        self.servers = servers
+        self._by_identifier = {server.identifier: server for server in servers}
+        self._by_id = {entry.id: entry for server in servers for entry in server.entries}
+        self._by_path = {entry.path: entry for entry in self._by_id.values()}
+        self.manifest = _manifest(servers)
+        self.version = hashlib.sha256(self.manifest.encode()).hexdigest()[:16]
+        self._files: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __repr__(self) -> str:
+        return f"<Catalog {self.version}: {len(self._by_id)} tools of {len(self.servers)} servers>"
+
+    # names
+
+    @cached_property
+    def members(self) -> dict[str, frozenset[str] | None]:
+        """By every name of a server that works after `MCP.`, the names that work after that; None while unknown."""
+        found: dict[str, frozenset[str] | None] = {}
+        for server in self.servers:
+            names: frozenset[str] | None = None
+            if server.tools or server.status == "ready":
+                taken = {entry.identifier: entry.tool.name for entry in server.tools}
+                names = frozenset(taken) | frozenset(aliases(taken.values(), {v: k for k, v in taken.items()}))
+            found[server.identifier] = names
+            if server.alias is not None:
+                found[server.alias] = names
+        return found
+
+    def get(self, entry_id: str) -> Entry | None:
+        return self._by_id.get(entry_id)
+
+    def resolve(self, entry_id: str) -> Entry:
+        """The entry a call names.
+
+        Raises:
+            ProgramError: there is none, with the nearest ids.
+        """
+        entry = self._by_id.get(entry_id)
+        if entry is None:
+            near = _nearest(entry_id, self._by_id)
+            raise ProgramError("nested_tool_failed", f"there is no tool {_shown(entry_id)}.{_did_you_mean(near)}")
+        return entry
+
+    def expression(self, entry_id: str) -> str | None:
+        """The `MCP...` expression for an id of an MCP tool."""
+        entry = self._by_id.get(entry_id)
+        return None if entry is None else entry.path
+
+    # files
+
+    def files(self, prefix: str) -> list[dict[str, Any]]:
+        """`API.list`: path, description and size of each declaration file."""
+        shown = []
+        for path in ["mcp/index.d.ts", *(server.path for server in self.servers)]:
+            if path.startswith(prefix):
+                text = self.file(path)
+                shown.append({"path": path, "description": self._about(path), "bytes": len(text.encode())})
+        return shown
+
+    def read(self, path: str) -> dict[str, Any]:
+        """`API.read`.
+
+        Raises:
+            ProgramError: the path is malformed or names no file.
+        """
+        parts = path.split("/")
+        if not path or "" in parts or "." in parts or ".." in parts or "\\" in path:
+            raise ProgramError("nested_tool_failed", f"{_shown(path)} is not a valid path; see API.list()")
+        text = self.file(path)
+        return {"path": path, "description": self._about(path), "content": text, "bytes": len(text.encode())}
+
+    def file(self, path: str) -> str:
+        """The text of one declaration file, rendered once. Raises as `read`."""
+        text = self._files.get(path)
+        if text is None:
+            text = self._files[path] = self._render(path)
+        return text
+
+    @property
+    def paths(self) -> list[str]:
+        return ["mcp/index.d.ts", *(server.path for server in self.servers)]
+
+    def _render(self, path: str) -> str:
+        if path == "mcp/index.d.ts":
+            return render_index(
+                [
+                    ServerSummary(
+                        identifier=server.identifier,
+                        name=server.name,
+                        tool_count=len(server.tools),
+                        status=server.status if server.error is None else f"{server.status}: {server.error}",
+                        description=server.description,
+                    )
+                    for server in self.servers
+                ]
+            )
+        for server in self.servers:
+            if path == server.path:
+                notes = [] if server.error is None else [f"This server is {server.status}: {server.error}"]
+                groups = dict(server.groups)
+                return render_server(
+                    server.identifier,
+                    [(entry.identifier, entry.tool) for entry in server.tools],
+                    server_name=server.name,
+                    description=server.description,
+                    notes=notes,
+                    resources="resources" in groups,
+                    prompts="prompts" in groups,
+                )
+        near = _nearest(path, self.paths)
+        raise ProgramError(
+            "nested_tool_failed", f"there is no file {_shown(path)}.{_did_you_mean(near)} See API.list()."
+        )
+
+    def _about(self, path: str) -> str:
+        for server in self.servers:
+            if path == server.path:
+                count = f"{len(server.tools)} tool{'' if len(server.tools) == 1 else 's'}"
+                state = "" if server.status == "ready" else f", {server.status}"
+                return f"MCP.{server.identifier}: {count}{state}" + (
+                    f". {server.description}" if server.description else ""
+                )
+        return "All servers, and the types their files share"
+
+    # look-ups
+
+    def header(self, server: str | None, tool: str | None, *, schema: bool) -> dict[str, Any]:
+        """`MCP.$api()` and `MCP.<server>.$api(tool, { schema })`: an `McpApiHeader`.
+
+        Raises:
+            ProgramError: there is no such tool.
+        """
+        if server is None:
+            return {
+                "kind": "mcp_api",
+                "scope": "root",
+                "header": self.file("mcp/index.d.ts"),
+                "servers": [
+                    {
+                        "identifier": each.identifier,
+                        "serverName": each.name,
+                        "toolCount": len(each.tools),
+                        "status": each.status,
+                    }
+                    for each in self.servers
+                ],
+            }
+        found = self._by_identifier.get(server)
+        if found is None:
+            raise ProgramError("nested_tool_failed", f"there is no server {_shown(server)}")
+        if tool is None:
+            header, shown = self.file(found.path), found.entries
+        else:
+            entry = next((each for each in found.entries if tool in (each.identifier, each.tool.name)), None)
+            if entry is None:
+                near = _nearest(tool, [each.identifier for each in found.tools])
+                raise ProgramError(
+                    "nested_tool_failed", f"MCP.{server} has no tool {_shown(tool)}.{_did_you_mean(near)}"
+                )
+            header, shown = self.signature(entry), (entry,)
+        answer: dict[str, Any] = {
+            "kind": "mcp_api",
+            "scope": "server" if tool is None else "tool",
+            "header": header,
+            "tools": [
+                {
+                    "method": each.path.removeprefix(f"MCP.{server}."),
+                    "mcpTool": each.tool.name,
+                    "operation": each.operation,
+                    "description": each.tool.description,
+                }
+                for each in shown
+            ],
+        }
+        if schema:
+            answer["schemas"] = {
+                each.path.removeprefix(f"MCP.{server}."): {
+                    "input": each.tool.input_schema,
+                    **({} if each.tool.output_schema is None else {"output": each.tool.output_schema}),
+                }
+                for each in shown
+            }
+        return answer
+
+    def signature(self, entry: Entry) -> str:
+        """One line, for hits and errors."""
+        return signature(entry.path, entry.tool)
+
+    def search(self, query: str, limit: int, server: str | None) -> list[dict[str, Any]]:
+        """`API.search`: the best hits, then the servers that are down and may have had others."""
+        wanted = None
+        if server is not None:
+            wanted = next((each for each in self.servers if server in (each.identifier, each.name)), None)
+            if wanted is None:
+                near = _nearest(server, [each.identifier for each in self.servers])
+                raise ProgramError("nested_tool_failed", f"there is no server {_shown(server)}.{_did_you_mean(near)}")
+        hits = []
+        for path, score in self._index.search(query, limit if wanted is None else len(self._by_path)):
+            entry = self._by_path[path]
+            found = self._server_of(entry)
+            if wanted is None or found is wanted:
+                hits.append(
+                    {
+                        "server": found.identifier,
+                        "path": found.path,
+                        "call": path,
+                        "signature": self.signature(entry),
+                        "description": _one_line(entry.tool.description or entry.tool.title or ""),
+                        "score": score,
+                        **({"status": "down"} if found.status == "down" else {}),
+                    }
+                )
+        hits = hits[:limit]
+        for each in self.servers:
+            if each.status == "down" and not each.tools and (wanted is None or each is wanted):
+                hits.append(
+                    {
+                        "server": each.identifier,
+                        "path": each.path,
+                        "call": f"MCP.{each.identifier}",
+                        "signature": "",
+                        "description": _one_line(f"This server is down, its tools are not known: {each.error}"),
+                        "score": 0,
+                        "status": "down",
+                    }
+                )
+        return hits
+
+    def _server_of(self, entry: Entry) -> Server:
+        return self._by_identifier[entry.path.split(".")[1]]
+
+    @cached_property
+    def _index(self) -> Index:
+        return Index(
+            [
+                Document(
+                    entry.path,
+                    entry.tool.name,
+                    (
+                        (3.0, f"{entry.tool.name} {entry.tool.title or ''}"),
+                        (1.0, entry.tool.description),
+                        (1.0, " ".join(_property_names(entry.tool))),
+                        (1.0, server.name),
+                    ),
+                )
+                for server in self.servers
+                for entry in server.tools
+            ]
+        )
+
+
+def build(views: Iterable[UpstreamView], rules: PolicyRules) -> Catalog:
+    """The catalog of what these upstreams offer and policy does not deny."""
+    shown = list(views)
+    server_names = identifiers([view.name for view in shown], kind="server")
+    server_aliases = aliases([view.name for view in shown], server_names)
+    servers = []
+    for view in shown:
+        identifier = server_names[view.name]
+        tools = tuple(_tool_entries(view, identifier, rules))
+        servers.append(
+            Server(
+                identifier=identifier,
+                alias=view.name if view.name in server_aliases else None,
+                name=view.name,
+                status=_GUEST_STATUS[view.state],
+                error=view.error if _GUEST_STATUS[view.state] == "down" else None,
+                description=_one_line(view.description or ""),
+                tools=tools,
+                groups=tuple(_groups(view, identifier, rules)),
+            )
+        )
+    return Catalog(tuple(servers))
+
+
+def _tool_entries(view: UpstreamView, identifier: str, rules: PolicyRules) -> Iterable[Entry]:
+    allowed = []
+    for tool in view.tools:
+        entry_id = f"mcp:{view.name}:{tool.name}"
+        declared = effects(rules, view.name, tool.annotations)
+        if not isinstance(decide(rules, entry_id, declared), Deny):
+            allowed.append((entry_id, tool, declared))
+    names = identifiers([tool.name for _, tool, _ in allowed])
+    for entry_id, tool, declared in allowed:
+        name = names[tool.name]
+        yield Entry(
+            id=entry_id,
+            server=view.name,
+            method="tools/call",
+            path=f"MCP.{identifier}.{name}",
+            identifier=name,
+            operation="tool",
+            tool=tool,
+            effects=declared,
+        )
+
+
+_READ_ONLY = Effects(read_only=True, destructive=False, idempotent=True, open_world=True)
+
+
+def _groups(view: UpstreamView, identifier: str, rules: PolicyRules) -> Iterable[tuple[str, tuple[Entry, ...]]]:
+    for group, operation, operations in _GROUPS:
+        if not (view.resources if group == "resources" else view.prompts):
+            continue
+        # Reading resources and prompts is read-only by the protocol's definition, whatever the server says.
+        declared = _READ_ONLY if view.name not in rules.distrusted_servers else Effects.of(None)
+        entries = []
+        for name, (method, description, properties, required) in operations.items():
+            entry_id = f"mcp:{view.name}:{method}"
+            if isinstance(decide(rules, entry_id, declared), Deny):
+                continue
+            schema = {
+                "type": "object",
+                "properties": properties,
+                "required": list(required),
+                "additionalProperties": False,
+            }
+            entries.append(
+                Entry(
+                    id=entry_id,
+                    server=view.name,
+                    method=method,
+                    path=f"MCP.{identifier}.{group}.{name}",
+                    identifier=name,
+                    operation=operation,
+                    tool=Tool(name=method, description=description, input_schema=schema),
+                    effects=declared,
+                )
+            )
+        if entries:
+            yield group, tuple(entries)
+
+
+def _manifest(servers: Sequence[Server]) -> str:
+    shown = []
+    for server in servers:
+        names = {entry.tool.name: entry.identifier for entry in server.tools}
+        by_alias = aliases(names, names)
+        shown.append(
+            {
+                "identifier": server.identifier,
+                "alias": server.alias,
+                "name": server.name,
+                "tools": [
+                    [entry.identifier, entry.tool.name if entry.tool.name in by_alias else None, entry.id]
+                    for entry in server.tools
+                ],
+                "groups": [
+                    [group, [[entry.identifier, entry.id] for entry in entries]] for group, entries in server.groups
+                ],
+            }
+        )
+    return json.dumps({"servers": shown, "tools": [], "named": []}, separators=(",", ":"))
+
+
+def _property_names(tool: Tool) -> list[str]:
+    properties = tool.input_schema.get("properties")
+    return [str(name) for name in properties] if isinstance(properties, dict) else []
+
+
+def _nearest(name: str, names: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+
+
+def _did_you_mean(near: Sequence[str]) -> str:
+    return f" Nearest: {', '.join(near)}." if near else ""
+
+
+def _shown(text: str) -> str:
+    return json.dumps(text if len(text) <= 100 else text[:100] + "…", ensure_ascii=False)
+
+
+def _one_line(text: str, limit: int = 200) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,0 +1,362 @@
+"""The command line: parse, print, exit codes. No logic.
+
+Exit codes: 0 ok, 1 the thing asked for failed, 2 usage or invalid configuration. Human output goes to stderr where
+stdout belongs to MCP (`serve`), else to the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import anyio
+import typer
+
+from codemode_mcp.errors import CodeModeError, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from codemode_mcp.config import Config
+    from codemode_mcp.output import Rendered
+    from codemode_mcp.settings import Language
+
+app = typer.Typer(
+    name="codemode-mcp",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="An MCP server with two tools, exec and wait, that puts every other MCP server behind a sandboxed program.",
+)
+
+ConfigOption = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="Configuration file; default: looked up.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LogLevelOption = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")]
+LogFileOption = Annotated[str | None, typer.Option("--log-file", metavar="FILE", help="Log there, not to stderr.")]
+
+
+@app.command()
+def serve(
+    config: ConfigOption = None,
+    transport: Annotated[str, typer.Option(help="Only stdio is available in this version.")] = "stdio",
+    read_only: Annotated[bool, typer.Option("--read-only", help="Admit read-only tools only.")] = False,
+    log_level: LogLevelOption = None,
+    log_file: LogFileOption = None,
+) -> None:
+    """Serve MCP on standard input and output."""
+    from codemode_mcp.app import DEPTH_VARIABLE, MAX_DEPTH, depth
+
+    if transport != "stdio":
+        _stop(2, f"--transport {transport}: only stdio is available in this version")
+    if depth(os.environ) >= MAX_DEPTH:
+        _stop(
+            2,
+            f"codemode-mcp is started by itself, {MAX_DEPTH} deep ({DEPTH_VARIABLE}); look for a server entry that starts it",
+        )
+    loaded = _load(config, log_level, log_file, read_only=read_only)
+    with _logging(loaded):
+        ended_by_signal = anyio.run(_serve, loaded)
+    if ended_by_signal:
+        # A thread may still sit in a blocking read of standard input, and nothing can wake it.
+        sys.stderr.flush()
+        os._exit(0)
+
+
+async def _serve(config: Config) -> bool:
+    from codemode_mcp.app import open_app
+    from codemode_mcp.server import Surface
+
+    by_signal = False
+    async with anyio.create_task_group() as group:
+
+        async def on_signal() -> None:
+            nonlocal by_signal
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                async for _ in signals:
+                    by_signal = True
+                    group.cancel_scope.cancel()
+                    return
+
+        if sys.platform != "win32":
+            group.start_soon(on_signal)
+        async with open_app(config) as opened:
+            await Surface(opened, config.tools).serve_stdio()
+        group.cancel_scope.cancel()
+    return by_signal
+
+
+@app.command()
+def run(
+    file: Annotated[Path | None, typer.Argument(help="Program to run; .ts is TypeScript.")] = None,
+    code: Annotated[str | None, typer.Option("-e", metavar="CODE", help="Program text.")] = None,
+    language: Annotated[
+        str | None, typer.Option(help="javascript or typescript; default: by file name or by trying.")
+    ] = None,
+    config: ConfigOption = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Admit read-only tools only.")] = False,
+    as_json: JsonOption = False,
+    log_level: LogLevelOption = None,
+    log_file: LogFileOption = None,
+) -> None:
+    """Run one program against the configured servers, following it until it ends."""
+    if (file is None) == (code is None):
+        _stop(2, "give either a FILE or -e CODE")
+    if file is not None:
+        try:
+            code = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            _stop(1, f"cannot read {file}: {error}")
+        if language is None and file.suffix in (".ts", ".mts", ".cts"):
+            language = "typescript"
+        elif language is None and file.suffix in (".js", ".mjs", ".cjs"):
+            language = "javascript"
+    assert code is not None
+    loaded = _load(config, log_level or "warning", log_file, read_only=read_only)
+    from codemode_mcp.server import exec_arguments
+
+    try:
+        source, chosen = exec_arguments({"code": code, "language": language})
+    except CodeModeError as error:
+        _stop(1, error.message)
+    with _logging(loaded):
+        ok = anyio.run(partial(_run, loaded, source, chosen, as_json=as_json))
+    if not ok:
+        raise typer.Exit(1)
+
+
+async def _run(config: Config, source: str, language: Language | None, *, as_json: bool) -> bool:
+    import time
+
+    from codemode_mcp.app import open_app
+    from codemode_mcp.output import render, render_error
+
+    async with open_app(config) as opened:
+        run_id = None
+        while True:
+            try:
+                if run_id is None:
+                    outcome = await opened.execute(source, language)
+                else:
+                    outcome = await opened.observe(run_id)
+                rendered = render(outcome, config.tools, opened.offload, time.monotonic())
+            except CodeModeError as error:
+                rendered = render_error(error, config.tools)
+            _print_rendered(rendered, as_json=as_json)
+            if rendered.structured["status"] != "waiting":
+                return not rendered.is_error
+            run_id = rendered.structured["runId"]
+
+
+def _print_rendered(rendered: Rendered, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(rendered.structured, ensure_ascii=False))  # noqa: T201
+        return
+    for block in rendered.content:
+        text = block["text"] if block["type"] == "text" else f"[image {block['mimeType']}]"
+        print(text, file=sys.stderr if rendered.is_error else sys.stdout, flush=True)
+
+
+@app.command()
+def tools(
+    query: Annotated[str | None, typer.Argument(help="Search words; default: all tools.")] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the tools a program can call, or search them."""
+    loaded = _load(config, "warning", None)
+    with _logging(loaded):
+        entries, problems = anyio.run(partial(_tools, loaded, query))
+    if as_json:
+        print(json.dumps(entries, ensure_ascii=False, indent=2))  # noqa: T201
+    else:
+        for entry in entries:
+            print(entry["signature"] or entry["call"])  # noqa: T201
+            if entry["description"]:
+                print(f"    {entry['description']}")  # noqa: T201
+    for problem in problems:
+        _say(problem)
+
+
+async def _tools(config: Config, query: str | None) -> tuple[list[dict[str, Any]], list[str]]:
+    from codemode_mcp.app import open_app
+
+    async with open_app(config) as opened:
+        await opened.wait_settled(None, 30)
+        catalog = opened.catalog()
+        problems = [
+            f"server {server.name!r} is {server.status}: {server.error}" for server in catalog.servers if server.error
+        ]
+        if query is not None:
+            return catalog.search(query, config.tools.code_mode.max_search_limit, None), problems
+        return [
+            {
+                "id": entry.id,
+                "call": entry.path,
+                "signature": catalog.signature(entry),
+                "description": " ".join(entry.tool.description.split())[:200],
+            }
+            for server in catalog.servers
+            for entry in server.tools
+        ], problems
+
+
+@app.command()
+def types(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write.")] = Path("codemode-types"),
+    config: ConfigOption = None,
+) -> None:
+    """Write the declaration files to disk, for an editor."""
+    loaded = _load(config, "warning", None)
+    with _logging(loaded):
+        files = anyio.run(partial(_types, loaded))
+    try:
+        for path, text in files.items():
+            target = out / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, "utf-8")
+    except OSError as error:
+        _stop(1, f"cannot write to {out}: {error}")
+    for path in files:
+        print(out / path)  # noqa: T201
+
+
+async def _types(config: Config) -> dict[str, str]:
+    from importlib import resources
+
+    from codemode_mcp.app import open_app
+
+    async with open_app(config) as opened:
+        await opened.wait_settled(None, 30)
+        catalog = opened.catalog()
+        files = {path: catalog.file(path) for path in catalog.paths}
+    files["guest.d.ts"] = (resources.files("declarations") / "guest.d.ts").read_text("utf-8")
+    return files
+
+
+@app.command()
+def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Check the configuration, the engine, esbuild and every server; say what to do."""
+    from codemode_mcp.doctor import check_config, check_everything
+
+    loaded, checks = check_config(config, os.environ)
+    if loaded is not None:
+        with _logging(loaded, level="error"):
+            checks += anyio.run(check_everything, loaded)
+    if as_json:
+        shown = [{"name": c.name, "status": c.status, "detail": c.detail, "advice": c.advice} for c in checks]
+        print(json.dumps(shown, ensure_ascii=False, indent=2))  # noqa: T201
+    else:
+        for check in checks:
+            print(f"{check.status:<5} {check.name}: {check.detail}")  # noqa: T201
+            if check.advice:
+                print(f"      → {check.advice}")  # noqa: T201
+    if loaded is None:
+        raise typer.Exit(2)
+    if any(check.status == "fail" for check in checks):
+        raise typer.Exit(1)
+
+
+@app.command()
+def demo() -> None:
+    """Show the main job end to end, with bundled servers and no account."""
+    from codemode_mcp.demo import show
+
+    if not anyio.run(show):
+        raise typer.Exit(1)
+
+
+@app.command()
+def setup() -> None:
+    """Fetch esbuild into the user's cache and compile the engine."""
+    from codemode_mcp.app import cache_dir
+    from codemode_mcp.sandbox.engine import open_engine
+    from codemode_mcp.typescript import fetch_esbuild, find_esbuild
+
+    failed = False
+    steps: list[tuple[str, Callable[[], str]]] = [
+        ("esbuild", lambda: str(_found(find_esbuild, fetch_esbuild, cache_dir()))),
+        ("engine", lambda: _compiled(open_engine, cache_dir())),
+    ]
+    for name, step in steps:
+        try:
+            print(f"ok    {name}: {step()}")  # noqa: T201
+        except CodeModeError as error:
+            failed = True
+            print(f"fail  {name}: {error.message}")  # noqa: T201
+    if failed:
+        raise typer.Exit(1)
+
+
+def _found(find: Callable[..., Path], fetch: Callable[..., Path], cache: Path) -> Path:
+    try:
+        return find(None, environ=os.environ, cache_dir=cache)
+    except CodeModeError:
+        return fetch(cache, registry=None)
+
+
+def _compiled(open_engine: Callable[..., Any], cache: Path) -> str:
+    with open_engine(cache, max_threads=1):
+        return f"compiled, kept in {cache}"
+
+
+# shared by the commands
+
+
+def _load(path: str | None, level: str | None, file: str | None, *, read_only: bool = False) -> Config:
+    from dataclasses import replace
+
+    from codemode_mcp.app import config_dir
+    from codemode_mcp.config import find_config, load_config
+
+    if level is not None and level not in ("debug", "info", "warning", "error"):
+        _stop(2, f"--log-level {level}: use debug, info, warning or error")
+    found = None
+    try:
+        found = find_config(path, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir())
+        loaded = load_config(found, environ=os.environ)
+    except ConfigError as error:
+        _say(f"invalid_config: {found or path}")
+        for problem in error.problems:
+            _say(f"  - {problem}")
+        raise typer.Exit(2) from None
+    log = replace(loaded.log, **({"level": level} if level else {}), **({"file": file} if file else {}))
+    tools = loaded.tools
+    if read_only:
+        tools = replace(tools, policy=replace(tools.policy, read_only=True))
+    return replace(loaded, log=log, tools=tools)
+
+
+@contextmanager
+def _logging(config: Config, level: str | None = None) -> Iterator[None]:
+    from dataclasses import replace
+
+    from codemode_mcp.audit import logging_to
+
+    def redact(text: str) -> str:
+        for spec in config.upstreams:
+            text = spec.redact(text)
+        return text
+
+    settings = config.log if level is None else replace(config.log, level=level)  # type: ignore[arg-type]
+    try:
+        with logging_to(settings, redact):
+            yield
+    except OSError as error:
+        _stop(1, f"cannot log to {settings.file}: {error.strerror}")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201
+
+
+def _stop(code: int, text: str) -> NoReturn:
+    _say(text)
+    raise typer.Exit(code)

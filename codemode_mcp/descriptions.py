@@ -1,0 +1,135 @@
+"""Every sentence a model reads before it has run anything: the two tools and the instructions, within one byte budget.
+
+Names, descriptions and input schemas of both tools together stay within `TOOLS_BYTES` whatever is configured, the
+instructions within `INSTRUCTIONS_BYTES` (SPEC 3.6).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from codemode_mcp.settings import Language
+
+TOOLS_BYTES = 2200
+INSTRUCTIONS_BYTES = 1000
+OUTPUT_SCHEMA_BYTES = 900
+
+_EXEC = """\
+Run a {languages} program (the body of an async function) in a sandbox. It reaches the tools of these MCP servers:
+{servers}
+- Call: const r = await MCP.server.tool({{...}}); r is the MCP result; unwrap(r) gives its data, throws on isError.
+- Read types first: (await API.read("mcp/<server>.d.ts")).content. All files: API.list(). Find tools: await API.search("what you need").
+- return a value (JSON), print with text(v)/json(v), show images with image(block). Do loops, joins, filters here; run independent calls with Promise.all. Return only what you need.
+- store(key, v) and await load(key) keep values for later programs. No network, files, modules.
+If the result has status "waiting", go on with wait."""
+
+_WAIT = """\
+Go on with a program that exec left "waiting": waits for its pending calls and returns the next result. cancel: true ends it; \
+fromStart: true gives all output again."""
+
+_INSTRUCTIONS = """\
+Other MCP servers are behind two tools here. exec runs a {languages} program in which every tool of every server is a function: \
+await MCP.server.tool({{...}}), typed by API.read("mcp/<server>.d.ts"), found by API.search("..."). Combine many calls in one \
+program and return only what matters. A result with status "waiting" carries a runId: pass it to wait.
+{servers}"""
+
+OUTPUT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "status": {"enum": ["completed", "waiting", "failed"]},
+        "value": {},
+        "output": {"type": "array", "items": {"type": "object"}},
+        "runId": {"type": "string"},
+        "reason": {"type": "string"},
+        "pendingToolCalls": {"type": "array", "items": {"type": "object"}},
+        "error": {"type": "string"},
+        "code": {"type": "string"},
+        "telemetry": {"type": "object"},
+    },
+    "required": ["status"],
+}
+
+
+def exec_schema(languages: Sequence[Language]) -> dict[str, Any]:
+    """Input schema of `exec`."""
+    return {
+        "type": "object",
+        "properties": {
+            "code": {"type": "string", "description": "The program"},
+            "command": {"type": "string", "description": "Alias of code"},
+            "language": {"type": "string", "enum": list(languages)},
+        },
+        "additionalProperties": False,
+    }
+
+
+WAIT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "runId": {"type": "string"},
+        "cancel": {"type": "boolean"},
+        "fromStart": {"type": "boolean"},
+    },
+    "required": ["runId"],
+    "additionalProperties": False,
+}
+
+
+def exec_description(servers: Sequence[str], languages: Sequence[Language]) -> str:
+    """Description of `exec`; `servers` are guest identifiers, listed while they fit."""
+    spoken = _languages(languages)
+    used = sum(
+        _size(text)
+        for text in (
+            "exec",
+            "wait",
+            _EXEC.format(languages=spoken, servers=""),
+            _WAIT,
+            json.dumps(exec_schema(languages)),
+            json.dumps(WAIT_SCHEMA),
+        )
+    )
+    return _EXEC.format(languages=spoken, servers=_listed(servers, TOOLS_BYTES - used))
+
+
+def wait_description() -> str:
+    """Description of `wait`."""
+    return _WAIT
+
+
+def instructions(servers: Sequence[str], languages: Sequence[Language]) -> str:
+    """The server's `instructions`."""
+    spoken = _languages(languages)
+    room = INSTRUCTIONS_BYTES - _size(_INSTRUCTIONS.format(languages=spoken, servers="")) - _size("Servers: .")
+    return _INSTRUCTIONS.format(languages=spoken, servers=f"Servers: {_listed(servers, room)}.")
+
+
+def _languages(languages: Sequence[Language]) -> str:
+    names = {"javascript": "JavaScript", "typescript": "TypeScript"}
+    return " or ".join(names[language] for language in languages)
+
+
+def _listed(servers: Sequence[str], room: int) -> str:
+    """`a, b, c`, or as many as there is room for and how many more there are."""
+    if not servers:
+        return "none configured"
+    whole = ", ".join(servers)
+    if _size(whole) <= room:
+        return whole
+    shown: list[str] = []
+    for name in servers:
+        tail = f" and {len(servers) - len(shown) - 1} more, see API.list()"
+        if _size(", ".join([*shown, name]) + tail) > room:
+            break
+        shown.append(name)
+    if not shown:
+        return f"{len(servers)} servers, see API.list()"
+    return f"{', '.join(shown)} and {len(servers) - len(shown)} more, see API.list()"
+
+
+def _size(text: str) -> int:
+    return len(text.encode())

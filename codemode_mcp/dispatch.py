@@ -1,0 +1,202 @@
+"""The only road from a guest to any tool: resolve → policy → arguments → call → audit (SPEC 6).
+
+Whatever form a nested call has, it comes through `Dispatcher.call`. Look-ups in the run's catalog are answered at once
+by `Dispatcher.answer`: they are no tool calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp import bridge
+from codemode_mcp.arguments import ArgumentChecker
+from codemode_mcp.bridge import Completion, GuestError, ToolCall, json_text
+from codemode_mcp.errors import CodeModeError, InternalError, PolicyDenied, ProgramError, UpstreamError
+from codemode_mcp.policy import Ask, Deny, decide
+from upstream_clients.errors import UpstreamCallError, UpstreamClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from codemode_mcp.bridge import Lookup
+    from codemode_mcp.catalog import Catalog, Entry
+    from codemode_mcp.outcome import CallRecord
+    from codemode_mcp.settings import CodeModeSettings, PolicyRules
+    from upstream_clients.tools import ProgressFn, ToolSource
+
+log = logging.getLogger("codemode_mcp.calls")
+
+
+@dataclass(slots=True)
+class Counts:
+    """How often a run used each way of asking."""
+
+    search: int = 0
+    describe: int = 0
+    call: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """On whose behalf calls are made."""
+
+    run_id: str
+    owner: str
+    catalog: Catalog
+    counts: Counts = field(default_factory=Counts)
+
+
+class Dispatcher:
+    """See the module.
+
+    Args:
+        source: the upstream of a configured name; KeyError when there is none any more.
+    """
+
+    def __init__(self, source: Callable[[str], ToolSource], rules: PolicyRules, settings: CodeModeSettings) -> None:
+        self._source = source
+        self._rules = rules
+        self._settings = settings
+        self.arguments = ArgumentChecker()
+
+    # look-ups
+
+    def answer(self, lookup: Lookup, context: CallContext) -> Completion:
+        """Answer a look-up from the run's catalog."""
+        try:
+            return Completion(lookup.id, json_text(self._look_up(lookup, context)))
+        except CodeModeError as error:
+            return Completion(lookup.id, error=GuestError.of(error))
+
+    def _look_up(self, lookup: Lookup, context: CallContext) -> Any:
+        catalog = context.catalog
+        match lookup:
+            case bridge.ApiList(prefix=prefix):
+                return {"files": catalog.files(prefix)}
+            case bridge.ApiRead(path=path):
+                return catalog.read(path)
+            case bridge.ApiSearch(query=query, limit=limit, server=server):
+                context.counts.search += 1
+                return catalog.search(query, self._limit(limit), server)
+            case bridge.Header(server=server, tool=tool, schema=schema):
+                return catalog.header(server, tool, schema=schema)
+            case bridge.ToolSearch():
+                # The catalog of tools that are not MCP tools is empty; MCP tools are found by API.search.
+                context.counts.search += 1
+                return []
+            case bridge.Describe(target=target):
+                context.counts.describe += 1
+                raise _no_such_tool(target, catalog)
+
+    def _limit(self, asked: int | None) -> int:
+        return min(self._settings.search_default_limit if asked is None else asked, self._settings.max_search_limit)
+
+    # calls
+
+    async def call(
+        self, call: ToolCall, context: CallContext, record: CallRecord, on_progress: ProgressFn | None
+    ) -> Completion:
+        """Carry one nested call to its tool and back. Failures are completions, not exceptions.
+
+        Cancelling it cancels the request upstream.
+        """
+        context.counts.call += 1
+        record.status = "executing"
+        try:
+            result = await self._call(call, context, record, on_progress)
+        except CodeModeError as error:
+            completion = Completion(call.id, error=_guest_error(error, record))
+        except Exception:
+            log.exception("call of %s failed in an unexpected way", record.tool)
+            fault = InternalError(f"{record.tool}: the call failed inside codemode-mcp; see its log")
+            completion = Completion(call.id, error=_guest_error(fault, record))
+        else:
+            completion = Completion(call.id, result)
+        record.ended = time.monotonic()
+        record.size = completion.size
+        record.status = "completed" if completion.error is None else "failed"
+        log.info(
+            "call %s of run %s: %s in %d ms, %d bytes",
+            record.tool,
+            context.run_id[:8],
+            record.status,
+            record.milliseconds(record.ended),
+            record.size,
+        )
+        return completion
+
+    async def _call(
+        self, call: ToolCall, context: CallContext, record: CallRecord, on_progress: ProgressFn | None
+    ) -> str:
+        if call.by_id:
+            raise _no_such_tool(call.target, context.catalog)
+        entry = context.catalog.resolve(call.target)
+        self._admit(entry)
+        record.repeatable = entry.repeatable
+        record.read_only = entry.effects.read_only
+        signature = context.catalog.signature(entry)
+        arguments = self.arguments.prepare(call, entry.path, entry.tool.input_schema, signature)
+        text = json_text(await self._send(entry, arguments, record, on_progress))
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        if size > self._settings.max_tool_result_bytes:
+            raise UpstreamError(
+                f"{entry.path}: the result has {size} bytes, more than maxToolResultBytes "
+                f"({self._settings.max_tool_result_bytes}); ask the tool for less at a time",
+                dispatched=True,
+            )
+        return text
+
+    def _admit(self, entry: Entry) -> None:
+        match decide(self._rules, entry.id, entry.effects):
+            case Deny(reason=reason):
+                raise PolicyDenied(f"{entry.path} may not be called: {reason}")
+            case Ask(reason=reason):
+                raise PolicyDenied(
+                    f"{entry.path} needs a person's approval ({reason}), which this version cannot ask for; "
+                    f'add the tool to "tools.approved" to allow it'
+                )
+
+    async def _send(
+        self, entry: Entry, arguments: dict[str, Any], record: CallRecord, on_progress: ProgressFn | None
+    ) -> Mapping[str, Any]:
+        try:
+            source = self._source(entry.server)
+        except KeyError:
+            raise UpstreamError(f"server {entry.server!r} is no longer configured", dispatched=False) from None
+        record.dispatched = True
+        try:
+            if entry.method == "tools/call":
+                outcome = await source.call_tool(entry.tool.name, arguments, on_progress=on_progress)
+                for note in outcome.notes:
+                    log.warning("%s: %s", entry.id, note)
+                return outcome.result
+            return await source.request(entry.method, arguments)
+        except UpstreamCallError as error:
+            record.dispatched = error.dispatched
+            raise UpstreamError(f"{entry.path}: {error.message}", dispatched=error.dispatched) from error
+        except UpstreamClientError as error:
+            record.dispatched = False
+            raise UpstreamError(f"{entry.path}: {error.message}", dispatched=False) from error
+
+
+def _guest_error(error: CodeModeError, record: CallRecord) -> GuestError:
+    data = {"tool": record.tool, "dispatched": record.dispatched, "repeatable": record.repeatable}
+    return GuestError(error.message, name="ToolCallError", code=error.code, data=json_text(data))
+
+
+def _no_such_tool(target: str, catalog: Catalog) -> ProgramError:
+    expression = catalog.expression(target)
+    if expression is not None:
+        return ProgramError(
+            "nested_tool_failed",
+            f"{target!r} is an MCP tool: call {expression}({{...}}); its declaration is in {_header(expression)}",
+        )
+    return ProgramError("nested_tool_failed", f"there is no tool {target[:100]!r}; see ALL_TOOLS and tools.search()")
+
+
+def _header(expression: str) -> str:
+    _, server, *rest = expression.split(".")
+    return f'MCP.{server}.$api("{rest[-1]}")'

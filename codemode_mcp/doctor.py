@@ -1,0 +1,109 @@
+"""Checks of an installation, as data: what was looked at, how it is, what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from codemode_mcp.errors import CodeModeError, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from codemode_mcp.app import App
+    from codemode_mcp.config import Config
+
+CONNECT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the report.
+
+    Attributes:
+        status: `ok`, `warn` (works, but look at it) or `fail`.
+        advice: what to do about it; empty when there is nothing to do.
+    """
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    advice: str = ""
+
+
+def check_config(path: str | None, environ: Mapping[str, str]) -> tuple[Config | None, list[Check]]:
+    """Find and load the configuration; None when it is invalid."""
+    from codemode_mcp.app import config_dir
+    from codemode_mcp.config import find_config, load_config
+
+    try:
+        found = find_config(path, environ=environ, cwd=Path.cwd(), user_config_dir=config_dir())
+        config = load_config(found, environ=environ)
+    except ConfigError as error:
+        return None, [Check("config", "fail", problem, "correct the configuration file") for problem in error.problems]
+    if found is None:
+        advice = "write codemode-mcp.json with your mcpServers, or name a file with --config"
+        return config, [Check("config", "warn", "no file found, nothing is configured", advice)]
+    count = len(config.upstreams)
+    checks = [Check("config", "ok", f"{found}, {count} server{'' if count == 1 else 's'}")]
+    checks += [Check("config", "warn", note) for note in config.notes]
+    return config, checks
+
+
+async def check_everything(config: Config) -> list[Check]:
+    """Engine, esbuild and every server."""
+    from codemode_mcp.app import open_app
+
+    async with open_app(config) as app:
+        return [await _engine(app), await _esbuild(app, config), *await _servers(app, config)]
+
+
+async def _engine(app: App) -> Check:
+    from codemode_mcp.sandbox.binary import VERSION
+
+    try:
+        await app.engine()
+        outcome = await app.execute("return 6 * 7", "javascript")
+    except CodeModeError as error:
+        return Check("engine", "fail", error.message, "reinstall codemode-mcp with its dependencies")
+    if outcome.value != 42:
+        return Check(
+            "engine", "fail", f"a trivial program gave {outcome.error or outcome.value!r}", "reinstall codemode-mcp"
+        )
+    return Check("engine", "ok", f"QuickJS-NG (qjs-wasi-reactor {VERSION}) runs programs")
+
+
+async def _esbuild(app: App, config: Config) -> Check:
+    if "typescript" not in config.tools.code_mode.languages:
+        return Check("esbuild", "ok", "not needed: TypeScript is not enabled")
+    try:
+        await app.transform("const x: number = 1; return x")
+    except CodeModeError as error:
+        return Check("esbuild", "warn", error.message, "run codemode-mcp setup; JavaScript works without it")
+    return Check("esbuild", "ok", "transforms TypeScript")
+
+
+async def _servers(app: App, config: Config) -> Iterable[Check]:
+    pool = await app.pool()
+    await pool.wait_settled(None, CONNECT_SECONDS)
+    checks = []
+    for view in pool.views():
+        name = f"server {view.name}"
+        if view.state != "ready":
+            checks.append(
+                Check(
+                    name, "fail", view.error or f"still {view.state} after {CONNECT_SECONDS:.0f} s", "see the message"
+                )
+            )
+            continue
+        count = len(view.tools)
+        detail = f"{count} tool{'' if count == 1 else 's'}, protocol {view.protocol_version}"
+        checks.append(Check(name, "ok", detail))
+        checks += [Check(name, "warn", problem, "tell the server's maintainers") for problem in view.problems]
+    for server in app.catalog().servers:
+        hidden = len(next(v.tools for v in pool.views() if v.name == server.name)) - len(server.tools)
+        if hidden:
+            checks.append(Check(f"server {server.name}", "ok", f"{hidden} tools hidden by policy"))
+    checks += [Check(f"server {name}", "ok", "disabled in the configuration") for name in config.disabled]
+    return checks

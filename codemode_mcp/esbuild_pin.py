@@ -1,0 +1,129 @@
+"""Which esbuild this product uses, and how to get it: npm's platform package, pinned by its integrity hash.
+
+Standard library only and nothing of ours: the build hook loads this file by path, where no dependency is installed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+VERSION = "0.28.2"
+
+INTEGRITY: dict[str, str] = {
+    "linux-x64": "4xTZr1FUmSoQW4XIWmit3tzQrUTZM+N3P0XV8xROKYF50XfI7xeO90+1bZvNwxIufQ9hDQVRJH5YhgPVF8A/HQ==",
+    "linux-arm64": "pW4AC0P3it8c7do9MVM4p51FzHzdM/TZrerurgRcHJ2WTa1VQ1CIq18xncfpBJw4ojkiZZrKW2yIBWBP92j6Ug==",
+    "darwin-x64": "uq6suIWYP37qzGddBKPw5QEQPi6HiLGsO7UmkpfyaYNQ3D+rN6w6WfwH+nuqcGXWvawGwxOEroO4YGnFh95azw==",
+    "darwin-arm64": "n4KqkOQrraxHJcgjM1RvwbigfQKIKJVpM7xp+KsxiyUSrRdIXnt73VhrPAx0fV44hgfmIVKjxMN9J1t5jySVkw==",
+    "win32-x64": "5ebpxr3nWMzrL/rnUI755Jkuee0bHL/Gq0WTF9lvcpv73wAp5eu8MfBUgWK9bhWvZjj7yX8etf/8tI8Ney695g==",
+    "win32-arm64": "PIhhEkE9uPBleRBrQEJpUn7MBnibZzbGzYWPmY3x+YoVg/95zbjB4CxPPOQ8l5tYYM4mMaCthF8/1DIfBQQyWQ==",
+}
+"""sha512 of the package of each platform, as npm publishes it."""
+
+_ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
+_NPM_SECONDS = 120
+_MAX_BINARY_BYTES = 64 << 20
+
+
+class EsbuildFetchError(Exception):
+    """Why the binary could not be fetched, in words for the operator."""
+
+
+def executable_name(system: str = sys.platform) -> str:
+    return "esbuild.exe" if system == "win32" else "esbuild"
+
+
+def platform_key() -> str | None:
+    """This machine's name in `INTEGRITY`; `None` where there is no package."""
+    system = "linux" if sys.platform.startswith("linux") else sys.platform
+    key = f"{system}-{_ARCHITECTURES.get(platform.machine().lower(), '?')}"
+    return key if key in INTEGRITY else None
+
+
+def fetch(target: Path, *, registry: str | None = None) -> Path:
+    """Put this platform's esbuild at `target`, whole or not at all.
+
+    Runs `npm pack`, so that the user's own npm settings (registry, proxy, credentials) apply; no script of the package
+    is run, and nothing but the one executable leaves the archive.
+
+    Args:
+        target: the file to write; its directory is made.
+        registry: instead of the one npm is configured for.
+
+    Raises:
+        EsbuildFetchError: no package for this platform, no npm, offline, or not the pinned content.
+    """
+    key = platform_key()
+    if key is None:
+        raise EsbuildFetchError(f"There is no esbuild package for {sys.platform} on {platform.machine()}.")
+    package = f"@esbuild/{key}@{VERSION}"
+    with tempfile.TemporaryDirectory(prefix="codemode-mcp-") as directory:
+        archive = _pack(package, Path(directory), registry)
+        digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+        if digest != INTEGRITY[key]:
+            raise EsbuildFetchError(f"{package} is not the pinned content: its sha512 is {digest}. Nothing was kept.")
+        binary = _executable(archive, package)
+    try:
+        _write_atomically(target, binary)
+    except OSError as error:
+        raise EsbuildFetchError(f"Cannot write {target}: {error.strerror}.") from error
+    return target
+
+
+def _pack(package: str, directory: Path, registry: str | None) -> Path:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise EsbuildFetchError("npm is not installed or not on PATH.")
+    command = [npm, "pack", package, "--pack-destination", str(directory), "--ignore-scripts", "--loglevel=error"]
+    command += ["--fetch-retries=0", "--fetch-timeout=30000", "--no-update-notifier"]
+    if registry is not None:
+        command += ["--registry", registry]
+    try:
+        # In a directory of its own: a project's .npmrc must not decide where this comes from.
+        done = subprocess.run(
+            command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, timeout=_NPM_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EsbuildFetchError(f"npm gave no answer for {package} in {_NPM_SECONDS} s.") from error
+    except OSError as error:
+        raise EsbuildFetchError(f"npm cannot be run: {error.strerror}.") from error
+    archives = list(directory.glob("*.tgz"))
+    if done.returncode != 0 or len(archives) != 1:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = next((line for line in said if "code E" in line), said[-1] if said else f"exit {done.returncode}")
+        raise EsbuildFetchError(f"npm cannot get {package} ({reason[:200]}). Is this machine offline?")
+    return archives[0]
+
+
+def _executable(archive: Path, package: str) -> bytes:
+    member = "package/esbuild.exe" if sys.platform == "win32" else "package/bin/esbuild"
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            info = tar.getmember(member)
+            content = tar.extractfile(info) if info.isreg() and info.size <= _MAX_BINARY_BYTES else None
+            if content is not None:
+                return content.read()
+    except (tarfile.TarError, KeyError, OSError) as error:
+        raise EsbuildFetchError(f"{package} holds no {member}.") from error
+    raise EsbuildFetchError(f"{member} of {package} is no ordinary file.")
+
+
+def _write_atomically(target: Path, content: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(name).chmod(0o755)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

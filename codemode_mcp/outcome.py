@@ -1,0 +1,102 @@
+"""How one `exec` or `wait` ended, and the records of its calls, before they are put into MCP's words. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from codemode_mcp.errors import ErrorCode
+
+CallStatus = Literal["queued", "executing", "completed", "failed"]
+
+PendingStatus = Literal["queued", "executing", "needs_approval", "needs_input"]
+
+WaitingReason = Literal["pending_tools", "yield"]
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """What is known of one nested call; never its arguments or its result.
+
+    Attributes:
+        tool: the id it named.
+        began, ended: monotonic seconds; `began` is when it was made.
+        size: bytes of the result's JSON.
+        dispatched: whether the request may have reached the tool.
+        repeatable: whether sending it twice does no harm.
+        read_only: whether it may be given up once its program is over.
+    """
+
+    id: int
+    tool: str
+    began: float
+    status: CallStatus = "queued"
+    ended: float | None = None
+    size: int = 0
+    dispatched: bool = False
+    repeatable: bool = False
+    read_only: bool = False
+
+    def milliseconds(self, now: float) -> int:
+        """How long it took, or has taken so far."""
+        return round(((now if self.ended is None else self.ended) - self.began) * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCall:
+    """A call the program waits for, or a timer (`core:timer`)."""
+
+    id: str
+    tool: str
+    status: PendingStatus
+    elapsed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a run has used so far, for telemetry.
+
+    Attributes:
+        catalog_size, servers: of the catalog it sees.
+        calls: the latest ones, oldest first.
+        ms: milliseconds since it started.
+    """
+
+    catalog_size: int
+    servers: int
+    execs: int
+    waits: int
+    searches: int
+    describes: int
+    call_count: int
+    calls: tuple[CallRecord, ...]
+    snapshots: int
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to one `exec` or `wait`.
+
+    Attributes:
+        outputs: what was produced since the previous answer, in guest order.
+        notes: lines for the reader that are neither output nor error, e.g. an unhandled rejection.
+        dropped: output thrown away in the guest, characters.
+        value: JSON, when completed.
+        error, code: when failed.
+        reason, pending: when waiting.
+    """
+
+    run_id: str
+    owner: str
+    status: Literal["completed", "waiting", "failed"]
+    usage: Usage
+    outputs: tuple[dict[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+    dropped: int = 0
+    value: Any = None
+    error: str = ""
+    code: ErrorCode = "internal_error"
+    reason: WaitingReason = "pending_tools"
+    pending: tuple[PendingCall, ...] = ()

@@ -1,0 +1,233 @@
+"""From a run's outcome to what the client gets: the structured result, the readable content, the caps (SPEC 3.3, 3.4, 9).
+
+Plain dicts in the shape of the protocol; `server` puts them into the SDK's types.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from codemode_mcp.errors import CodeModeError, ErrorCode
+    from codemode_mcp.outcome import Outcome, Usage
+    from codemode_mcp.settings import ToolSettings
+
+TELEMETRY_BYTES = 600
+PREVIEW_CHARACTERS = 400
+
+
+class Offload(Protocol):
+    """Keep a JSON text for an owner; its ref, or None when there is no room."""
+
+    def __call__(self, owner: str, text: str) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """An answer.
+
+    Attributes:
+        structured: a `CodeModeResult`.
+        content: MCP content blocks, text and images.
+        is_error: the run failed.
+    """
+
+    structured: dict[str, Any]
+    content: list[dict[str, Any]]
+    is_error: bool
+
+
+def render(ended: Outcome, settings: ToolSettings, offload: Offload, now: float) -> Rendered:
+    """The answer to one `exec` or `wait`.
+
+    Args:
+        now: on the clock of the call records.
+    """
+    telemetry = _telemetry(ended.usage, settings, now)
+    cap = settings.code_mode.max_output_bytes
+    value, value_size = ended.value, 0
+    over = False
+    if ended.status == "completed":
+        value_text = _dump(value)
+        value_size = _size(value_text)
+        if value_size > cap:
+            over = True
+            value = _truncated(value_size, value_text, offload(ended.owner, value_text))
+            value_size = _size(_dump(value))
+    outputs, left = _fit(ended.outputs, cap - value_size)
+    if left:
+        over = True
+        text = _dump([_shown(item) for item in left])
+        outputs.append({"type": "json", "value": _truncated(_size(text), text, offload(ended.owner, text))})
+    if over and settings.code_mode.on_output_limit == "fail":
+        outputs = outputs[:-1] if left else outputs
+        message = f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
+        return _failed(message, "output_limit_exceeded", outputs, ended.notes, telemetry, settings)
+    notes = ended.notes
+    if ended.dropped:
+        notes = (*notes, f"{ended.dropped} characters of output were thrown away: it was far over the limit")
+    match ended.status:
+        case "failed":
+            return _failed(ended.error, ended.code, outputs, notes, telemetry, settings)
+        case "waiting":
+            return _waiting(ended, outputs, notes, telemetry, settings)
+        case _:
+            structured = {"status": "completed", "value": value, **_structured(outputs), "telemetry": telemetry}
+            nothing = value is None and not outputs
+            tail = "The program ended without returning anything." if nothing else _value_text(value, settings)
+            skip = value is None and outputs
+            return Rendered(structured, _content(outputs, [*([] if skip else [tail]), *notes], settings), False)
+
+
+def render_error(error: CodeModeError, settings: ToolSettings) -> Rendered:
+    """The answer when nothing of a program has run."""
+    return _failed(error.message, error.code, [], (), {}, settings)
+
+
+def _failed(
+    message: str,
+    code: ErrorCode,
+    outputs: list[dict[str, Any]],
+    notes: tuple[str, ...],
+    telemetry: dict[str, Any],
+    settings: ToolSettings,
+) -> Rendered:
+    structured = {"status": "failed", "error": message, "code": code, **_structured(outputs), "telemetry": telemetry}
+    tail = f"**Error** `{code}`: {message}" if settings.result_format == "markdown" else f"Error {code}: {message}"
+    return Rendered(structured, _content(outputs, [tail, *notes], settings), True)
+
+
+def _waiting(
+    ended: Outcome,
+    outputs: list[dict[str, Any]],
+    notes: tuple[str, ...],
+    telemetry: dict[str, Any],
+    settings: ToolSettings,
+) -> Rendered:
+    pending = [
+        {"id": call.id, "tool": call.tool, "status": call.status, "elapsedMs": call.elapsed_ms}
+        for call in ended.pending
+    ]
+    structured = {
+        "status": "waiting",
+        "runId": ended.run_id,
+        "reason": ended.reason,
+        **({"pendingToolCalls": pending} if pending else {}),
+        **_structured(outputs),
+        "telemetry": telemetry,
+    }
+    what = ", ".join(f"{call.tool} ({call.status}, {call.elapsed_ms / 1000:.1f} s)" for call in ended.pending[:5])
+    if len(ended.pending) > 5:
+        what += f" and {len(ended.pending) - 5} more"
+    why = f"for {what}" if what else "because it yielded control"
+    line = f'The program is suspended and waits {why}. Go on with wait {{"runId": "{ended.run_id}"}}.'
+    return Rendered(structured, _content(outputs, [*notes, line], settings), False)
+
+
+def _structured(outputs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"output": [_shown(item) for item in outputs]} if outputs else {}
+
+
+def _shown(item: dict[str, Any]) -> dict[str, Any]:
+    """An output as `CodeModeOutput`: the bytes of an image travel in `content` only."""
+    if item["type"] != "image":
+        return item
+    return {"type": "image", "mimeType": item["mimeType"], "bytes": len(item["data"]) * 3 // 4}
+
+
+def _content(outputs: list[dict[str, Any]], tail: list[str], settings: ToolSettings) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    lines: list[str] = []
+
+    def flush() -> None:
+        if lines:
+            blocks.append({"type": "text", "text": "\n".join(lines)})
+            lines.clear()
+
+    for item in outputs:
+        match item["type"]:
+            case "text":
+                lines.append(item["text"])
+            case "json":
+                lines.append(_value_text(item["value"], settings))
+            case _:
+                flush()
+                blocks.append({"type": "image", "mimeType": item["mimeType"], "data": item["data"]})
+    lines.extend(tail)
+    flush()
+    return blocks
+
+
+def _value_text(value: Any, settings: ToolSettings) -> str:
+    if isinstance(value, str):
+        return value
+    text = _dump(value)
+    if settings.result_format == "markdown" and isinstance(value, dict | list) and value:
+        return f"```json\n{text}\n```"
+    return text
+
+
+def _fit(outputs: tuple[dict[str, Any], ...], room: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What fits into `room` bytes, and the rest. Pictures do not count: they are no text."""
+    for number, item in enumerate(outputs):
+        if item["type"] != "image":
+            room -= _size(item["text"] if item["type"] == "text" else _dump(item["value"]))
+        if room < 0:
+            return list(outputs[:number]), list(outputs[number:])
+    return list(outputs), []
+
+
+def _truncated(size: int, text: str, ref: str | None) -> dict[str, Any]:
+    marker: dict[str, Any] = {"truncated": True, "bytes": size, "preview": text[:PREVIEW_CHARACTERS]}
+    if ref is not None:
+        marker["ref"] = ref
+        marker["read"] = f"await load({json.dumps(ref)})"
+    return marker
+
+
+def _telemetry(usage: Usage, settings: ToolSettings, now: float) -> dict[str, Any]:
+    limits = settings.code_mode
+    telemetry: dict[str, Any] = {
+        "visibleTools": 2,
+        "catalog": {"size": usage.catalog_size, "sources": {"mcp": usage.servers}},
+        "counts": {
+            "exec": usage.execs,
+            "wait": usage.waits,
+            "search": usage.searches,
+            "describe": usage.describes,
+            "call": usage.call_count,
+        },
+        "calls": [],
+        "caps": {"timeoutMs": limits.timeout_ms, "maxOutputBytes": limits.max_output_bytes},
+        "snapshots": usage.snapshots,
+        "ms": usage.ms,
+    }
+    calls = [
+        {
+            "tool": record.tool if len(record.tool) <= 60 else record.tool[:59] + "…",
+            "ms": record.milliseconds(now),
+            "bytes": record.size,
+            "status": record.status,
+            "dispatched": record.dispatched,
+            "repeatable": record.repeatable,
+        }
+        for record in usage.calls
+    ]
+    # The latest ones, as many as there is room for.
+    while True:
+        telemetry["calls"] = calls
+        if usage.call_count > len(calls):
+            telemetry["callsOmitted"] = usage.call_count - len(calls)
+        if not calls or _size(_dump(telemetry)) <= TELEMETRY_BYTES:
+            return telemetry
+        calls = calls[1:]
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))

@@ -1,0 +1,130 @@
+"""`Allow`, `Deny` or `Ask` for one tool, from the operator's rules. Pure.
+
+Deny beats approved beats ask beats allow; without `allow` everything is allowed (SPEC 6).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from codemode_mcp.settings import PolicyRules
+
+
+class Declared(Protocol):
+    """Annotations of a tool, `None` where nothing was declared."""
+
+    @property
+    def read_only(self) -> bool | None: ...
+    @property
+    def destructive(self) -> bool | None: ...
+    @property
+    def idempotent(self) -> bool | None: ...
+    @property
+    def open_world(self) -> bool | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Annotations with MCP's defaults filled in: destructive and open world unless declared otherwise."""
+
+    read_only: bool
+    destructive: bool
+    idempotent: bool
+    open_world: bool
+
+    @staticmethod
+    def of(declared: Declared | None) -> Effects:
+        """`None` for a tool whose annotations are not trusted."""
+        if declared is None:
+            return Effects(read_only=False, destructive=True, idempotent=False, open_world=True)
+        read_only = declared.read_only is True
+        return Effects(
+            read_only=read_only,
+            destructive=not read_only and declared.destructive is not False,
+            idempotent=read_only or declared.idempotent is True,
+            open_world=declared.open_world is not False,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    reason: str
+
+
+Decision = Allow | Deny | Ask
+
+
+def effects(rules: PolicyRules, server: str | None, declared: Declared) -> Effects:
+    """What a tool is taken to do; a server that is not trusted has declared nothing."""
+    return Effects.of(None if server in rules.distrusted_servers else declared)
+
+
+def decide(rules: PolicyRules, tool_id: str, tool: Effects) -> Decision:
+    """Whether a call of `tool_id` may happen."""
+    if rules.read_only and not tool.read_only:
+        return Deny("only read-only tools are allowed")
+    rule = _first(rules.deny, tool_id, tool)
+    if rule is not None:
+        return Deny(f"denied by the rule {rule!r}")
+    if not _server_allows(rules, tool_id, tool):
+        return Deny("not among the tools allowed of this server")
+    if _first(rules.approved, tool_id, tool) is not None:
+        return Allow()
+    rule = _first(rules.ask, tool_id, tool)
+    if rule is not None:
+        return Ask(f"asked for by the rule {rule!r}")
+    if rules.allow is not None and _first(rules.allow, tool_id, tool) is None:
+        return Deny("not among the allowed tools")
+    return Allow()
+
+
+def _server_allows(rules: PolicyRules, tool_id: str, tool: Effects) -> bool:
+    for server, allowed in rules.server_allow:
+        if tool_id.startswith(f"mcp:{server}:"):
+            return _first(allowed, tool_id, tool) is not None
+    return True
+
+
+def _first(rules: Iterable[str], tool_id: str, tool: Effects) -> str | None:
+    return next((rule for rule in rules if matches(rule, tool_id, tool)), None)
+
+
+def admits_nothing(rules: PolicyRules) -> bool:
+    """Whether no tool can be allowed, whatever the servers offer."""
+    return (rules.allow is not None and not rules.allow and not rules.approved) or "*" in rules.deny
+
+
+def matches(rule: str, tool_id: str, tool: Effects) -> bool:
+    """Whether one rule, an annotation test or a glob on ids (`*` and `?`), applies to a tool."""
+    match rule:
+        case "readOnly":
+            return tool.read_only
+        case "destructive":
+            return tool.destructive
+        case "idempotent":
+            return tool.idempotent
+        case "openWorld":
+            return tool.open_world
+    return _glob(rule).fullmatch(tool_id) is not None
+
+
+@lru_cache(maxsize=4096)
+def _glob(rule: str) -> re.Pattern[str]:
+    # Not fnmatch: a tool's name may hold brackets, and case matters on every system.
+    return re.compile("".join(".*" if c == "*" else "." if c == "?" else re.escape(c) for c in rule), re.DOTALL)

@@ -1,0 +1,68 @@
+"""Positions in the author's own text, from engine stacks, which speak of the wrapped or transformed program. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from codemode_mcp.bridge import Thrown
+    from codemode_mcp.settings import Language
+    from codemode_mcp.typescript import Transformed
+
+WRAPPER_LINES = 2
+"""Lines the engine puts before the body of a function made from text."""
+
+MAX_FRAMES = 10
+
+_FRAME = re.compile(r"^\s*at (?:(?P<name>.*?) \()?<input>:(?P<line>\d+):(?P<column>\d+)\)?\s*$")
+_HIDDEN_NAMES = {"anonymous", "<anonymous>", "__cell__", ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """How positions in what was run map to positions in what was written.
+
+    Attributes:
+        lines: how many lines the author's text has; frames outside it are ours.
+        transformed: for TypeScript.
+    """
+
+    language: Language
+    lines: int
+    transformed: Transformed | None = None
+
+    @property
+    def file(self) -> str:
+        return "cell.ts" if self.language == "typescript" else "cell.js"
+
+    def author(self, line: int, column: int) -> tuple[int, int] | None:
+        """The author's line and column, both from 1, for a position the engine gives; None when it is not theirs."""
+        line -= WRAPPER_LINES
+        if line < 1:
+            return None
+        if self.transformed is not None:
+            line, column = self.transformed.author_position(line, column)
+        return (line, column) if 1 <= line <= self.lines else None
+
+    def frames(self, stack: str) -> list[str]:
+        """`at name (cell.js:3:9)`, innermost first, for the frames that are the author's."""
+        found = []
+        for text in stack.splitlines():
+            match = _FRAME.match(text)
+            if match is None:
+                continue
+            at = self.author(int(match["line"]), int(match["column"]))
+            if at is not None:
+                place = f"{self.file}:{at[0]}:{at[1]}"
+                name = match["name"] or ""
+                found.append(f"at {place}" if name in _HIDDEN_NAMES else f"at {name} ({place})")
+            if len(found) == MAX_FRAMES:
+                break
+        return found
+
+    def describe(self, thrown: Thrown) -> str:
+        """`Name: message`, then the frames, a line each."""
+        headline = f"{thrown.name}: {thrown.message}" if thrown.message else thrown.name
+        return "\n".join([headline, *(f"    {frame}" for frame in self.frames(thrown.stack))])

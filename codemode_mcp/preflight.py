@@ -1,0 +1,759 @@
+"""What can be told about a program before it runs: module access, the `MCP` members it uses, its implicit `return`.
+
+Pure: text in, findings out. tree-sitter is used to *find* things, never to judge syntax, for it refuses some valid
+code; a syntax error is the engine's or esbuild's verdict. Its TypeScript grammar reads both languages. Nothing here
+is a security boundary: what the parser cannot make sense of is let through, and the sandbox refuses it at run time.
+
+Roads not taken: queries with `Node.parent` (each step up starts at the root again, so hostile nesting makes them
+quadratic); UTF-8 offsets (JavaScript counts UTF-16 units, so the parser is given UTF-16 and nothing is converted).
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+import time
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from codemode_mcp.errors import ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from tree_sitter import Node, Parser, Point, Tree
+
+    from codemode_mcp.settings import Language
+
+__all__ = ["MemberCall", "Preflight", "check_members", "inspect", "looks_like_shell"]
+
+CELL_FILES: dict[Language, str] = {"javascript": "cell.js", "typescript": "cell.ts"}
+"""What positions call the program (SPEC 3.5)."""
+
+_PARSE_SECONDS = 1.0
+"""1 MB of real code takes 0.3 s, 1 MB of binary junk 3 s; beyond this nothing is looked for."""
+_CHUNK_BYTES = 1 << 16
+_MAX_REPORTED = 5
+_MAX_NEAREST = 3
+_MAX_LISTED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class MemberCall:
+    """One use of `MCP.<server>` or call of `MCP.<server>.<member>` that the program does not guard itself."""
+
+    server: str
+    member: str | None
+    """`None`: the server alone is used, so nothing is known of its members here."""
+    line: int
+    """1-based, as JavaScript counts lines."""
+    column: int
+    """1-based, in UTF-16 units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """The findings."""
+
+    source: str
+    returning: str | None
+    """The source with the implicit `return` put in on the same lines; `None` when there is nothing to return."""
+    servers: frozenset[str] | None
+    """What is reached through `MCP.<x>`; `None` when that cannot be told, so that all servers may be meant."""
+    member_calls: tuple[MemberCall, ...]
+    returned_at: tuple[int, int] | None = None
+    """Where the returned expression starts, as line and column of `source`."""
+
+    def author_position(self, line: int, column: int) -> tuple[int, int]:
+        """The position in `source` of one in `returning`: the inserted text stands on one line only."""
+        if self.returned_at is not None and line == self.returned_at[0] and column > self.returned_at[1]:
+            column = max(self.returned_at[1], column - len(_RETURN))
+        return line, column
+
+
+def inspect(source: str, language: Language) -> Preflight:
+    """Parse the program once and collect everything.
+
+    Raises:
+        ProgramError: `module_access_denied`, with the first position, for any module-loader pattern (SPEC 3.1).
+    """
+    units = _as_utf16_units(source)
+    tree = _parse(units)
+    if tree is None:
+        return Preflight(source, None, None, ())
+    finder = _Finder(units)
+    finder.read(tree)
+    finder.refuse_module_access(CELL_FILES[language])
+    span = None if finder.returns else _returned_span(units, tree.root_node)
+    returning = None
+    if span is not None:
+        returning = f"{units[: span.start]}{_RETURN}{units[span.start : span.end]}){units[span.end :]}"
+    return Preflight(
+        source=source,
+        returning=None if returning is None else _from_utf16_units(returning),
+        servers=finder.servers(),
+        member_calls=finder.member_calls(),
+        returned_at=None if span is None else finder.position(span.start),
+    )
+
+
+def check_members(found: Preflight, members: Mapping[str, Collection[str] | None], language: Language) -> None:
+    """Refuse direct uses of servers and members that do not exist, so that a typo costs no side effect.
+
+    Args:
+        found: what `inspect` gave.
+        members: every known server, by identifier and by alias, with its member names; `None` while they are unknown.
+        language: for the positions.
+
+    Raises:
+        ProgramError: `invalid_input`, one line per distinct mistake (at most five), with the nearest names.
+    """
+    mistakes: dict[tuple[str, str | None], str] = {}
+    key: tuple[str, str | None]
+    for call in found.member_calls:
+        if call.server not in members:
+            key, problem = (call.server, None), _unknown_server
+        elif call.member is None or not _is_unknown(call.member, members[call.server]):
+            continue
+        else:
+            key, problem = (call.server, call.member), _unknown_member
+        if key not in mistakes:
+            if len(mistakes) == _MAX_REPORTED:
+                break
+            mistakes[key] = problem(call, members, f"{CELL_FILES[language]}:{call.line}:{call.column}")
+    if mistakes:
+        raise ProgramError("invalid_input", "\n".join(mistakes.values()))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# --- Messages --------------------------------------------------------------------------------------------------------
+
+_OBJECT_PROTOTYPE = _words(
+    "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf __proto__ "
+    "__defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__"
+)
+_ALWAYS_THERE = _OBJECT_PROTOTYPE | {"$api", "resources", "prompts"}
+"""Members that are ours or the language's, never a tool (SPEC 5)."""
+
+_IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
+
+
+def _is_unknown(member: str, names: Collection[str] | None) -> bool:
+    return names is not None and member not in _ALWAYS_THERE and member not in names
+
+
+def _unknown_server(call: MemberCall, members: Mapping[str, Collection[str] | None], position: str) -> str:
+    text = f"{_expression(call.server)} does not exist ({position})."
+    if not members:
+        return f"{text} No MCP server is configured."
+    return f'{text} {_suggest(call.server, members, "Servers")} Read API.read("mcp/index.d.ts").'
+
+
+def _unknown_member(call: MemberCall, members: Mapping[str, Collection[str] | None], position: str) -> str:
+    member = call.member or ""
+    names = members[call.server] or ()
+    # Aliases are no file names; the index leads to the right file.
+    file = call.server if re.fullmatch(r"[a-z][A-Za-z0-9]*", call.server) else "index"
+    suggestion = _suggest(member, names, "It has")
+    text = f"{_expression(call.server, member)} does not exist ({position})."
+    return f'{text} {suggestion} Read API.read("mcp/{file}.d.ts").'
+
+
+def _expression(server: str, member: str | None = None) -> str:
+    names = [server] if member is None else [server, member]
+    return "MCP" + "".join(f".{_cut(name)}" if _IDENTIFIER.fullmatch(name) else f'["{_cut(name)}"]' for name in names)
+
+
+def _cut(name: str) -> str:
+    printable = "".join(c if c.isprintable() else "?" for c in name[:80])
+    return printable if len(name) <= 80 else printable + "..."
+
+
+def _suggest(wanted: str, names: Collection[str], heading: str) -> str:
+    nearest = _nearest(wanted, names)
+    if nearest:
+        return f"Nearest: {', '.join(nearest)}."
+    if not names:
+        return f"{heading}: none."
+    shown = sorted(names)[:_MAX_LISTED]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return f"{heading}: {', '.join(map(_cut, shown))}{more}."
+
+
+def _nearest(wanted: str, names: Collection[str]) -> list[str]:
+    """The closest names, best first, spelling conventions aside; of a name and its alias only the identifier."""
+    by_spelling: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: (_IDENTIFIER.fullmatch(name) is None, "_" in name, name)):
+        by_spelling.setdefault(_plain(name), name)
+    plain = _plain(wanted[:80])
+    close = difflib.get_close_matches(plain, by_spelling, n=_MAX_NEAREST, cutoff=0.6)
+    # `create` for `createIssue` is far by edit distance and near to a reader.
+    longer = sorted(key for key in by_spelling if len(plain) > 2 and plain in key and key not in close)
+    return [_cut(by_spelling[key]) for key in (*close, *longer)][:_MAX_NEAREST]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name).lower()
+
+
+# --- Text and tree ---------------------------------------------------------------------------------------------------
+
+_LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
+
+
+def _as_utf16_units(source: str) -> str:
+    """The same text with one character per UTF-16 unit, so that indices here are JavaScript's."""
+    if source.isascii():
+        return source
+    return re.sub("[\U00010000-\U0010ffff]", _surrogate_pair, source)
+
+
+def _surrogate_pair(match: re.Match[str]) -> str:
+    above = ord(match[0]) - 0x10000
+    return chr(0xD800 + (above >> 10)) + chr(0xDC00 + (above & 0x3FF))
+
+
+def _from_utf16_units(units: str) -> str:
+    if units.isascii():
+        return units
+    return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+@functools.cache
+def _parser_factory() -> Callable[[], Parser]:
+    # Imported at first use: the server's start-up time matters and `tools/list` needs no parser.
+    import tree_sitter
+    import tree_sitter_typescript
+
+    return functools.partial(tree_sitter.Parser, tree_sitter.Language(tree_sitter_typescript.language_typescript()))
+
+
+def _parse(units: str) -> Tree | None:
+    data = memoryview(units.encode("utf-16-le", "surrogatepass"))
+    deadline = time.monotonic() + _PARSE_SECONDS
+
+    def read(offset: int, _point: Point) -> memoryview:
+        return data[offset : offset + _CHUNK_BYTES]
+
+    def is_late(_offset: int, _has_error: bool) -> bool:
+        return time.monotonic() > deadline
+
+    # A parser of its own for each: large sources are inspected in threads, and a parser is no shared thing.
+    parser = _parser_factory()()
+    try:
+        return parser.parse(read, encoding="utf16le", progress_callback=is_late)
+    except ValueError:  # how the binding reports a parse that was given up
+        return None
+
+
+class _Span(NamedTuple):
+    """Part of the source, in UTF-16 units."""
+
+    start: int
+    end: int
+
+
+def _span(node: Node) -> _Span:
+    return _Span(node.start_byte // 2, node.end_byte // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What holds at one node because of the nodes around it."""
+
+    function: _Span | None
+    """The nearest function; `None` at the top level."""
+    block: _Span
+    """Where a `let` would be visible."""
+    caught: bool = False
+    """Inside a `try` that has a `catch`."""
+    namespace: bool = False
+    """Inside a TypeScript namespace, whose `export` is no module syntax."""
+    declares: _Span | None = None
+    """Where a name that stands here becomes visible, if it is being declared."""
+
+
+_FUNCTIONS = _words(
+    "function_declaration function_expression arrow_function method_definition generator_function "
+    "generator_function_declaration function_signature class_static_block"
+)
+_BLOCKS = _words("statement_block for_statement for_in_statement catch_clause switch_statement")
+_ERASED = _words(
+    "type_annotation type_alias_declaration interface_declaration type_arguments type_parameters "
+    "ambient_declaration type_query nested_type_identifier function_type constructor_type implements_clause"
+)
+"""Types and ambient declarations: gone before the program runs."""
+_SKIPPED = _ERASED | {"comment", "html_comment", "string", "regex"}
+_PATTERNS = _words(
+    "identifier shorthand_property_identifier_pattern object_pattern array_pattern pair_pattern rest_pattern "
+    "assignment_pattern object_assignment_pattern"
+)
+_NAMED_DECLARATIONS = _words(
+    "function_declaration generator_function_declaration function_signature class_declaration "
+    "abstract_class_declaration enum_declaration internal_module module"
+)
+_NAMED_EXPRESSIONS = _words("function_expression generator_function class")
+_MEMBER_ACCESS = frozenset(("member_expression", "subscript_expression"))
+
+
+def _scope_of(node: Node, field: str | None, path: list[Node], scopes: list[_Scope]) -> _Scope:
+    """The scope of `node`, which is about to be entered below `path[-1]`."""
+    scope, kind = scopes[-1], node.type
+    declares = _declared_span(kind, field, path, scopes)
+    if declares is not scope.declares:
+        scope = replace(scope, declares=declares)
+    if kind in _FUNCTIONS:
+        return replace(scope, function=_span(node), block=_span(node))
+    if kind in _BLOCKS:
+        caught = scope.caught or (
+            path[-1].type == "try_statement" and field == "body" and path[-1].child_by_field_name("handler") is not None
+        )
+        return replace(scope, block=_span(node), caught=caught)
+    if kind in {"internal_module", "module"}:
+        return replace(scope, namespace=True)
+    return scope
+
+
+def _declared_span(kind: str, field: str | None, path: list[Node], scopes: list[_Scope]) -> _Span | None:
+    scope, parent = scopes[-1], path[-1].type
+    if scope.declares is not None:
+        return scope.declares if kind in _PATTERNS and field != "right" else None
+    match parent, field:
+        case "variable_declarator", "name":
+            if path[-2].type == "variable_declaration":  # `var`
+                return scope.function or _span(path[0])
+            return scope.block
+        case (("required_parameter" | "optional_parameter"), "pattern"):
+            return scope.block
+        case (("arrow_function" | "catch_clause"), "parameter"):
+            return scope.block
+        case "for_in_statement", "left":
+            return scope.block if path[-1].child_by_field_name("kind") is not None else None
+        case _, "name" if parent in _NAMED_DECLARATIONS:
+            return scopes[-2].block
+        case _, "name" if parent in _NAMED_EXPRESSIONS:
+            return _span(path[-1])
+    return None
+
+
+def _leaves(root: Node, hits: list[int]) -> Iterator[tuple[list[Node], _Scope]]:
+    """The path from the root to every leaf that holds a hit, with its scope; both lists are reused.
+
+    Subtrees without a hit are passed over, so the cost follows the words looked for, not the size of the source.
+    No recursion: source may be nested deeper than Python's stack.
+    """
+    path, scopes = [root], [_Scope(function=None, block=_span(root))]
+    cursor = root.walk()
+    if not cursor.goto_first_child():
+        return
+    while True:
+        node = cursor.node
+        if node is not None and node.type not in _SKIPPED and _holds(hits, _span(node)):
+            scopes.append(_scope_of(node, cursor.field_name, path, scopes))
+            path.append(node)
+            if cursor.goto_first_child():
+                continue
+            yield path, scopes[-1]
+            path.pop()
+            scopes.pop()
+        while not cursor.goto_next_sibling():
+            path.pop()
+            scopes.pop()
+            if not path:
+                return
+            cursor.goto_parent()
+
+
+def _holds(hits: list[int], span: _Span) -> bool:
+    first = bisect_left(hits, span.start)
+    return first < len(hits) and hits[first] < span.end
+
+
+# --- What is looked for ----------------------------------------------------------------------------------------------
+
+_WORDS = re.compile(
+    r"(?<![\w$])(?:MCP|API|eval|Function|globalThis|return|import|export"
+    r"|require|createRequire|importScripts|module|exports|process)(?![\w$])"
+)
+_STRAY_IMPORT = re.compile(r"""import\s*(?:[({*"']|\.\s*meta\b|[\w$]+\s*(?:from\b|[,=]))""")
+_STRAY_EXPORT = re.compile(
+    r"export\s*(?:[{*=]|(?:default|const|let|var|function|class|async|type|interface|enum|abstract|declare)\b)"
+)
+_REACHES_MCP = _words("MCP API eval Function")
+_LOADER_MEMBERS: dict[str, frozenset[str]] = {
+    "require": _words("resolve cache main extensions"),
+    "module": _words("exports require createRequire"),
+    "process": _words("binding getBuiltinModule mainModule"),
+}
+_LOADER_CALLS = _words("require createRequire importScripts")
+_DECLARATION_FILE = re.compile(r"mcp/([^/]+)\.d\.ts")
+_TESTING_OPERATORS = frozenset(("&&", "||", "??", "==", "===", "!=", "!==", "instanceof"))
+_TRANSPARENT = _words("parenthesized_expression as_expression non_null_expression satisfies_expression")
+_CONDITIONAL_STATEMENTS = _words("if_statement while_statement do_statement")
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """`MCP` at one place."""
+
+    at: int
+    server: str | None
+    """`None`: it cannot be told which."""
+    member: str | None = None
+    checked: bool = False
+    """Whether the program relies on it being there."""
+
+
+class _Finder:
+    """Collects what one program uses; names that it declares itself are sorted out afterwards, as they are hoisted."""
+
+    def __init__(self, units: str) -> None:
+        self.returns = False
+        self._units = units
+        self._loads: list[tuple[int, str, str]] = []  # position, name that a declaration would shadow, wording
+        self._uses: list[_Use] = []
+        self._probed: set[tuple[str, str | None]] = set()  # server, or one member of it, that the code tests for
+        self._inspected: set[str] = set()  # servers whose members the code looks at by itself
+        self._declared: dict[str, list[_Span]] = {}
+
+    def read(self, tree: Tree) -> None:
+        hits = [match.start() for match in _WORDS.finditer(self._units)]
+        if not hits:
+            return
+        for path, scope in _leaves(tree.root_node, hits):
+            leaf = path[-1]
+            match leaf.type:
+                case "return":
+                    self.returns = self.returns or scope.function is None
+                case "import" | "export":
+                    self._module_syntax(path, scope)
+                case "identifier" | "type_identifier" | "shorthand_property_identifier_pattern":
+                    if scope.declares is not None:
+                        self._declared.setdefault(self._text(leaf), []).append(scope.declares)
+                    elif leaf.type == "identifier":
+                        self._reference(path, scope)
+                case "shorthand_property_identifier" if self._text(leaf) in _REACHES_MCP:
+                    self._uses.append(_Use(_span(leaf).start, None))
+
+    # Results
+
+    def refuse_module_access(self, file: str) -> None:
+        for at, name, wording in self._loads:
+            if not self._is_shadowed(name, at):
+                line, column = self.position(at)
+                raise ProgramError(
+                    "module_access_denied",
+                    f"{wording} is not available ({file}:{line}:{column}): a program has no modules. "
+                    "Use the globals MCP, tools and API, and the JavaScript built-ins.",
+                )
+
+    def servers(self) -> frozenset[str] | None:
+        names = {use.server for use in self._own_uses()}
+        return None if None in names else frozenset(name for name in names if name is not None)
+
+    def member_calls(self) -> tuple[MemberCall, ...]:
+        calls = []
+        for use in self._own_uses():
+            server, member = use.server, use.member
+            if server is None or not use.checked or (server, None) in self._probed or (server, member) in self._probed:
+                continue
+            line, column = self.position(use.at)
+            calls.append(MemberCall(server, None if server in self._inspected else member, line, column))
+        return tuple(calls)
+
+    def _own_uses(self) -> Iterator[_Use]:
+        return (use for use in self._uses if not self._is_shadowed("MCP", use.at))
+
+    def _is_shadowed(self, name: str, at: int) -> bool:
+        spans = self._shadows.get(name)
+        if spans is None:
+            return False
+        nearest = bisect_right(spans, at, key=lambda span: span.start) - 1
+        return nearest >= 0 and at < spans[nearest].end
+
+    @functools.cached_property
+    def _shadows(self) -> dict[str, list[_Span]]:
+        """Where each declared name hides the global one: scopes nest, so the outermost suffice, sorted."""
+        merged: dict[str, list[_Span]] = {}
+        for name, spans in self._declared.items():
+            outermost: list[_Span] = []
+            for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+                if not outermost or span.start >= outermost[-1].end:
+                    outermost.append(span)
+            merged[name] = outermost
+        return merged
+
+    @functools.cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *(match.end() for match in _LINE_END.finditer(self._units))]
+
+    def position(self, at: int) -> tuple[int, int]:
+        line = bisect_right(self._line_starts, at)
+        return line, at - self._line_starts[line - 1] + 1
+
+    # Modules
+
+    def _module_syntax(self, path: list[Node], scope: _Scope) -> None:
+        leaf, parent = path[-1], path[-2].type
+        if parent == "import":  # the keyword as an expression is a node of its own
+            parent = path[-3].type
+        start, _ = _span(leaf)
+        if parent == "export_statement" or parent == "import_alias":
+            if scope.namespace and path[-2].child_by_field_name("source") is None:
+                return
+            wording = f"`{leaf.type}`"
+        elif parent == "import_statement":
+            wording = "`import`"
+        elif parent == "call_expression":
+            wording = "`import()`"
+        elif parent == "meta_property":
+            wording = "`import.meta`"
+        else:
+            # The tree is broken here: only what reads like a declaration counts.
+            stray = _STRAY_IMPORT if leaf.type == "import" else _STRAY_EXPORT
+            before = self._units[max(0, start - 80) : start].rstrip()
+            if before.endswith(".") or stray.match(self._units, start) is None:
+                return
+            wording = f"`{leaf.type}`"
+        self._loads.append((start, leaf.type, wording))
+
+    # References
+
+    def _reference(self, path: list[Node], scope: _Scope) -> None:
+        leaf, parent = path[-1], path[-2]
+        name, at = self._text(leaf), _span(leaf).start
+        is_object = parent.type in _MEMBER_ACCESS and parent.start_byte == leaf.start_byte
+        member = self._member(parent) if is_object else None
+        match name:
+            case "MCP":
+                self._mcp(path, scope)
+            case "API":
+                server = self._declarations_read(path) if member == "read" else None
+                self._uses.append(_Use(at, server))
+            case "eval" | "Function":
+                self._uses.append(_Use(at, None))
+            case "globalThis":
+                if not is_object or member is None or member in _REACHES_MCP:
+                    self._uses.append(_Use(at, None))
+                elif member == "require":
+                    self._loads.append((at, name, "`require`"))
+            case "exports":
+                if is_object and path[-3].type == "assignment_expression" and path[-3].start_byte == leaf.start_byte:
+                    self._loads.append((at, name, "`exports`"))
+            case _ if name in _LOADER_CALLS and _is_callee(leaf, parent):
+                self._loads.append((at, name, f"`{name}()`"))
+            case _ if member is not None and member in _LOADER_MEMBERS.get(name, ()):
+                self._loads.append((at, name, f"`{name}.{member}`"))
+
+    def _declarations_read(self, path: list[Node]) -> str | None:
+        """The server whose declarations `API.read("mcp/x.d.ts")` asks for; no server's is the index, or unknown."""
+        call = path[-3]
+        arguments = call.child_by_field_name("arguments") if call.type == "call_expression" else None
+        if arguments is None or arguments.named_child_count != 1:
+            return None
+        literal = self._literal(arguments.named_children[0])
+        file = _DECLARATION_FILE.fullmatch(literal) if literal is not None else None
+        return file[1] if file is not None and file[1] != "index" else None
+
+    def _mcp(self, path: list[Node], scope: _Scope) -> None:
+        at, parent = _span(path[-1]).start, path[-2]
+        if parent.type in _MEMBER_ACCESS and parent.start_byte == path[-1].start_byte:
+            server = self._member(parent)
+            if server is None or server == "$api" or server in _OBJECT_PROTOTYPE:
+                self._uses.append(_Use(at, None))
+            else:
+                self._server(path, scope, at, server)
+        elif parent.type == "variable_declarator":
+            self._destructured(parent, at, scope)
+        elif self._operator(parent) == "in":
+            server = self._literal(parent.children[0])
+            self._uses.append(_Use(at, server))
+            if server is not None:
+                self._probed.add((server, None))
+        elif self._operator(parent) != "typeof":
+            self._uses.append(_Use(at, None))
+
+    def _server(self, path: list[Node], scope: _Scope, at: int, server: str) -> None:
+        """`MCP.<server>` was read; look at what is done with it."""
+        index = _outermost(path, len(path) - 2, {"non_null_expression"})
+        optional = _is_optional(path[-2])
+        user = path[index - 1]
+        if user.type in _MEMBER_ACCESS and user.start_byte == path[index].start_byte:
+            optional = optional or _is_optional(user)
+            member = self._member(user)
+            index = _outermost(path, index - 1, {"non_null_expression"})
+            if _is_callee(path[index], path[index - 1]):
+                guarded = optional or _is_optional(path[index - 1])
+            else:
+                guarded = optional or self._is_tested(path, index) or _is_target(path, index)
+                if guarded and member is not None:
+                    self._probed.add((server, member))
+                member = None
+        else:
+            member = None
+            guarded = optional or self._is_tested(path, index) or _is_target(path, index)
+            if self._operator(user) == "in":
+                guarded = True
+                tested = self._literal(user.children[0])
+                if tested is None:
+                    self._inspected.add(server)
+                else:
+                    self._probed.add((server, tested))
+            elif guarded:
+                self._probed.add((server, None))
+            elif user.type in {"arguments", "spread_element", "for_in_statement"}:
+                self._inspected.add(server)
+        if optional:
+            self._probed.add((server, None))
+        self._uses.append(_Use(at, server, member, checked=not (guarded or scope.caught)))
+
+    def _destructured(self, declarator: Node, at: int, scope: _Scope) -> None:
+        """`const { github } = MCP`."""
+        pattern = declarator.child_by_field_name("name")
+        if pattern is None or pattern.type != "object_pattern":
+            self._uses.append(_Use(at, None))
+            return
+        for part in pattern.named_children:
+            name: str | None = None
+            has_default = False
+            match part.type:
+                case "shorthand_property_identifier_pattern":
+                    name = self._text(part)
+                case "object_assignment_pattern":
+                    name, has_default = self._text(part.children[0]), True
+                case "pair_pattern":
+                    key, value = part.children[0], part.child_by_field_name("value")
+                    name = self._text(key) if key.type == "property_identifier" else self._literal(key)
+                    has_default = value is not None and value.type == "assignment_pattern"
+                case "comment":
+                    continue
+            if name == "$api":
+                name = None
+            self._uses.append(_Use(at, name, checked=not (has_default or scope.caught)))
+
+    # Reading the tree
+
+    def _text(self, node: Node) -> str:
+        start, end = _span(node)
+        return self._units[start:end]
+
+    def _member(self, access: Node) -> str | None:
+        """The static name in `x.name`, `x["name"]` or a template without parts."""
+        if access.type == "member_expression":
+            name = access.child_by_field_name("property")
+            return self._text(name) if name is not None and name.type == "property_identifier" else None
+        index = access.child_by_field_name("index")
+        return self._literal(index) if index is not None else None
+
+    def _literal(self, node: Node) -> str | None:
+        text = self._text(node)
+        if node.type not in {"string", "template_string"} or "\\" in text or "${" in text:
+            return None
+        return text[1:-1]
+
+    def _operator(self, node: Node) -> str | None:
+        operator = node.child_by_field_name("operator")
+        return operator.type if operator is not None else None
+
+    def _is_tested(self, path: list[Node], index: int) -> bool:
+        """Whether the expression at `path[index]` is only asked about, not used."""
+        while path[index - 1].type in _TRANSPARENT:
+            index -= 1
+        node, user = path[index], path[index - 1]
+        match user.type:
+            case "unary_expression":
+                return self._operator(user) in {"!", "typeof", "delete"}
+            case "binary_expression":
+                return self._operator(user) in _TESTING_OPERATORS
+            case "ternary_expression":
+                return user.start_byte == node.start_byte
+        return user.type in _CONDITIONAL_STATEMENTS
+
+
+def _outermost(path: list[Node], index: int, kinds: set[str]) -> int:
+    while path[index - 1].type in kinds:
+        index -= 1
+    return index
+
+
+def _is_callee(node: Node, user: Node) -> bool:
+    return user.type == "call_expression" and user.start_byte == node.start_byte
+
+
+def _is_optional(node: Node) -> bool:
+    return any(child.type in {"optional_chain", "?."} for child in node.children)
+
+
+def _is_target(path: list[Node], index: int) -> bool:
+    user = path[index - 1]
+    return user.type == "assignment_expression" and user.start_byte == path[index].start_byte
+
+
+# --- Implicit return -------------------------------------------------------------------------------------------------
+
+_RETURN = "return ("
+_NO_STATEMENT = _words("comment html_comment empty_statement")
+_NO_EXPRESSION = re.compile(r"\{|(?:async\s+)?function(?![\w$])|class(?![\w$])|let\s*\[|['\"]use \w+['\"]$")
+"""Starts that JavaScript reads as a block, declaration or directive, though the tolerant parser sees an expression."""
+
+
+def _returned_span(units: str, root: Node) -> _Span | None:
+    """The expression that the last top-level statement is."""
+    children = root.children if root.type == "program" else []
+    while children and children[-1].type in _NO_STATEMENT:
+        children.pop()
+    if not children or (len(children) > 1 and children[-2].type == "ERROR"):
+        return None
+    statement = children[-1]
+    if statement.type != "expression_statement" or statement.has_error:
+        return None
+    expression = statement.children[0]
+    span = _span(expression)
+    is_whole = expression.is_named and expression.type not in {"internal_module", "comment"}
+    return span if is_whole and not _NO_EXPRESSION.match(units[span.start : span.end]) else None
+
+
+# --- Shell commands --------------------------------------------------------------------------------------------------
+
+_COMMANDS = (
+    "apt|apt-get|awk|bash|brew|cargo|cat|cd|chmod|chown|cp|curl|df|docker|du|echo|env|find|gh|git|go|grep|head|jq|"
+    "kubectl|ls|make|mkdir|mv|node|npm|npx|pip|pip3|pnpm|ps|pwd|python|python3|rm|rsync|scp|sed|sh|ssh|sudo|tail|tar|"
+    "touch|unzip|wc|wget|which|whoami|xargs|yarn|zip"
+)
+_OPERATOR_WORDS = "in|instanceof|of|as|satisfies|is"
+_SHELL_LINE = re.compile(
+    rf"""
+      \#!(?!.*\b(?:node|deno|bun)\b)                                  # a script, but none of JavaScript
+    | [$%]\ (?!(?:{_OPERATOR_WORDS})\b)(?:[A-Za-z_~/]|\./)             # a prompt
+    | (?:{_COMMANDS})                                                 # a command with something that is no operand
+        \ +(?!(?:{_OPERATOR_WORDS})\b)(?:-{{1,2}}[A-Za-z0-9]|[~./]?/\S|\./|~|\.\.?(?:$|[\s/])|["'$\w*@])
+    | (?:ls|pwd|whoami|env)$
+    | export\ [A-Za-z_]\w*=
+    | (?:if|while)\ \[\[?\ | for\ \w+\ in\ [^;]*;\ *do\b
+    """,
+    re.VERBOSE,
+)
+
+
+def looks_like_shell(source: str) -> str | None:
+    """Guidance when the code is a shell command instead of a program (SPEC 3.1), else `None`.
+
+    Judged by the first line of code. A JavaScript statement of the same letters would need a variable named like the
+    command, which nothing before the first line can have declared.
+    """
+    for line in source[:10_000].splitlines():
+        text = line.strip()
+        if not text or text.startswith(("# ", "//")):
+            continue
+        if _SHELL_LINE.match(text) is None:
+            return None
+        return (
+            "This is a shell command; exec runs JavaScript or TypeScript, without a shell, files or processes. "
+            'Call tools instead: return await MCP.<server>.<tool>({...}). API.search("...") finds them.'
+        )
+    return None

@@ -1,0 +1,620 @@
+"""Drive one run: step the guest, dispatch what it asks for, step again as soon as anything has settled, until it ends or
+must be parked.
+
+A run has one driver at a time, in a task of the manager's group. Requests do not touch the guest: they open an
+`Observation` and wait for its outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import secrets
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+from codemode_mcp import bridge
+from codemode_mcp.bridge import Completion, GuestError, decode_turn, deliver_message, json_text, start_message
+from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, PendingStatus, Usage
+from codemode_mcp.runs.state import RunEvent, RunState, advance
+from codemode_mcp.runs.store import EndedRun, ParkedRun
+from codemode_mcp.sandbox.guest import Guest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from codemode_mcp.bridge import Lookup, Request, Thrown, ToolCall, TurnReport
+    from codemode_mcp.dispatch import CallContext, Dispatcher
+    from codemode_mcp.errors import ErrorCode
+    from codemode_mcp.outcome import WaitingReason
+    from codemode_mcp.positions import Positions
+    from codemode_mcp.runs.program import Program
+    from codemode_mcp.runs.store import RunStore
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.sandbox.guest import Turn
+    from codemode_mcp.settings import CodeModeSettings
+    from codemode_mcp.values import Values
+
+log = logging.getLogger("codemode_mcp.runs")
+
+DEADLINE_GRACE = 0.25
+"""Seconds a guest that computes at the deadline gets to reach the end of its turn (SPEC 7)."""
+
+BATCH_CHARACTERS = 8 * 1024 * 1024
+"""Results delivered in one turn; more wait for the next."""
+
+OUTPUT_CHARACTERS = 8 * 1024 * 1024
+"""Output one run may produce before the guest throws the rest away."""
+
+SHOWN_PENDING = 20
+SHOWN_CALLS = 8
+
+
+class Progress(Protocol):
+    """Tell the client how far the open request is; never raises."""
+
+    async def __call__(self, message: str) -> None: ...
+
+
+class Observation:
+    """One open `exec` or `wait`.
+
+    Args:
+        deadline: monotonic seconds at which the request wants its answer.
+    """
+
+    def __init__(self, deadline: float, progress: Progress | None) -> None:
+        self.deadline = deadline
+        self.progress = progress
+        self.released = False
+        self.aborted = False
+        self._done = anyio.Event()
+        self._outcome: Outcome | CodeModeError | None = None
+
+    def settle(self, outcome: Outcome | CodeModeError) -> None:
+        self._outcome = outcome
+        self._done.set()
+
+    async def outcome(self) -> Outcome:
+        """Raises the `CodeModeError` the driver ended with, if it did."""
+        await self._done.wait()
+        assert self._outcome is not None
+        if isinstance(self._outcome, CodeModeError):
+            raise self._outcome
+        return self._outcome
+
+
+@dataclass(slots=True)
+class _LiveCall:
+    call: ToolCall
+    record: CallRecord
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+
+class Run:
+    """Everything about one run that lives in this process.
+
+    The mutable state: the guest while it is not parked, its unsettled calls and timers, and what has settled but was
+    not delivered yet.
+    """
+
+    def __init__(self, context: CallContext, manifest: str, began: float) -> None:
+        self.id = context.run_id
+        self.context = context
+        self.manifest = manifest
+        self.began = began
+        self.state: RunState = "running"
+        self.guest: Guest | None = None
+        self.positions: Positions | None = None
+        self.observation: Observation | None = None
+        self.calls: dict[int, _LiveCall] = {}
+        self.executing = 0
+        self.queue: deque[_LiveCall] = deque()
+        self.settled: deque[Completion] = deque()
+        self.asked: deque[Lookup | bridge.Store | bridge.Load] = deque()
+        self.timers: dict[int, float] = {}
+        self.timer_heap: list[tuple[float, int]] = []
+        self.yields: list[int] = []
+        self.outputs: list[dict[str, Any]] = []
+        self.history: list[dict[str, Any]] = []
+        self.dropped = 0
+        self.recent: deque[CallRecord] = deque(maxlen=SHOWN_CALLS)
+        self.waits = 0
+        self.snapshots = 0
+        self._changed = anyio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id[:12]} {self.state}: {len(self.calls)} calls, {len(self.timers)} timers>"
+
+    @property
+    def owner(self) -> str:
+        return self.context.owner
+
+    def advance(self, event: RunEvent) -> None:
+        """Raises `IllegalTransition`."""
+        self.state = advance(self.state, event)
+
+    def change(self) -> None:
+        """Something has happened that the driver may be waiting for."""
+        self._changed.set()
+
+    async def wait_for_change(self, until: float, clock: Callable[[], float]) -> None:
+        """Return after the next `change`, or at `until`."""
+        with anyio.move_on_after(max(0.0, until - clock())):
+            await self._changed.wait()
+        self._changed = anyio.Event()
+
+    @property
+    def next_timer(self) -> float | None:
+        while self.timer_heap:
+            due, timer = self.timer_heap[0]
+            if self.timers.get(timer) == due:
+                return due
+            heapq.heappop(self.timer_heap)
+        return None
+
+    def ready(self, now: float) -> bool:
+        """Whether there is anything to deliver."""
+        due = self.next_timer
+        return bool(self.settled or self.asked or self.yields) or (due is not None and due <= now)
+
+    @property
+    def can_settle(self) -> bool:
+        """Whether anything can still settle a promise of the guest."""
+        return bool(self.calls or self.timers or self.settled or self.asked or self.yields)
+
+    def cancel_calls(self) -> None:
+        """Give up all calls; those under way are cancelled upstream."""
+        self.queue.clear()
+        for live in list(self.calls.values()):
+            live.scope.cancel()
+
+    def close(self) -> None:
+        if self.guest is not None:
+            self.guest.close()
+            self.guest = None
+
+
+class Driver:
+    """Drives runs; holds no state of any.
+
+    Args:
+        spawn: start a task that outlives the request.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Callable[[], Awaitable[Engine]],
+        dispatcher: Dispatcher,
+        store: RunStore,
+        values: Values,
+        settings: CodeModeSettings,
+        spawn: Callable[..., object],
+        clock: Callable[[], float],
+    ) -> None:
+        self._engine = engine
+        self._dispatcher = dispatcher
+        self._store = store
+        self._values = values
+        self._settings = settings
+        self._spawn = spawn
+        self._clock = clock
+
+    async def start(self, run: Run, program: Program, observation: Observation) -> Outcome | SyntaxFault:
+        """Run a program until it ends or is parked. A `SyntaxFault` when the engine does not take its text."""
+        run.positions = program.positions
+        run.observation = observation
+        engine = await self._engine()
+        try:
+            image = await self._on_thread(engine, engine.image, run.manifest)
+            run.guest = await self._on_thread(engine, self._open, engine, image, None)
+            message = start_message(
+                code=program.code,
+                fallback=program.fallback,
+                seed=secrets.token_bytes(32),
+                output_limit=min(OUTPUT_CHARACTERS, self._settings.memory_limit_bytes // 4),
+                elapsed_ms=self._elapsed_ms(run),
+            )
+            turn = await self._on_thread(engine, run.guest.start, message, self._budget(observation))
+            return await self._drive(engine, run, observation, turn)
+        except CodeModeError as error:
+            return await self._fail(run, error.code, error.message)
+        finally:
+            run.close()
+            run.observation = None
+
+    async def resume(self, run: Run, parked: ParkedRun, observation: Observation) -> Outcome:
+        """Go on with a parked run: wait for the first thing to settle, restore, deliver, drive on."""
+        run.waits += 1
+        run.observation = observation
+        try:
+            run.advance("resume")
+            for yielded in run.yields:
+                run.settled.append(Completion(yielded))
+            run.yields.clear()
+            while not run.ready(self._clock()) and run.can_settle:
+                if observation.aborted:
+                    return await self._abort(run)
+                if observation.released or self._clock() >= observation.deadline:
+                    return await self._park_again(run, parked)
+                await run.wait_for_change(self._next_event(run, observation), self._clock)
+            engine = await self._engine()
+            image = await self._on_thread(engine, engine.image, parked.manifest)
+            run.guest = await self._on_thread(engine, self._open, engine, image, parked.snapshot)
+            ended = await self._drive(engine, run, observation, None)
+            assert not isinstance(ended, SyntaxFault)
+            return ended
+        except CodeModeError as error:
+            return await self._fail(run, error.code, error.message)
+        finally:
+            run.close()
+            run.observation = None
+
+    # the loop
+
+    async def _drive(
+        self, engine: Engine, run: Run, observation: Observation, turn: Turn | None
+    ) -> Outcome | SyntaxFault:
+        while True:
+            if turn is not None:
+                ended = await self._absorb(run, observation, turn)
+                if ended is not None:
+                    return ended
+            if observation.aborted:
+                return await self._abort(run)
+            if run.yields:
+                return await self._park(engine, run, "yield")
+            now = self._clock()
+            if now >= observation.deadline or observation.released:
+                return await self._park(engine, run, "pending_tools")
+            batch = self._take(run, now)
+            if batch:
+                assert run.guest is not None
+                message = deliver_message(batch, elapsed_ms=self._elapsed_ms(run))
+                turn = await self._on_thread(engine, run.guest.deliver, message, self._budget(observation))
+            elif run.can_settle:
+                turn = None
+                await run.wait_for_change(self._next_event(run, observation), self._clock)
+            else:
+                return await self._fail(
+                    run,
+                    "internal_error",
+                    "the program awaits something that nothing can settle: no call, timer or yield_control is pending",
+                )
+
+    async def _absorb(self, run: Run, observation: Observation, turn: Turn) -> Outcome | SyntaxFault | None:
+        """Take in what a turn brought; its end, if it was the last."""
+        report = None if turn.text is None else decode_turn(turn.text)
+        if report is not None:
+            run.outputs.extend(report.outputs)
+            run.history.extend(report.outputs)
+            run.dropped = report.dropped_size
+            if report.state != "syntax":
+                self._accept(run, report.requests)
+        if turn.stopped is not None:
+            return await self._stopped(run, observation, turn, report)
+        assert report is not None
+        match report.state:
+            case "done":
+                return await self._complete(run, report)
+            case "failed":
+                assert report.error is not None
+                return await self._thrown(run, report.error, report.rejections)
+            case "syntax":
+                assert report.error is not None
+                return SyntaxFault(report.error)
+            case "pending":
+                return None
+
+    def _accept(self, run: Run, requests: Iterable[Request]) -> None:
+        now = self._clock()
+        for request in requests:
+            match request:
+                case bridge.ToolCall():
+                    self._accept_call(run, request, now)
+                case bridge.Timer(id=timer, ms=ms):
+                    run.timers[timer] = now + ms / 1000
+                    heapq.heappush(run.timer_heap, (run.timers[timer], timer))
+                case bridge.ClearTimer(target=timer):
+                    run.timers.pop(timer, None)
+                case bridge.YieldControl(id=yielded):
+                    run.yields.append(yielded)
+                case _:
+                    run.asked.append(request)
+
+    def _take(self, run: Run, now: float) -> list[Completion]:
+        """What to deliver now, within bounds; one timer at a time, so that each callback's promises settle before the
+        next callback runs."""
+        batch: list[Completion] = []
+        size = 0
+        while size < BATCH_CHARACTERS:
+            if run.settled:
+                completion = run.settled.popleft()
+            elif run.asked:
+                completion = self._answer(run, run.asked.popleft())
+            else:
+                break
+            batch.append(completion)
+            size += completion.size
+        if not batch:
+            due = run.next_timer
+            if due is not None and due <= now:
+                _, timer = heapq.heappop(run.timer_heap)
+                del run.timers[timer]
+                batch.append(Completion(timer))
+        return batch
+
+    def _answer(self, run: Run, asked: Lookup | bridge.Store | bridge.Load) -> Completion:
+        match asked:
+            case bridge.Store(id=request, key=key, value=value):
+                try:
+                    self._values.store(run.owner, key, json_text(value))
+                except CodeModeError as error:
+                    return Completion(request, error=GuestError.of(error))
+                return Completion(request)
+            case bridge.Load(id=request, key=key):
+                text = self._values.load(run.owner, key)
+                return Completion(request, f"[{text}]" if text is not None else "[]")
+            case _:
+                return self._dispatcher.answer(asked, run.context)
+
+    # nested calls
+
+    def _accept_call(self, run: Run, call: ToolCall, now: float) -> None:
+        live = _LiveCall(call, CallRecord(call.id, call.target, now))
+        if run.executing < self._settings.max_pending_tool_calls:
+            run.calls[call.id] = live
+            self._begin(run, live)
+        elif len(run.queue) < self._settings.max_queued_tool_calls:
+            run.calls[call.id] = live
+            run.queue.append(live)
+        else:
+            error = GuestError(
+                f"too many calls at once: {run.executing} are under way and {len(run.queue)} are queued; "
+                "await some before making more",
+                code="too_many_pending_tool_calls",
+            )
+            run.settled.append(Completion(call.id, error=error))
+
+    def _begin(self, run: Run, live: _LiveCall) -> None:
+        run.executing += 1
+        self._spawn(self._carry, run, live)
+
+    async def _carry(self, run: Run, live: _LiveCall) -> None:
+        completion = None
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            observation = run.observation
+            if observation is not None and observation.progress is not None:
+                share = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
+                await observation.progress(f"{live.record.tool}: {share}{f' {message}' if message else ''}")
+
+        try:
+            with live.scope:
+                completion = await self._dispatcher.call(live.call, run.context, live.record, on_progress)
+        finally:
+            run.executing -= 1
+            run.calls.pop(live.call.id, None)
+            run.recent.append(live.record)
+            if completion is None:
+                live.record.status = "failed"
+                live.record.ended = self._clock()
+                completion = Completion(live.call.id, error=GuestError("the call was cancelled", code="aborted"))
+            if run.state in ("running", "waiting"):
+                run.settled.append(completion)
+                run.change()
+            if run.queue:
+                self._begin(run, run.queue.popleft())
+
+    # ends
+
+    async def _stopped(self, run: Run, observation: Observation, turn: Turn, report: TurnReport | None) -> Outcome:
+        if observation.aborted:
+            return await self._abort(run)
+        rejections = () if report is None else report.rejections
+        fault = None if report is None else report.fault
+        where = "" if fault is None or run.positions is None else _places(run.positions, fault)
+        match turn.stopped:
+            case "time":
+                seconds = self._settings.timeout_ms / 1000
+                return await self._fail(
+                    run,
+                    "timeout",
+                    f"the program was still computing when its time of {seconds:g} s was over{where}; "
+                    "do less in one go, or let tools do the work",
+                    rejections,
+                )
+            case "memory":
+                return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), rejections)
+            case _:
+                if fault is not None and _is_out_of_memory(fault):
+                    return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), rejections)
+                detail = turn.detail or (fault.message if fault is not None else "")
+                return await self._fail(run, "internal_error", f"the sandbox stopped the program: {detail}", rejections)
+
+    async def _thrown(self, run: Run, error: Thrown, rejections: tuple[Thrown, ...]) -> Outcome:
+        assert run.positions is not None
+        if _is_out_of_memory(error):
+            where = _places(run.positions, error)
+            return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), rejections)
+        code: ErrorCode = "internal_error"
+        if error.code is not None:
+            code = (
+                "too_many_pending_tool_calls" if error.code == "too_many_pending_tool_calls" else "nested_tool_failed"
+            )
+        return await self._fail(run, code, run.positions.describe(error), rejections)
+
+    def _out_of_memory(self, where: str) -> str:
+        return (
+            f"the program used more than its memory of {self._settings.memory_limit_bytes // 1024 // 1024} MiB{where}; "
+            "keep less at once"
+        )
+
+    async def _complete(self, run: Run, report: TurnReport) -> Outcome:
+        run.advance("complete")
+        notes = self._rejection_notes(run, report.rejections) + self._leave_calls(run)
+        return await self._end(
+            run, Outcome(run.id, run.owner, "completed", self._usage(run), notes=notes, value=report.value)
+        )
+
+    async def _fail(self, run: Run, code: ErrorCode, message: str, rejections: tuple[Thrown, ...] = ()) -> Outcome:
+        run.advance("fail")
+        notes = self._rejection_notes(run, rejections) + self._leave_calls(run)
+        return await self._end(
+            run, Outcome(run.id, run.owner, "failed", self._usage(run), notes=notes, error=message, code=code)
+        )
+
+    async def _abort(self, run: Run) -> Outcome:
+        run.advance("abort")
+        run.cancel_calls()
+        error = "the program was cancelled; calls that were under way were cancelled too"
+        return await self._end(run, Outcome(run.id, run.owner, "failed", self._usage(run), error=error, code="aborted"))
+
+    async def abort_parked(self, run: Run) -> Outcome:
+        """End a parked run at its owner's wish. The caller has claimed it."""
+        return await self._abort(run)
+
+    async def _end(self, run: Run, outcome: Outcome) -> Outcome:
+        outcome = self._with_outputs(run, outcome)
+        if run.snapshots:
+            whole = _replace_outputs(outcome, tuple(run.history))
+            size = sum(len(str(item)) for item in whole.outputs) + len(str(whole.value)) + 1000
+            expires = self._clock() + self._settings.snapshot_ttl_seconds
+            await self._store.end(EndedRun(run.id, run.owner, (outcome, whole), size, expires))
+        return outcome
+
+    def _leave_calls(self, run: Run) -> tuple[str, ...]:
+        """What becomes of calls that are still unsettled when their program is over."""
+        cancelled: list[str] = []
+        left: list[str] = []
+        for live in list(run.calls.values()):
+            (cancelled if live.record.read_only else left).append(live.record.tool)
+            if live.record.read_only:
+                live.scope.cancel()
+        notes = []
+        if left:
+            notes.append(f"Not waited for, still going on: {_names(left)}")
+        if cancelled:
+            notes.append(f"Not waited for, cancelled: {_names(cancelled)}")
+        return tuple(notes)
+
+    def _rejection_notes(self, run: Run, rejections: tuple[Thrown, ...]) -> tuple[str, ...]:
+        assert run.positions is not None
+        return tuple(f"Unhandled rejection: {run.positions.describe(each)}" for each in rejections)
+
+    # parking
+
+    async def _park(self, engine: Engine, run: Run, reason: WaitingReason) -> Outcome:
+        assert run.guest is not None
+        data = await self._on_thread(engine, run.guest.snapshot)
+        if len(data) > self._settings.max_snapshot_bytes:
+            raise ProgramError(
+                "snapshot_limit_exceeded",
+                f"suspending the program takes {len(data)} bytes, more than maxSnapshotBytes "
+                f"({self._settings.max_snapshot_bytes}); keep less data while waiting",
+            )
+        await self._keep(run, data, run.manifest, reason)
+        run.close()
+        run.snapshots += 1
+        return self._waiting(run, reason)
+
+    async def _park_again(self, run: Run, parked: ParkedRun) -> Outcome:
+        """Nothing has settled: the snapshot is as good as before."""
+        await self._keep(run, parked.snapshot, parked.manifest, "pending_tools")
+        return self._waiting(run, "pending_tools")
+
+    async def _keep(self, run: Run, data: bytes, manifest: str, reason: WaitingReason) -> None:
+        now = self._clock()
+        expires = now + self._settings.snapshot_ttl_seconds
+        await self._store.park(ParkedRun(run.id, run.owner, data, manifest, reason, now, expires))
+        run.advance("park")
+
+    def _waiting(self, run: Run, reason: WaitingReason) -> Outcome:
+        return self._with_outputs(
+            run,
+            Outcome(run.id, run.owner, "waiting", self._usage(run), reason=reason, pending=tuple(self._pending(run))),
+        )
+
+    def _pending(self, run: Run) -> Iterable[PendingCall]:
+        now = self._clock()
+        shown = 0
+        for live in run.calls.values():
+            if shown == SHOWN_PENDING:
+                return
+            status: PendingStatus = "queued" if live.record.status == "queued" else "executing"
+            yield PendingCall(str(live.call.id), live.record.tool, status, live.record.milliseconds(now))
+            shown += 1
+        for timer in list(run.timers)[: SHOWN_PENDING - shown]:
+            yield PendingCall(str(timer), "core:timer", "executing", 0)
+
+    # details
+
+    def _with_outputs(self, run: Run, outcome: Outcome) -> Outcome:
+        outputs = tuple(run.outputs)
+        run.outputs.clear()
+        return _replace_outputs(outcome, outputs, run.dropped)
+
+    def _usage(self, run: Run) -> Usage:
+        counts = run.context.counts
+        return Usage(
+            catalog_size=len(run.context.catalog),
+            servers=len(run.context.catalog.servers),
+            execs=1,
+            waits=run.waits,
+            searches=counts.search,
+            describes=counts.describe,
+            call_count=counts.call,
+            calls=tuple([*run.recent, *(live.record for live in run.calls.values())][-SHOWN_CALLS:]),
+            snapshots=run.snapshots,
+            ms=round(self._elapsed_ms(run)),
+        )
+
+    def _elapsed_ms(self, run: Run) -> float:
+        return round((self._clock() - run.began) * 1000, 3)
+
+    def _budget(self, observation: Observation) -> float:
+        return max(0.0, observation.deadline - self._clock()) + DEADLINE_GRACE
+
+    def _next_event(self, run: Run, observation: Observation) -> float:
+        due = run.next_timer
+        return observation.deadline if due is None else min(due, observation.deadline)
+
+    def _open(self, engine: Engine, image: Any, parked: bytes | None) -> Guest:
+        return Guest(engine, image, memory_limit=self._settings.memory_limit_bytes, parked=parked)
+
+    async def _on_thread(self, engine: Engine, work: Callable[..., Any], *args: Any) -> Any:
+        # Shielded: a guest must be at rest before anything else is done with it. What is computed is bounded in time.
+        with anyio.CancelScope(shield=True):
+            return await asyncio.wrap_future(engine.threads.submit(work, *args))
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxFault:
+    """The engine does not take the program's text; nothing of it has run."""
+
+    error: Thrown
+
+
+def _replace_outputs(outcome: Outcome, outputs: tuple[dict[str, Any], ...], dropped: int = 0) -> Outcome:
+    return replace(outcome, outputs=outputs, dropped=dropped)
+
+
+def _is_out_of_memory(thrown: Thrown) -> bool:
+    return thrown.engine and "out of memory" in thrown.message
+
+
+def _places(positions: Positions, thrown: Thrown) -> str:
+    frames = positions.frames(thrown.stack)
+    return f" ({frames[0].removeprefix('at ')})" if frames else ""
+
+
+def _names(tools: list[str]) -> str:
+    shown = ", ".join(tools[:10])
+    return shown + (f" and {len(tools) - 10} more" if len(tools) > 10 else "")

@@ -1,0 +1,336 @@
+"""What the server sees of runs: `execute`, `observe`, and one task group that outlives requests."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+import anyio.to_thread
+
+from codemode_mcp.dispatch import CallContext
+from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable
+from codemode_mcp.preflight import check_members, inspect, looks_like_shell
+from codemode_mcp.runs import program as programs
+from codemode_mcp.runs.driver import Driver, Observation, Run, SyntaxFault
+from codemode_mcp.runs.store import EndedRun, unknown_run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+
+    from anyio.abc import TaskGroup
+
+    from codemode_mcp.bridge import Thrown
+    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.dispatch import Dispatcher
+    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.positions import Positions
+    from codemode_mcp.preflight import Preflight
+    from codemode_mcp.runs.driver import Progress
+    from codemode_mcp.runs.program import Program, Transform
+    from codemode_mcp.runs.store import ParkedRun, RunStore
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.settings import CodeModeSettings, Language
+    from codemode_mcp.values import Values
+
+log = logging.getLogger("codemode_mcp.runs")
+
+SWEEP_SECONDS = 5.0
+"""How often runs past their time are dropped."""
+
+_LARGE_SOURCE = 20_000
+"""Characters from which on the preflight is not worth doing on the event loop."""
+
+
+class Upstreams(Protocol):
+    """What runs need to know of the upstream servers."""
+
+    def catalog(self) -> Catalog:
+        """The current catalog."""
+        ...
+
+    async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
+        """Wait until these servers (configured names; None: all) are up or known to be down, or the time is over."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The text of one `exec`.
+
+    Attributes:
+        language: None when the client named none.
+    """
+
+    source: str
+    language: Language | None
+    owner: str
+
+
+class RunManager:
+    """See the module. Use `open_manager`."""
+
+    def __init__(
+        self,
+        *,
+        group: TaskGroup,
+        engine: Callable[[], Awaitable[Engine]],
+        dispatcher: Dispatcher,
+        store: RunStore,
+        values: Values,
+        upstreams: Upstreams,
+        transform: Transform,
+        settings: CodeModeSettings,
+        clock: Callable[[], float],
+    ) -> None:
+        self._group = group
+        self._engine = engine
+        self._store = store
+        self._upstreams = upstreams
+        self._transform = transform
+        self._settings = settings
+        self._clock = clock
+        self._runs: dict[str, Run] = {}
+        self._driver = Driver(
+            engine=engine,
+            dispatcher=dispatcher,
+            store=store,
+            values=values,
+            settings=settings,
+            spawn=group.start_soon,
+            clock=clock,
+        )
+
+    def __repr__(self) -> str:
+        return f"<RunManager: {len(self._runs)} runs>"
+
+    async def execute(self, cell: Cell, progress: Progress | None = None) -> Outcome:
+        """Run a program. Cancelling this aborts the run and cancels its calls.
+
+        Raises:
+            CodeModeError: nothing of the program has run.
+        """
+        arrived = self._clock()
+        found = await self._inspect(cell)
+        catalog = await self._catalog_for(found)
+        check_members(found, catalog.members, cell.language or "javascript")
+        # The engine is compiled outside the program's time.
+        await self._engine()
+        context = CallContext("run_" + secrets.token_urlsafe(18), cell.owner, catalog)
+        run = Run(context, catalog.manifest, self._clock())
+        if cell.language == "typescript":
+            first = await programs.typescript(found, self._transform)
+        else:
+            first = programs.javascript(found)
+        now = self._clock()
+        deadline = min(now + self._settings.timeout_ms / 1000, arrived + self._settings.max_request_ms / 1000)
+        observation = Observation(deadline, progress)
+        self._runs[run.id] = run
+        self._group.start_soon(self._drive_cell, run, cell, found, first, observation)
+        try:
+            return await observation.outcome()
+        except anyio.get_cancelled_exc_class():
+            self._stop(run, observation)
+            raise
+
+    async def observe(
+        self,
+        run_id: str,
+        owner: str,
+        *,
+        cancel: bool = False,
+        from_start: bool = False,
+        progress: Progress | None = None,
+    ) -> Outcome:
+        """Continue a run, or give its end again. Cancelling this only lets go of it.
+
+        Raises:
+            CodeModeError: there is no such run, it has expired, or it is observed already.
+        """
+        live = self._runs.get(run_id)
+        if cancel and live is not None and live.owner == owner and live.observation is not None:
+            # Somebody waits for it; that request gets the end, and this one the same.
+            observation = live.observation
+            self._stop(live, observation)
+            return await observation.outcome()
+        claimed = await self._store.claim(run_id, owner)
+        if isinstance(claimed, EndedRun):
+            since, whole = claimed.outcome
+            outcome: Outcome = whole if from_start else since
+            return outcome
+        run = self._runs.get(run_id)
+        if run is None:
+            raise unknown_run(run_id)
+        seconds = min(self._settings.timeout_ms, self._settings.max_request_ms) / 1000
+        observation = Observation(self._clock() + seconds, progress)
+        observation.aborted = cancel
+        earlier = tuple(run.history[: len(run.history) - len(run.outputs)]) if from_start else ()
+        self._group.start_soon(self._drive_parked, run, claimed, observation)
+        try:
+            outcome = await observation.outcome()
+        except anyio.get_cancelled_exc_class():
+            observation.released = True
+            run.change()
+            raise
+        return replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
+
+    # in tasks of the group
+
+    async def _drive_cell(
+        self, run: Run, cell: Cell, found: Preflight, first: Program, observation: Observation
+    ) -> None:
+        async def drive() -> Outcome:
+            ended = await self._driver.start(run, first, observation)
+            if not isinstance(ended, SyntaxFault):
+                return ended
+            if cell.language is None and "typescript" in self._settings.languages:
+                try:
+                    second = await programs.typescript(found, self._transform)
+                except (ProgramError, RuntimeUnavailable):
+                    pass  # it is no TypeScript either, so the engine's verdict on the JavaScript stands
+                else:
+                    again = await self._driver.start(run, second, observation)
+                    if not isinstance(again, SyntaxFault):
+                        return again
+            assert first.positions is not None
+            raise _syntax_error(ended.error, first.positions, cell.source)
+
+        await self._settle(run, observation, drive)
+
+    async def _drive_parked(self, run: Run, parked: ParkedRun, observation: Observation) -> None:
+        async def drive() -> Outcome:
+            return await self._driver.resume(run, parked, observation)
+
+        await self._settle(run, observation, drive)
+
+    async def _settle(self, run: Run, observation: Observation, drive: Callable[[], Awaitable[Outcome]]) -> None:
+        try:
+            outcome: Outcome | CodeModeError = await drive()
+        except CodeModeError as error:
+            run.cancel_calls()
+            outcome = error
+        except Exception:
+            log.exception("run %s failed in an unexpected way", run.id[:12])
+            run.cancel_calls()
+            outcome = InternalError("the program failed inside codemode-mcp; see its log")
+        except BaseException:
+            # The group is being cancelled: whoever still waits is told before the end.
+            observation.settle(ProgramError("aborted", "the server is shutting down"))
+            raise
+        if run.state != "waiting":
+            self._runs.pop(run.id, None)
+        observation.settle(outcome)
+
+    async def sweep_forever(self) -> None:
+        """Drop runs past their time, again and again."""
+        while True:
+            await anyio.sleep(SWEEP_SECONDS)
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """Drop runs past their time; calls they still wait for are cancelled."""
+        for run_id in await self._store.sweep():
+            run = self._runs.pop(run_id, None)
+            if run is not None:
+                run.advance("expire")
+                run.cancel_calls()
+
+    # details
+
+    def _stop(self, run: Run, observation: Observation) -> None:
+        observation.aborted = True
+        if run.guest is not None:
+            run.guest.interrupt()
+        run.change()
+
+    async def _inspect(self, cell: Cell) -> Preflight:
+        if cell.language is not None and cell.language not in self._settings.languages:
+            raise _unsupported(cell.language, self._settings.languages)
+        language = cell.language or "javascript"
+        if len(cell.source) > _LARGE_SOURCE:
+            return await anyio.to_thread.run_sync(inspect, cell.source, language)
+        return inspect(cell.source, language)
+
+    async def _catalog_for(self, found: Preflight) -> Catalog:
+        """The catalog, once the servers that the program names have had their chance to come up."""
+        if found.servers is None or found.servers:
+            names = None
+            if found.servers is not None:
+                known = {
+                    name: server.name
+                    for server in self._upstreams.catalog().servers
+                    for name in (server.identifier, server.name)
+                }
+                names = {known[name] for name in found.servers if name in known}
+            await self._upstreams.wait_settled(names, self._settings.connect_wait_ms / 1000)
+        return self._upstreams.catalog()
+
+
+@asynccontextmanager
+async def open_manager(
+    *,
+    engine: Callable[[], Awaitable[Engine]],
+    dispatcher: Dispatcher,
+    store: RunStore,
+    values: Values,
+    upstreams: Upstreams,
+    transform: Transform,
+    settings: CodeModeSettings,
+    clock: Callable[[], float],
+) -> AsyncIterator[RunManager]:
+    """A manager with its task group. Leaving aborts what still runs."""
+    async with anyio.create_task_group() as group:
+        manager = RunManager(
+            group=group,
+            engine=engine,
+            dispatcher=dispatcher,
+            store=store,
+            values=values,
+            upstreams=upstreams,
+            transform=transform,
+            settings=settings,
+            clock=clock,
+        )
+        group.start_soon(manager.sweep_forever)
+        try:
+            yield manager
+        finally:
+            for run in manager._runs.values():
+                if run.guest is not None:
+                    run.guest.interrupt()
+            group.cancel_scope.cancel()
+
+
+def _unsupported(language: str, languages: Collection[str]) -> ProgramError:
+    return ProgramError(
+        "unsupported_language", f"language {language!r} is not enabled here; enabled: {', '.join(languages)}"
+    )
+
+
+def _syntax_error(error: Thrown, positions: Positions, source: str) -> ProgramError:
+    guidance = looks_like_shell(source)
+    if guidance is not None:
+        return ProgramError("invalid_input", guidance)
+    frames = positions.frames(error.stack)
+    message = f"{error.name}: {error.message}"
+    if not frames:
+        return ProgramError("invalid_input", message)
+    place = frames[0].removeprefix("at ")
+    line = int(place.split(":")[1])
+    column = int(place.split(":")[2])
+    return ProgramError("invalid_input", f"{message} ({place})\n{excerpt(source, line, column)}")
+
+
+def excerpt(source: str, line: int, column: int) -> str:
+    """The line of `source` in question with a mark under the column; both count from 1."""
+    lines = source.split("\n")
+    if not 1 <= line <= len(lines):
+        return ""
+    text = lines[line - 1].rstrip("\r")
+    start = max(0, column - 80)
+    shown = text[start : start + 120]
+    number = f"{line} | "
+    return f"{number}{shown}\n{' ' * (len(number) + max(0, column - 1 - start))}^"

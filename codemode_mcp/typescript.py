@@ -1,0 +1,445 @@
+"""TypeScript to JavaScript with esbuild's own binary, and positions back to the author's text.
+
+One process per transform, over its standard streams (5 ms for a short program). Nothing of the program is executed and
+no file is read. The author's code is the body of an async function, which TypeScript cannot say at the top level:
+
+1. It is transformed inside `return (async () => {L:{ ... break L}})()` with a random label, so that a brace which
+   closes more than the program opened is a syntax error, and cannot end the wrapper.
+2. `namespace` and `declare module` do not parse there, and some mistakes are only reported at the wrapper's end. Then
+   the bare text is transformed; the sandbox's `AsyncFunction` is wrapper enough for the result.
+3. esbuild takes bare text with a top-level `await` for a module and refuses `return` in it. Each such `return`, which
+   it points at, is disguised as `throw <random name>, ...` and put back afterwards.
+
+Roads not taken: esbuild's service mode (4 ms faster, a protocol and a process to look after); its WASI build (10 s to
+compile); type-stripping tools (no enums, decorators or parameter properties).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import json
+import re
+import secrets
+import shutil
+import subprocess
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.abc
+
+from codemode_mcp import esbuild_pin
+from codemode_mcp.errors import ProgramError, RuntimeUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Transformed", "fetch_esbuild", "find_esbuild", "transform"]
+
+_FLAGS = (
+    "--loader=ts",
+    "--target=es2024",
+    # The engine runs `using` itself; it has neither decorators nor `accessor`.
+    "--supported:decorators=false",
+    "--sourcemap=inline",
+    "--sources-content=false",
+    "--sourcefile=cell.ts",
+    "--log-level=error",
+    "--color=false",
+    "--charset=utf8",
+    # Whatever tsconfig.json lies around where the server was started is not the program's.
+    "--tsconfig-raw={}",
+)
+_MAX_DIAGNOSTICS = 5
+_MAX_RETURNS = 200
+_MAX_OUTPUT_BYTES = 64 << 20
+_MAX_ERROR_BYTES = 1 << 20
+_MAX_EXCERPT = 160
+_LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewritten:
+    """A `return` that was made longer."""
+
+    line: int
+    column: int
+    growth: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What esbuild is given, and how its positions are the author's."""
+
+    text: str
+    author: tuple[str, ...]
+    """The author's lines."""
+    before: int = 0
+    """Lines of ours before the first."""
+    rewritten: tuple[_Rewritten, ...] = ()
+
+    def author_position(self, line: int, column: int) -> tuple[int, int] | None:
+        """Of a 1-based position in `text`; `None` for what is not the author's."""
+        line -= self.before
+        if not 1 <= line <= len(self.author):
+            return None
+        for rewritten in self.rewritten:  # in order of position
+            if rewritten.line == line and rewritten.column < column:
+                column = max(rewritten.column, column - rewritten.growth)
+        return line, column
+
+
+@dataclass(frozen=True, slots=True)
+class Transformed:
+    """JavaScript made of a TypeScript program."""
+
+    code: str
+    """The body of an async function that returns what the program returns."""
+    _mappings: str = field(repr=False)
+    _input: _Input = field(repr=False)
+
+    def author_position(self, line: int, column: int) -> tuple[int, int]:
+        """The author's 1-based line and column (UTF-16 units) for one in `code`; lines are exact, columns nearly.
+
+        Line 0 when that place is not the author's: the wrapper, or a helper of esbuild's.
+        """
+        segments = _decode_mappings(self._mappings)
+        index = bisect_right(segments, (line, column - 1, _AFTER_ALL, 0)) - 1
+        if index + 1 < len(segments) and (index < 0 or segments[index][0] < line == segments[index + 1][0]):
+            index += 1  # before the first token of a line: not the line above
+        if index < 0:
+            return 0, 0
+        _, _, source_line, source_column = segments[index]
+        return self._input.author_position(source_line, source_column + 1) or (0, 0)
+
+
+async def transform(esbuild: Path, source: str, *, timeout: float) -> Transformed:
+    """Transform one program.
+
+    Args:
+        esbuild: what `find_esbuild` gave.
+        source: the author's text.
+        timeout: seconds for all of it.
+
+    Raises:
+        ProgramError: `typescript_transform_failed` with at most five diagnostics in the author's positions; `timeout`.
+        RuntimeUnavailable: the binary cannot run or does not understand us.
+    """
+    # esbuild reads UTF-8, which has no lone surrogates; one unit for one keeps the columns.
+    source = re.sub("[\ud800-\udfff]", "\ufffd", source)
+    try:
+        with anyio.fail_after(timeout):
+            return await _transform(esbuild, source)
+    except TimeoutError as error:
+        raise ProgramError("timeout", f"The program could not be transformed within {timeout:g} s.") from error
+
+
+async def _transform(esbuild: Path, source: str) -> Transformed:
+    author = tuple(_LINE_END.split(source))
+    label = f"__L{secrets.token_hex(8)}"
+    wrapped = _Input(f"return (async () => {{{label}:{{\n{source}\nbreak {label}}}}})()", author, before=1)
+    outcome = await _run(esbuild, wrapped)
+    if isinstance(outcome, Transformed):
+        return outcome
+    if not any(_blames_wrapper(diagnostic, wrapped) for diagnostic in outcome):
+        raise _failure(outcome, wrapped)
+
+    bare = _Input(source, author)
+    outcome = await _run(esbuild, bare, limit=_MAX_RETURNS)
+    if isinstance(outcome, Transformed):
+        return outcome
+    returns = [diagnostic for diagnostic in outcome if diagnostic.text.startswith("Top-level return cannot")]
+    if len(returns) < len(outcome) or len(returns) == _MAX_RETURNS:
+        rest = [diagnostic for diagnostic in outcome if diagnostic not in returns]
+        raise _failure(rest, bare) if rest else _too_many_returns()
+
+    marker = f"__R{secrets.token_hex(8)}"
+    disguised = _disguise_returns(bare, returns, marker)
+    outcome = await _run(esbuild, disguised)
+    if isinstance(outcome, Transformed):
+        return Transformed(_restore_returns(outcome.code, marker), outcome._mappings, disguised)
+    raise _failure(outcome, disguised)
+
+
+# --- Wrapper and returns ---------------------------------------------------------------------------------------------
+
+
+def _blames_wrapper(diagnostic: _Diagnostic, wrapped: _Input) -> bool:
+    """Whether the bare text is to be asked instead: at a `namespace`, or outside the author's lines."""
+    line = diagnostic.line - wrapped.before
+    if not 1 <= line <= len(wrapped.author):
+        return True
+    before = wrapped.author[line - 1][: diagnostic.column - 1]
+    return re.search(r"(?<![\w$.])(?:namespace|module)\s+\Z", before) is not None
+
+
+def _too_many_returns() -> ProgramError:
+    return ProgramError(
+        "typescript_transform_failed",
+        "A namespace together with top-level `await` allows fewer than "
+        f"{_MAX_RETURNS} top-level `return`s. Move code into functions, or make the namespace a `const` object.",
+    )
+
+
+_NOTHING_RETURNED = re.compile(
+    r"(?:[^\S\n\r\u2028\u2029]|/\*[^\n\r\u2028\u2029]*?\*/)*+(?:[;}\n\r\u2028\u2029]|/[/*]|$)"
+)
+"""What follows a `return` without an operand; the last kind of comment goes over several lines, which ends it too."""
+
+
+def _disguise_returns(bare: _Input, returns: Sequence[_Diagnostic], marker: str) -> _Input:
+    """`return x` as `throw marker, x`: the same grammar, in bare text that has an `await` too."""
+    starts = [0, *(match.end() for match in _LINE_END.finditer(bare.text))]
+    parts: list[str] = []
+    rewritten: list[_Rewritten] = []
+    done = 0
+    for line, column in sorted({(diagnostic.line, diagnostic.column) for diagnostic in returns}):
+        # From UTF-16 units to Python's index into the line.
+        text_before = bare.author[line - 1].encode("utf-16-le")[: 2 * (column - 1)].decode("utf-16-le")
+        at = starts[line - 1] + len(text_before)
+        end = at + len("return")
+        substitute = f"throw {marker}" if _NOTHING_RETURNED.match(bare.text, end) else f"throw {marker},"
+        parts += [bare.text[done:at], substitute]
+        rewritten.append(_Rewritten(line, column, len(substitute) - len("return")))
+        done = end
+    return _Input("".join(parts) + bare.text[done:], bare.author, rewritten=tuple(rewritten))
+
+
+def _restore_returns(code: str, marker: str) -> str:
+    """The reverse, in as many characters, so that the source map stays true.
+
+    `return 0, x` because esbuild may break the line after the comma, where a plain `return` would end.
+    """
+
+    def restore(match: re.Match[str]) -> str:
+        width = len(match[0])
+        return "return 0".ljust(width - 1) + "," if match[0].endswith(",") else "return".ljust(width)
+
+    return re.sub(rf"throw {marker},?", restore, code)
+
+
+# --- Running esbuild -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Diagnostic:
+    text: str
+    line: int
+    """1-based, in what esbuild was given."""
+    column: int
+    """1-based, in UTF-16 units."""
+
+
+async def _run(esbuild: Path, given: _Input, limit: int = _MAX_DIAGNOSTICS) -> Transformed | list[_Diagnostic]:
+    try:
+        code, out, err = await _communicate([str(esbuild), *_FLAGS, f"--log-limit={limit}"], given.text.encode())
+    except OSError as error:
+        raise RuntimeUnavailable(
+            f"esbuild at {esbuild} cannot run ({error.strerror}). Run `codemode-mcp setup`, or write JavaScript."
+        ) from error
+    if code == 0:
+        text, _, encoded = out.decode("utf-8", "replace").rpartition(
+            "//# sourceMappingURL=data:application/json;base64,"
+        )
+        return Transformed(text.rstrip("\n"), _mappings_of(encoded), given)
+    complaint = err.decode("utf-8", "replace")
+    diagnostics = _read_diagnostics(complaint, given)
+    if diagnostics:
+        return diagnostics
+    first = complaint.strip().partition("\n")[0][:200] or f"exit {code}"
+    if "[ERROR]" in first:  # about our flags, as there is no position
+        raise RuntimeUnavailable(f"esbuild at {esbuild} does not do what is needed: {first}. Run `codemode-mcp setup`.")
+    raise ProgramError(
+        "typescript_transform_failed", f"esbuild gave up on this program ({first}). Is it nested very deeply?"
+    )
+
+
+async def _communicate(command: list[str], stdin: bytes) -> tuple[int, bytes, bytes]:
+    """Like `anyio.run_process`, but what comes back is bounded."""
+    received: dict[str, bytes] = {}
+
+    async def feed(stream: anyio.abc.ByteSendStream) -> None:
+        try:
+            await stream.send(stdin)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass  # it ended early; its exit code tells why
+        finally:
+            with anyio.CancelScope(shield=True):
+                await stream.aclose()
+
+    async def drain(stream: anyio.abc.ByteReceiveStream, name: str, limit: int) -> None:
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in stream:
+            if size < limit:
+                chunks.append(chunk)
+            size += len(chunk)
+        received[name] = b"".join(chunks)[:limit]
+
+    async with await anyio.open_process(command) as process:
+        try:
+            async with anyio.create_task_group() as tasks:
+                if process.stdin is not None and process.stdout is not None and process.stderr is not None:
+                    tasks.start_soon(feed, process.stdin)
+                    tasks.start_soon(drain, process.stdout, "out", _MAX_OUTPUT_BYTES)
+                    tasks.start_soon(drain, process.stderr, "err", _MAX_ERROR_BYTES)
+            code = await process.wait()
+        except BaseException:
+            process.kill()
+            raise
+    return code, received["out"], received["err"]
+
+
+_DIAGNOSTIC = re.compile(r"^\S+ \[ERROR\] (.*)\n\n    cell\.ts:(\d+):(\d+):\n", re.MULTILINE)
+"""Author's text comes after a line number and a bar, so it cannot pass for one."""
+
+
+def _read_diagnostics(text: str, given: _Input) -> list[_Diagnostic]:
+    lines = _LINE_END.split(given.text)
+    diagnostics = []
+    for message, line, byte_column in _DIAGNOSTIC.findall(text):
+        row = int(line)
+        before = lines[row - 1].encode()[: int(byte_column)] if row <= len(lines) else b""
+        column = len(before.decode("utf-8", "ignore").encode("utf-16-le")) // 2 + 1
+        diagnostics.append(_Diagnostic(message, row, column))
+    return diagnostics
+
+
+def _failure(diagnostics: Sequence[_Diagnostic], given: _Input) -> ProgramError:
+    told: dict[str, None] = {}
+    for diagnostic in diagnostics[:_MAX_DIAGNOSTICS]:
+        # Only bare text gets here with a place outside it: its end.
+        end = len(given.author), len(given.author[-1]) + 1
+        line, column = given.author_position(diagnostic.line, diagnostic.column) or end
+        told[f"cell.ts:{line}:{column}: {diagnostic.text}\n  {_excerpt(given.author[line - 1], column)}"] = None
+    return ProgramError("typescript_transform_failed", "\n".join(told))
+
+
+def _excerpt(line: str, column: int) -> str:
+    start = max(0, column - 1 - _MAX_EXCERPT // 2) if len(line) > _MAX_EXCERPT else 0
+    shown = line[start : start + _MAX_EXCERPT].strip()
+    return f"{'...' if start else ''}{shown}{'...' if start + _MAX_EXCERPT < len(line) else ''}"
+
+
+# --- Source map ------------------------------------------------------------------------------------------------------
+
+_BASE64 = {c: n for n, c in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
+_AFTER_ALL = 1 << 62
+
+_Segment = tuple[int, int, int, int]
+"""Line (1-based) and column (0-based) in the output, the same in the input."""
+
+
+def _mappings_of(encoded: str) -> str:
+    try:
+        mappings = json.loads(base64.b64decode(encoded.strip()))["mappings"]
+    except (binascii.Error, ValueError, KeyError) as error:
+        raise RuntimeUnavailable("esbuild gave no source map. Run `codemode-mcp setup`.") from error
+    return str(mappings)
+
+
+@functools.lru_cache(maxsize=4)
+def _decode_mappings(mappings: str) -> tuple[_Segment, ...]:
+    """Version 3 mappings of a single source: `;` ends an output line, `,` a segment of relative base-64 VLQs."""
+    segments: list[_Segment] = []
+    source_line, source_column = 1, 0
+    for line, row in enumerate(mappings.split(";"), start=1):
+        column = 0
+        for text in row.split(",") if row else ():
+            fields = _decode_vlq(text)
+            column += fields[0]
+            if len(fields) >= 4:
+                source_line += fields[2]
+                source_column += fields[3]
+                segments.append((line, column, source_line, source_column))
+    return tuple(segments)
+
+
+def _decode_vlq(text: str) -> list[int]:
+    numbers: list[int] = []
+    value = shift = 0
+    for character in text:
+        digit = _BASE64[character]
+        value |= (digit & 31) << shift
+        shift += 5
+        if digit < 32:  # the last digit of a number; its lowest bit is the sign
+            numbers.append(-(value >> 1) if value & 1 else value >> 1)
+            value = shift = 0
+    return numbers
+
+
+# --- Finding and fetching --------------------------------------------------------------------------------------------
+
+_BUNDLED = Path(__file__).parent / "_bundled" / esbuild_pin.executable_name()
+_FAMILY = esbuild_pin.VERSION.rpartition(".")[0]
+
+
+def find_esbuild(configured: str | None, *, environ: Mapping[str, str], cache_dir: Path) -> Path:
+    """The esbuild to use: the configured one, the bundled one, one on `PATH`, the one in the user's cache.
+
+    A configured one is the operator's choice and only has to run. One found on `PATH` has to be of the pinned
+    major.minor family, for before 1.0 esbuild changes behaviour between minor versions; another is passed over.
+    Ours (bundled, cached) were verified when they were fetched.
+
+    Raises:
+        RuntimeUnavailable: there is none; says where it was looked for and how to get it.
+    """
+    if configured is not None:
+        path = Path(configured).expanduser()
+        if _version(path) is None:
+            raise RuntimeUnavailable(f"The configured esbuild, {path}, is missing or does not run.")
+        return path
+    looked = [f"bundled ({_BUNDLED})"]
+    if _BUNDLED.is_file():
+        return _BUNDLED
+    on_path = shutil.which("esbuild", path=environ.get("PATH", ""))
+    version = _version(Path(on_path)) if on_path is not None and Path(on_path).is_absolute() else None
+    if on_path is not None and version is not None and version.rpartition(".")[0] == _FAMILY:
+        return Path(on_path)
+    looked.append(f"PATH ({on_path} is {version or 'unusable'}, not {_FAMILY}.x)" if on_path else "PATH")
+    cached = _cached(cache_dir)
+    if cached.is_file():
+        return cached
+    looked.append(f"cache ({cached})")
+    raise RuntimeUnavailable(
+        "TypeScript needs esbuild, which is not there. Run `codemode-mcp setup` to fetch it, or write JavaScript. "
+        f"Looked for it: {', '.join(looked)}."
+    )
+
+
+def fetch_esbuild(cache_dir: Path, *, registry: str | None) -> Path:
+    """Fetch the pinned esbuild with npm into the user's cache (`codemode-mcp setup`).
+
+    Raises:
+        RuntimeUnavailable: no npm, offline, no package for this platform, or not the pinned content.
+    """
+    try:
+        return esbuild_pin.fetch(_cached(cache_dir), registry=registry)
+    except esbuild_pin.EsbuildFetchError as error:
+        raise RuntimeUnavailable(
+            f"Cannot fetch esbuild {esbuild_pin.VERSION}: {error} "
+            "It is needed for TypeScript only; `tools.esbuild` can name a binary that is there already."
+        ) from error
+
+
+def _cached(cache_dir: Path) -> Path:
+    # The version in the name: after an upgrade of ours the old one is not taken for the new.
+    name = Path(esbuild_pin.executable_name())
+    return cache_dir / f"{name.stem}-{esbuild_pin.VERSION}{name.suffix}"
+
+
+@functools.cache
+def _version(path: Path) -> str | None:
+    """What `--version` says; `None` when it cannot run. Asked once per path and process."""
+    try:
+        done = subprocess.run(
+            [str(path), "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    said = done.stdout.decode("utf-8", "replace").strip()
+    return said if done.returncode == 0 and re.fullmatch(r"\d+\.\d+\.\d+\S*", said) else None

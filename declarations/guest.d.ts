@@ -1,0 +1,166 @@
+/**
+ * The globals of a program in code mode. What `MCP` holds is in `mcp/index.d.ts` and `mcp/<server>.d.ts`.
+ * Compile with `"lib": ["es2023"], "types": []`: the names below that browsers and Node have too are declared here.
+ */
+
+/** The result of an MCP tool. A tool's own failure (`isError`) is a result as well; `unwrap` throws it. */
+interface McpToolResult<T = unknown> extends Record<string, unknown> { content?: unknown[]; structuredContent?: T; isError?: boolean }
+
+interface McpApiHeader { kind: "mcp_api"; scope: "root" | "server" | "tool"; header: string; servers?: { identifier: string; serverName: string; toolCount: number; status: string }[]; tools?: { method: string; mcpTool: string; operation: "tool" | "resource" | "prompt"; description: string }[]; schemas?: Record<string, unknown> }
+
+/** A tool of a plugin, of the core, or of the connected client. */
+interface ToolCatalogEntry {
+  id: string;
+  name: string;
+  label?: string;
+  description: string;
+  source: "core" | "plugin" | "mcp" | "client";
+  sourceName?: string;
+}
+
+/** A found MCP tool. */
+interface ApiHit {
+  server: string;
+  path: string;
+  /** The function, such as `MCP.github.createIssue`. */
+  call: string;
+  signature: string;
+  description: string;
+  score: number;
+  /** Set when the server cannot be reached now. */
+  status?: "down";
+}
+
+interface ApiFile {
+  path: string;
+  description: string;
+  bytes: number;
+}
+
+/** Tools of plugins, core and client, without their schemas. MCP tools are not among them: see `API` and `MCP`. */
+declare const ALL_TOOLS: readonly ToolCatalogEntry[];
+
+declare const tools: {
+  search(query: string, options?: { limit?: number }): Promise<ToolCatalogEntry[]>;
+  describe(id: string): Promise<ToolCatalogEntry & { parameters: unknown; returns?: unknown }>;
+  /** Calls a tool of `ALL_TOOLS` by its id. */
+  call(id: string, input?: unknown): Promise<unknown>;
+  /** Tools with an unambiguous name that is an identifier are functions here. */
+  [safeToolName: string]: unknown;
+};
+
+/** The declaration files of the MCP servers. Reading and searching them calls no tool. */
+declare const API: {
+  list(prefix?: string): Promise<{ files: ApiFile[] }>;
+  read(path: string): Promise<ApiFile & { content: string }>;
+  /** Finds MCP tools of all servers, or of one. */
+  search(query: string, options?: { limit?: number; server?: string }): Promise<ApiHit[]>;
+};
+
+/** MCP servers by identifier; each is described in a file of its own. */
+declare namespace MCP {
+  /** Return the header of the whole API. */
+  function $api(): Promise<McpApiHeader>;
+}
+
+/** Namespaces of plugins; each of them is a global too. */
+declare const namespaces: Record<string, unknown>;
+
+/** Appends to the output: a string as it is, anything else as JSON. */
+declare function text(value: unknown): void;
+/** Appends JSON to the output. */
+declare function json(value: unknown): void;
+/** Passes an MCP image block on to the output. */
+declare function image(block: unknown): void;
+/** Ends this step of the program; `wait` goes on from here. */
+declare function yield_control(reason?: string): Promise<void>;
+/** The structured content of a result, else the JSON or text of its content; throws if `isError` is set. */
+declare function unwrap<T>(result: McpToolResult<T>): T;
+/** Keeps a JSON value for later programs of the same owner. */
+declare function store(key: string, value: unknown): void;
+/** What `store` kept, or a truncated output's `ref` stands for; `undefined` if there is none. */
+declare function load(key: string): Promise<unknown>;
+
+interface Console {
+  log(...values: unknown[]): void;
+  info(...values: unknown[]): void;
+  warn(...values: unknown[]): void;
+  error(...values: unknown[]): void;
+  debug(...values: unknown[]): void;
+}
+/** Appends text to the output. */
+declare const console: Console;
+
+/** Timers of the host: they go on while the program is suspended, and do not keep it from ending. */
+declare function setTimeout<A extends unknown[]>(callback: (...values: A) => void, milliseconds?: number, ...values: A): number;
+declare function clearTimeout(timer: number | undefined): void;
+declare function setInterval<A extends unknown[]>(callback: (...values: A) => void, milliseconds?: number, ...values: A): number;
+declare function clearInterval(timer: number | undefined): void;
+declare function queueMicrotask(callback: () => void): void;
+declare function structuredClone<T>(value: T): T;
+
+declare class TextEncoder {
+  readonly encoding: "utf-8";
+  encode(text?: string): Uint8Array;
+  encodeInto(text: string, target: Uint8Array): { read: number; written: number };
+}
+declare class TextDecoder {
+  constructor(label?: string, options?: { fatal?: boolean; ignoreBOM?: boolean });
+  readonly encoding: string;
+  readonly fatal: boolean;
+  readonly ignoreBOM: boolean;
+  decode(bytes?: ArrayBuffer | ArrayBufferView, options?: { stream?: boolean }): string;
+}
+
+declare class URL {
+  constructor(url: string | URL, base?: string | URL);
+  static canParse(url: string | URL, base?: string | URL): boolean;
+  hash: string;
+  host: string;
+  hostname: string;
+  href: string;
+  readonly origin: string;
+  password: string;
+  pathname: string;
+  port: string;
+  protocol: string;
+  search: string;
+  readonly searchParams: URLSearchParams;
+  username: string;
+  toJSON(): string;
+  toString(): string;
+}
+declare class URLSearchParams {
+  constructor(init?: string | Record<string, string> | Iterable<[string, string]> | URLSearchParams);
+  readonly size: number;
+  append(name: string, value: string): void;
+  delete(name: string, value?: string): void;
+  get(name: string): string | null;
+  getAll(name: string): string[];
+  has(name: string, value?: string): boolean;
+  set(name: string, value: string): void;
+  sort(): void;
+  forEach(callback: (value: string, name: string, parameters: URLSearchParams) => void): void;
+  entries(): IterableIterator<[string, string]>;
+  keys(): IterableIterator<string>;
+  values(): IterableIterator<string>;
+  [Symbol.iterator](): IterableIterator<[string, string]>;
+  toString(): string;
+}
+
+/** Text of Latin-1 characters to Base64. */
+declare function btoa(text: string): string;
+/** Base64 to text of Latin-1 characters. */
+declare function atob(base64: string): string;
+
+interface Crypto {
+  randomUUID(): `${string}-${string}-${string}-${string}-${string}`;
+  getRandomValues<T extends Int8Array | Uint8Array | Uint8ClampedArray | Int16Array | Uint16Array | Int32Array | Uint32Array | BigInt64Array | BigUint64Array>(array: T): T;
+}
+declare const crypto: Crypto;
+
+interface Performance {
+  /** Milliseconds since the program started. */
+  now(): number;
+}
+declare const performance: Performance;

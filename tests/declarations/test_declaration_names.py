@@ -1,0 +1,138 @@
+"""Names of servers and tools as identifiers."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from declarations import aliases, identifiers
+from declarations.names import GUEST_GLOBALS, MAX_LENGTH, OBJECT_PROTOTYPE, RESERVED_WORDS, TOOL_RESERVED
+from hypothesis import given
+from hypothesis import strategies as st
+
+# Names that come near each other often enough to collide.
+NAMES = st.one_of(st.text(alphabet="aAbB2_-. $é日", max_size=6), st.text(max_size=80), st.sampled_from(sorted(TOOL_RESERVED)))
+
+
+@pytest.mark.parametrize(
+    ("name", "identifier"),
+    [
+        ("create_issue", "createIssue"),
+        ("chrome-devtools", "chromeDevtools"),
+        ("Create Issue", "createIssue"),
+        ("slack.post_message", "slackPostMessage"),
+        ("@scope/pkg", "scopePkg"),
+        ("mcp__github__search", "mcpGithubSearch"),
+        ("getHTTPResponse", "getHTTPResponse"),
+        ("API_KEY_get", "APIKEYGet"),
+        ("A1_b", "a1B"),
+        ("3d-render", "_3dRender"),
+        ("_private", "_private"),
+        ("日本語", "日本語"),
+        ("größe", "größe"),
+        ("gro\u0308ße", "größe"),
+        ("get_😀", "get"),
+        ("²", "tool_"),
+        ("", "tool_"),
+        ("---", "tool_"),
+        ("a" * 100, "a" * 64),
+        ("delete", "delete_"),
+        ("then", "then_"),
+        ("constructor", "constructor_"),
+        ("to_string", "toString_"),
+        ("__proto__", "proto_"),
+        ("$api", "$api_"),
+        ("resources", "resources_"),
+        ("fetch", "fetch"),
+    ],
+)
+def test_a_tool_name_becomes_this_identifier(name: str, identifier: str) -> None:
+    assert identifiers([name]) == {name: identifier}
+
+
+@pytest.mark.parametrize(
+    ("name", "identifier"),
+    [("text", "text_"), ("JSON", "JSON_"), ("api", "api"), ("API", "API_"), ("resources", "resources"), ("", "server_")],
+)
+def test_a_server_keeps_clear_of_global_names(name: str, identifier: str) -> None:
+    assert identifiers([name], kind="server") == {name: identifier}
+
+
+def test_the_caller_may_reserve_more_names() -> None:
+    assert identifiers(["issues"], kind="server", reserved=frozenset({"issues"})) == {"issues": "issues_"}
+
+
+def test_of_colliding_names_the_identifier_itself_wins_and_the_others_follow_in_order() -> None:
+    names = ["create_issue", "create-issue", "createIssue", "create.issue", "create/issue", "Create Issue"]
+    assert identifiers(names) == {
+        "createIssue": "createIssue",
+        "Create Issue": "createIssue_2",
+        "create-issue": "createIssue_3",
+        "create.issue": "createIssue_4",
+        "create/issue": "createIssue_5",
+        "create_issue": "createIssue_6",
+    }
+
+
+def test_a_suffix_never_makes_the_original_name_of_another_tool() -> None:
+    result = identifiers(["foo", "foo!", "foo_2"])
+    assert result == {"foo": "foo", "foo!": "foo_3", "foo_2": "foo2"}
+    assert aliases(result, result) == {"foo!": "foo_3", "foo_2": "foo2"}
+
+
+def test_long_names_that_collide_stay_within_the_length() -> None:
+    names = ["a" * 70, "a" * 71, "a" * 63 + "b", "a" * 63 + "B"]
+    result = identifiers(names)
+    assert len(set(result.values())) == 4
+    assert max(map(len, result.values())) == MAX_LENGTH
+
+
+def test_the_reference_names_are_matched(corpus: Path) -> None:
+    for group in json.loads((corpus / "schemas" / "tool_names.json").read_text())["groups"]:
+        result = identifiers(group["names"])
+        assert sorted(result.values()) == sorted(group["suggest"])
+        if "collisions" not in group["why"]:
+            assert [result[name] for name in group["names"]] == group["suggest"]
+
+
+@given(st.lists(NAMES, max_size=12), st.sampled_from(["tool", "server"]))
+def test_identifiers_are_unique_valid_and_free(names: list[str], kind: str) -> None:
+    result = identifiers(names, kind=kind)  # type: ignore[arg-type]
+    assert set(result) == set(names)
+    assert len(set(result.values())) == len(result)
+    reserved = RESERVED_WORDS | OBJECT_PROTOTYPE | {"then", "$api"} | (GUEST_GLOBALS if kind == "server" else set())
+    for identifier in result.values():
+        assert identifier.removeprefix("$").isidentifier() or identifier.removeprefix("$").isdecimal()
+        assert len(identifier) <= MAX_LENGTH
+        assert identifier not in reserved
+
+
+@given(st.lists(NAMES, max_size=12), st.randoms())
+def test_the_order_of_names_does_not_matter(names: list[str], chance: random.Random) -> None:
+    shuffled = list(names)
+    chance.shuffle(shuffled)
+    assert identifiers(names) == identifiers(shuffled)
+
+
+@given(st.sets(NAMES, max_size=10), NAMES)
+def test_a_new_name_renames_no_name_that_it_does_not_collide_with(names: set[str], new: str) -> None:
+    before, after = identifiers(names), identifiers(names | {new})
+    added = identifiers([new])[new]
+    for name in names:
+        alone = identifiers([name])[name]
+        if alone != added and before[name] == alone:
+            assert after[name] == alone
+
+
+@given(st.lists(NAMES, max_size=12))
+def test_an_alias_never_shadows_an_identifier_or_a_name_of_every_object(names: list[str]) -> None:
+    result = identifiers(names)
+    for name, identifier in aliases(names, result).items():
+        assert result[name] == identifier
+        assert name not in result.values()
+        assert name not in OBJECT_PROTOTYPE | {"", "then", "$api", "resources", "prompts", "prototype"}
+
+
+def test_reserved_words_work_as_aliases() -> None:
+    names = ["delete", "create_issue", "then", "__proto__", "", "plain"]
+    assert aliases(names, identifiers(names)) == {"delete": "delete_", "create_issue": "createIssue"}

@@ -1,0 +1,839 @@
+"""The configuration file: what is found, what it means, and what each mistake is told (SPEC 2)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codemode_mcp.config import FILE_NAME, PATH_VARIABLE, Config, find_config, load_config
+from codemode_mcp.config.patterns import ANNOTATION_TESTS
+from codemode_mcp.errors import ConfigError
+from codemode_mcp.policy import Effects, matches
+from codemode_mcp.settings import CLAMPS, CodeModeSettings, LogSettings, ToolSettings
+
+SECRET = "hunter2-do-not-print"
+
+
+class Folder:
+    """A folder with one configuration file; `path` is the file."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.path = root / FILE_NAME
+
+    def load(self, content: object, /, **environ: str) -> Config:
+        """`content` is JSON, or the text or bytes of the file."""
+        if isinstance(content, bytes):
+            self.path.write_bytes(content)
+        else:
+            text = content if isinstance(content, str) else json.dumps(content)
+            self.path.write_text(text, encoding="utf-8", errors="surrogatepass")
+        return load_config(self.path, environ=environ)
+
+    def problems(self, content: object, /, **environ: str) -> tuple[str, ...]:
+        with pytest.raises(ConfigError) as caught:
+            self.load(content, **environ)
+        assert caught.value.code == "invalid_config"
+        assert all("\n" not in problem and "Traceback" not in problem for problem in caught.value.problems)
+        return caught.value.problems
+
+    def server(self, entry: object, /, **environ: str) -> Any:
+        """The one upstream of a file with this entry."""
+        (upstream,) = self.load({"mcpServers": {"s": entry}}, **environ).upstreams
+        return upstream
+
+    def server_problems(self, entry: object, /, **environ: str) -> tuple[str, ...]:
+        return self.problems({"mcpServers": {"s": entry}}, **environ)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+# --- Which file ---
+
+
+def find(explicit: str | None, root: Path, **environ: str) -> Path | None:
+    return find_config(explicit, environ=environ, cwd=root / "cwd", user_config_dir=root / "user")
+
+
+def test_the_file_is_looked_for_in_the_documented_order(tmp_path: Path) -> None:
+    for name in ("cwd", "user"):
+        (tmp_path / name).mkdir()
+    explicit, from_environment = tmp_path / "a.json", tmp_path / "b.json"
+    in_cwd, in_user_dir = tmp_path / "cwd" / FILE_NAME, tmp_path / "user" / FILE_NAME
+    for path in (explicit, from_environment, in_cwd, in_user_dir):
+        path.write_text("{}")
+    variable = {PATH_VARIABLE: str(from_environment)}
+
+    assert find("../a.json", tmp_path, **variable) == explicit
+    assert find(None, tmp_path, **variable) == from_environment
+    assert find(None, tmp_path, **{PATH_VARIABLE: ""}) == in_cwd
+    in_cwd.unlink()
+    assert find(None, tmp_path) == in_user_dir
+    in_user_dir.unlink()
+    assert find(None, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("explicit", "environ", "source"),
+    [("gone.json", {}, "--config"), (None, {PATH_VARIABLE: "gone.json"}, "$CODEMODE_MCP_CONFIG")],
+)
+def test_a_file_that_was_asked_for_and_is_not_there_is_a_problem_that_names_who_asked(
+    tmp_path: Path, explicit: str | None, environ: dict[str, str], source: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        find(explicit, tmp_path, **environ)
+    (problem,) = caught.value.problems
+    assert problem.startswith(source)
+    assert "gone.json does not exist" in problem
+
+
+@pytest.mark.parametrize("content", [None, "{}", '{"mcpServers": {}}', "\ufeff{}", "// nothing\n{\n}\n"])
+def test_without_a_file_or_with_nothing_in_it_everything_is_at_its_default(folder: Folder, content: str | None) -> None:
+    config = load_config(None, environ={}) if content is None else folder.load(content)
+    assert config.path == (None if content is None else folder.path)
+    assert (config.upstreams, config.notes, config.disabled) == ((), (), ())
+    assert config.tools == ToolSettings()
+    assert config.log == LogSettings()
+
+
+# --- From bytes to values ---
+
+
+def test_comments_and_trailing_commas_are_allowed(folder: Folder) -> None:
+    config = folder.load('{ // line\n "log": { "level": "debug", /* block */ }, }')
+    assert config.log.level == "debug"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b" \n\t", "is empty"),
+        (b"[]", "holds an array; expected an object"),
+        (b'"text"', "holds a string; expected an object"),
+        (b"null", "holds null; expected an object"),
+        (b"\xff\xfe{\x00}\x00", "is not UTF-8 text (byte 0)"),
+        (b'{"a": "\xe9"}', "is not UTF-8 text (byte 7)"),
+        (b"\x7fELF\0\0\0", "is not text"),
+        (b'{"log": }', 'line 1, column 9: unexpected "}"'),
+        (b'{"log": {}\n  "http": {}}', 'line 2, column 3: unexpected "\\""'),
+        (b'{\n  // note\n  "log": {', "line 3, column 11: unexpected end of input"),
+        (b'{"log": {"level": "de\nbug"}}', 'line 1, column 22: unexpected "\\n"'),
+        (b"{} {}", 'line 1, column 4: unexpected "{"'),
+        (b"[" * 100_000, "is nested too deeply"),
+        (b'{"log": ' + b"9" * 5000 + b"}", "a number in it is too long"),
+        (b"{log: " + b"9" * 5000 + b"}", "a number in it is too long"),
+        (b'{"log": {}}' + b" " * 10 * 1024 * 1024, "is larger than 256 KiB"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_a_file_that_is_no_json_object_gives_one_message_with_its_name(
+    folder: Folder, content: bytes, message: str
+) -> None:
+    (problem,) = folder.problems(content)
+    assert problem.startswith(str(folder.path))
+    assert message in problem
+
+
+def test_a_file_that_cannot_be_read_gives_one_message(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "gone.json", tmp_path / "a\0b"):
+        with pytest.raises(ConfigError) as caught:
+            load_config(path, environ={})
+        (problem,) = caught.value.problems
+        assert "cannot be read" in problem
+
+
+def test_a_key_given_twice_is_a_problem(folder: Folder) -> None:
+    content = '{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y", "command": "z"}}}'
+    assert folder.problems(content) == (
+        "mcpServers.a: this key is given more than once; keep one",
+        "mcpServers.a.command: this key is given more than once; keep one",
+    )
+
+
+# --- Problems ---
+
+
+def test_ten_mistakes_give_ten_messages(folder: Folder) -> None:
+    problems = folder.problems(
+        {
+            "mcpServers": {
+                "github": {"command": "github-mcp-server", "args": ["stdio", 5], "env": {"TOKEN": "${GITHUB_TOKEN}"}},
+                "docs": {"comand": "docs-server"},
+                "both": {"command": "x", "url": "https://x.example"},
+                "web": {"type": "htttp", "url": "https://x.example"},
+                "old": {"url": "ftp://x.example"},
+            },
+            "tools": {
+                "codeMode": {"timeoutMS": 5000, "runtime": "v8", "memoryLimitBytes": "64M"},
+            },
+            "store": {"kind": "sqlite"},
+        }
+    )
+    assert [problem.split(": ")[0] for problem in problems] == [
+        "mcpServers.github.args[1]",
+        "mcpServers.github.env.TOKEN",
+        "mcpServers.docs.comand",
+        "mcpServers.both",
+        "mcpServers.web.type",
+        "mcpServers.old.url",
+        "tools.codeMode.timeoutMS",
+        "tools.codeMode.runtime",
+        "tools.codeMode.memoryLimitBytes",
+        "store.kind",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ({"tols": {}}, 'tols: unknown key (did you mean "tools"?); allowed: mcpServers, servers, plugins, tools, '),
+        ({"tools": []}, "tools: expected an object, got an array"),
+        ({"tools": {"allow": "mcp:*"}}, 'tools.allow: expected an array of strings, got "mcp:*"'),
+        ({"tools": {"allow": [1]}}, "tools.allow[0]: expected a string, got 1"),
+        ({"tools": {"resultFormat": "html"}}, 'tools.resultFormat: expected "markdown" or "plain", got "html"'),
+        ({"tools": {"esbuild": ""}}, "tools.esbuild: must not be empty"),
+        ({"tools": {"deny": ["a\0"]}}, "tools.deny[0]: the string holds NUL"),
+        ({"tools": {"codeMode": "on"}}, 'tools.codeMode: expected an object, true or false, got "on"'),
+        ({"tools": {"codeMode": {"timeoutMs": True}}}, "tools.codeMode.timeoutMs: expected an integer, got true"),
+        ({"tools": {"codeMode": {"timeoutMs": 1.5}}}, "tools.codeMode.timeoutMs: expected an integer, got 1.5"),
+        ({"tools": {"codeMode": {"timeoutMs": None}}}, "tools.codeMode.timeoutMs: expected an integer, got null"),
+        ({"tools": {"codeMode": {"timeoutMs": float("nan")}}}, "tools.codeMode.timeoutMs: expected an integer"),
+        ({"tools": {"codeMode": {"languages": []}}}, "tools.codeMode.languages: must not be empty; allowed: "),
+        (
+            {"tools": {"codeMode": {"languages": ["typscript"]}}},
+            'tools.codeMode.languages[0]: expected "javascript" or "typescript", got "typscript" '
+            '(did you mean "typescript"?)',
+        ),
+        ({"tools": {"codeMode": {"mode": "all"}}}, 'tools.codeMode.mode: expected "only", got "all"'),
+        (
+            {"tools": {"codeMode": {"onOutputLimit": "drop"}}},
+            'tools.codeMode.onOutputLimit: expected "offload" or "fail", got "drop"',
+        ),
+        ({"log": {"level": "INFO"}}, 'log.level: expected "debug" or "info" or "warning" or "error", got "INFO"'),
+        ({"log": {"file": 3}}, "log.file: expected a string, got 3"),
+        ({"mcpServers": []}, "mcpServers: expected an object, got an array"),
+        ({"mcpServers": {"s": "npx thing"}}, "mcpServers.s: expected an object, got a string"),
+        ({"mcpServers": {"": {"command": "x"}}}, 'mcpServers[""]: a server needs a name'),
+        ({"mcpServers": {"a:b": {"command": "x"}}}, 'mcpServers["a:b"]: a server name cannot contain `:`'),
+        ({"mcpServers": {"a*": {"command": "x"}}}, 'mcpServers["a*"]: a server name cannot contain `:`, `*`'),
+        (
+            {"mcpServers": {"a": {"command": "x"}}, "servers": {"a": {"command": "y"}}},
+            "servers.a: a server of this name is in `mcpServers` too",
+        ),
+        ({"x" * 100: 1}, f"{'x' * 100}: unknown key; allowed: "),
+        ({"a\nb\x1b[2J": 1}, "unknown key; allowed: "),
+    ],
+    ids=lambda value: json.dumps(value)[:60],
+)
+def test_a_mistake_is_named_with_its_path_the_value_seen_and_what_is_allowed(
+    folder: Folder, content: object, problem: str
+) -> None:
+    (message,) = folder.problems(content)
+    assert problem in message
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({}, "s: needs `command` (a local server) or `url` (a remote one)"),
+        ({"command": "x", "serverUrl": "http://h"}, "s: has `command` and `url`; keep"),
+        ({"command": ["x"]}, "s.command: expected a string, got an array"),
+        ({"command": " "}, "s.command: must not be empty"),
+        ({"command": "x", "args": "a b"}, "s.args: expected an array of strings, got a string"),
+        ({"command": "x", "headers": {"A": "b"}}, "s.headers: only a server with `url` has `headers`"),
+        ({"command": "x", "type": "http"}, 's.type: "http" contradicts `command`; allowed: "stdio"'),
+        ({"url": "http://h", "transport": "stdio"}, 's.transport: "stdio" contradicts `url`; allowed: "http", "sse"'),
+        ({"url": "http://h", "type": "http", "transport": "sse"}, "s: `type` and `transport` contradict each other"),
+        ({"url": "http://h", "type": "streamableHttp"}, '(did you mean "streamable-http"?)'),
+        ({"url": "http://h", "serverUrl": "http://i"}, "s: `url` and `serverUrl` differ; keep one"),
+        ({"url": "http://h", "args": ["x"]}, "s.args: only a server with `command` has `args`"),
+        ({"url": "http://h", "env": {"A": "b"}}, "s.env: only a server with `command` has `env`"),
+        ({"url": "localhost:80/mcp"}, "s.url: expected a URL like https://host/path"),
+        ({"url": "https://"}, "s.url: expected a URL"),
+        ({"url": "https://[::1"}, "s.url: expected a URL"),
+        ({"url": "https://h:99999"}, "s.url: expected a URL"),
+        ({"url": "https://h /mcp"}, "s.url: expected a URL"),
+        ({"url": "http://h", "headers": {"A b": "c"}}, "s.headers: the name of a header is empty or has a character"),
+        ({"url": "http://h", "headers": {"A": "b\nc"}}, "s.headers.A: the value has a character that no header"),
+        ({"command": "x", "env": ["A=b"]}, "s.env: expected an object, got an array"),
+        ({"command": "x", "env": {"PORT": 8080}}, 's.env.PORT: expected a string, {"command": [...]} or {"keyring"'),
+        ({"command": "x", "env": {"A=b": "c"}}, "s.env: the name of a variable is empty or has a character"),
+        ({"command": "x", "env": {"A": {}}}, "s.env.A: expected a string"),
+        ({"command": "x", "env": {"A": {"comand": []}}}, 's.env.A.comand: unknown key (did you mean "command"?)'),
+        ({"command": "x", "env": {"A": {"command": []}}}, "s.env.A.command: names no program"),
+        ({"command": "x", "env": {"A": {"command": "echo"}}}, "s.env.A.command: expected an array of strings"),
+        ({"command": "x", "timeoutMs": 0}, "s.timeoutMs: expected a positive integer, got 0"),
+        ({"command": "x", "timeoutMs": "5s"}, 's.timeoutMs: expected a positive integer, got "5s"'),
+        ({"command": "x", "disabled": "no"}, 's.disabled: expected true or false, got "no"'),
+        ({"command": "x", "trustAnnotations": 0}, "s.trustAnnotations: expected true or false, got 0"),
+        ({"command": "x", "description": 1}, "s.description: expected a string, got a number"),
+        ({"command": "x", "timeout": 5}, 's.timeout: unknown key (did you mean "timeoutMs"?)'),
+        ({"command": "x", "allow": [""]}, "s.allow[0]: must not be empty"),
+        ({"command": "x", "deny": ["destructive"]}, 's.deny[0]: "destructive" is an annotation test'),
+        ({"command": "x", "deny": ["mcp:s:drop"]}, 's.deny[0]: "mcp:s:drop" is an id; write the tool name alone'),
+        ({"command": "x", "args": ["\ud800"]}, "s.args[0]: the string holds NUL or half of a surrogate pair"),
+    ],
+    ids=lambda value: json.dumps(value)[:60],
+)
+def test_a_mistake_in_a_server_entry_is_named(folder: Folder, entry: object, problem: str) -> None:
+    (message,) = folder.server_problems(entry)
+    assert message.startswith("mcpServers.s")
+    assert problem in message
+
+
+@pytest.mark.parametrize(
+    "pattern", ["mcp:github:*", "mcp:*", "*", "*delete*", "plugin:a:b", "m?p:x:y", "destructive", "readOnly"]
+)
+def test_a_pattern_that_can_match_is_accepted(folder: Folder, pattern: str) -> None:
+    assert folder.load({"tools": {"deny": [pattern]}}).tools.policy.deny == (pattern,)
+
+
+def test_policy_knows_every_annotation_test_that_is_accepted() -> None:
+    everything = Effects(read_only=True, destructive=True, idempotent=True, open_world=True)
+    assert all(matches(word, "mcp:s:t", everything) for word in ANNOTATION_TESTS)
+
+
+@pytest.mark.parametrize("pattern", ["", "github", "github:*", "delete_*", "mcp:github", "destructve", "readonly"])
+def test_a_pattern_that_can_match_no_tool_is_refused_as_it_would_fail_open_in_deny(
+    folder: Folder, pattern: str
+) -> None:
+    (problem,) = folder.problems({"tools": {"deny": [pattern]}})
+    assert problem.startswith("tools.deny[0]: ")
+    assert "can match no tool" in problem
+
+
+# --- What this version lacks ---
+
+
+@pytest.mark.parametrize(
+    ("content", "path"),
+    [
+        ({"plugins": {"issues": {"module": "my_plugin:register"}}}, "plugins"),
+        ({"store": {"kind": "sqlite"}}, "store.kind"),
+        ({"store": {"kind": None}}, "store.kind"),
+        ({"http": {"auth": {"issuer": "https://x"}}}, "http.auth"),
+        ({"audit": {"trajectory": "runs.jsonl"}}, "audit.trajectory"),
+        ({"audit": {"includeInputs": True}}, "audit.includeInputs"),
+        ({"audit": {"includeInputs": 0}}, "audit.includeInputs"),
+        ({"tools": {"contexts": {"guests": {}}}}, "tools.contexts"),
+        ({"tools": {"duplicates": {"max": 3}}}, "tools.duplicates"),
+        ({"tools": {"codeMode": False}}, "tools.codeMode"),
+        ({"tools": {"codeMode": {"enabled": False}}}, "tools.codeMode.enabled"),
+        ({"tools": {"codeMode": {"enabled": 1}}}, "tools.codeMode.enabled"),
+        ({"mcpServers": {"s": {"url": "http://h", "auth": "oauth"}}}, "mcpServers.s.auth"),
+        ({"mcpServers": {"s": {"command": "x", "env": {"A": {"keyring": "k"}}}}}, "mcpServers.s.env.A.keyring"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_what_this_version_lacks_is_refused_by_name_and_never_ignored(
+    folder: Folder, content: object, path: str
+) -> None:
+    (problem,) = folder.problems(content)
+    assert problem.startswith(f"{path}: ")
+    assert "is not available in this version" in problem
+
+
+def test_asking_for_the_default_of_what_this_version_lacks_is_fine(folder: Folder) -> None:
+    config = folder.load(
+        {
+            "plugins": {},
+            "store": {"kind": "memory"},
+            "http": {"auth": {}},
+            "audit": {"trajectory": None, "includeInputs": False},
+            "tools": {"contexts": {}, "codeMode": {"enabled": True, "runtime": "quickjs-wasi", "mode": "only"}},
+        }
+    )
+    assert config.tools == ToolSettings()
+    assert folder.load({"store": None, "http": None, "audit": {}, "tools": {"codeMode": True}}).notes == ()
+
+
+# --- tools, log ---
+
+
+def test_every_field_of_code_mode_is_read(folder: Folder) -> None:
+    numbers = {key: min(clamp.highest, clamp.lowest + 1) for key, clamp in CLAMPS.items()}
+    numbers["timeoutMs"] = 900
+    config = folder.load(
+        {"tools": {"codeMode": {**numbers, "languages": ["typescript"], "onOutputLimit": "fail", "enabled": True}}}
+    )
+    values = asdict(config.tools.code_mode)
+    assert (values.pop("languages"), values.pop("on_output_limit"), values.pop("enabled")) == (
+        ("typescript",),
+        "fail",
+        True,
+    )
+    assert sorted(values.values()) == sorted(numbers.values())
+    assert config.notes == ()
+
+
+@pytest.mark.parametrize("key", CLAMPS)
+def test_a_number_out_of_range_is_moved_to_the_nearest_end_and_noted(folder: Folder, key: str) -> None:
+    for value, expected in ((-(10**40), CLAMPS[key].lowest), (10**40, CLAMPS[key].highest)):
+        config = folder.load({"tools": {"codeMode": {"maxRequestMs": 600_000, key: value}}})
+        assert expected in asdict(config.tools.code_mode).values()
+        assert any(note.startswith(f"tools.codeMode.{key}: ") and str(expected) in note for note in config.notes)
+
+
+def test_limits_that_disagree_are_cut_and_noted(folder: Folder) -> None:
+    config = folder.load({"tools": {"codeMode": {"timeoutMs": 60_000, "maxSearchLimit": 5}}})
+    assert config.tools.code_mode.timeout_ms == 45_000
+    assert config.tools.code_mode.search_default_limit == 5
+    assert config.notes == (
+        "tools.codeMode: timeoutMs is cut to maxRequestMs, 45000",
+        "tools.codeMode: searchDefaultLimit is cut to maxSearchLimit, 5",
+    )
+
+
+def test_an_integer_may_be_written_with_an_exponent(folder: Folder) -> None:
+    settings = folder.load('{"tools": {"codeMode": {"timeoutMs": 2e3}}}').tools.code_mode
+    assert settings == CodeModeSettings(timeout_ms=2000)
+
+
+def test_paths_start_in_the_folder_of_the_file(folder: Folder) -> None:
+    config = folder.load({"tools": {"esbuild": "bin/esbuild"}, "log": {"file": "a.log"}})
+    assert config.tools.esbuild == str(folder.root / "bin" / "esbuild")
+    assert config.log.file == str(folder.root / "a.log")
+
+
+def test_rules_of_tools_and_of_server_entries_become_one_policy(folder: Folder) -> None:
+    policy = folder.load(
+        {
+            "mcpServers": {
+                "a": {"command": "x", "allow": ["get_*", "list"], "deny": ["get_secret"]},
+                "b": {"command": "x", "allow": [], "trustAnnotations": False},
+                "c": {"command": "x", "trustAnnotations": True},
+            },
+            "tools": {"allow": [], "deny": ["openWorld"], "ask": ["destructive"], "approved": ["mcp:a:list"]},
+        }
+    ).tools.policy
+    assert policy.allow == ()
+    assert policy.deny == ("openWorld", "mcp:a:get_secret")
+    assert (policy.ask, policy.approved) == (("destructive",), ("mcp:a:list",))
+    assert policy.server_allow == (("a", ("mcp:a:get_*", "mcp:a:list")), ("b", ()))
+    assert policy.distrusted_servers == {"b"}
+
+
+def test_without_allow_everything_is_allowed(folder: Folder) -> None:
+    assert folder.load({"tools": {"deny": ["destructive"]}}).tools.policy.allow is None
+
+
+# --- Servers ---
+
+
+def test_a_local_server_is_read(folder: Folder) -> None:
+    upstream = folder.server(
+        {
+            "type": "stdio",
+            "command": "github-mcp-server",
+            "args": ["stdio"],
+            "env": {"TOKEN": "${GITHUB_TOKEN}"},
+            "cwd": "sub",
+            "timeoutMs": 5000,
+            "description": "GitHub",
+        },
+        GITHUB_TOKEN="t",
+    )
+    assert (upstream.name, upstream.transport, upstream.command, upstream.args) == (
+        "s",
+        "stdio",
+        "github-mcp-server",
+        ("stdio",),
+    )
+    assert (upstream.env, upstream.cwd) == ({"TOKEN": "t"}, str(folder.root / "sub"))
+    assert (upstream.timeout_ms, upstream.description) == (5000, "GitHub")
+
+
+@pytest.mark.parametrize(
+    ("entry", "transport"),
+    [
+        ({"url": "https://h/mcp"}, "auto"),
+        ({"serverUrl": "https://h/mcp"}, "auto"),
+        ({"url": "https://h/mcp", "type": "http"}, "http"),
+        ({"url": "https://h/mcp", "transport": "streamable-http"}, "http"),
+        ({"url": "https://h/mcp", "type": "http", "transport": "streamable-http"}, "http"),
+        ({"url": "https://h/mcp", "type": "sse", "env": {}, "args": []}, "sse"),
+        ({"url": "https://h/mcp", "serverUrl": "https://h/mcp"}, "auto"),
+    ],
+)
+def test_a_remote_server_is_read(folder: Folder, entry: dict[str, object], transport: str) -> None:
+    upstream = folder.server(entry)
+    assert (upstream.transport, upstream.url, upstream.command) == (transport, "https://h/mcp", None)
+
+
+def test_servers_of_both_roots_are_taken_in_the_order_of_the_file(folder: Folder) -> None:
+    config = folder.load(
+        {"mcpServers": {"b": {"command": "x"}, "a": {"command": "x"}}, "servers": {"c": {"url": "http://h"}}}
+    )
+    assert [upstream.name for upstream in config.upstreams] == ["b", "a", "c"]
+
+
+def test_keys_of_other_clients_are_accepted_and_noted(folder: Folder) -> None:
+    entry = {"command": "x", "autoApprove": [], "alwaysAllow": [], "disabledTools": ["a"], "icon": "i", "gallery": "g"}
+    config = folder.load({"$schema": "s", "inputs": [], "servers": {"s": {**entry, "dev": {}, "envVars": []}}})
+    assert [note.split(":")[0] for note in config.notes] == [
+        "$schema",
+        "inputs",
+        *(
+            f"servers.s.{key}"
+            for key in ("autoApprove", "alwaysAllow", "disabledTools", "icon", "gallery", "dev", "envVars")
+        ),
+    ]
+    assert "use `deny` instead" in config.notes[4]
+
+
+def test_a_disabled_server_is_left_out_and_noted_and_needs_no_variables(folder: Folder) -> None:
+    config = folder.load({"mcpServers": {"s": {"disabled": True, "command": "${NOPE}", "auth": "oauth"}}})
+    assert (config.upstreams, config.disabled) == ((), ("s",))
+    assert config.notes == ("mcpServers.s: disabled",)
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("codemode-mcp", ["serve"]),
+        ("/home/me/.venv/bin/codemode-mcp", []),
+        (r"C:\Tools\CodeMode-MCP.exe", []),
+        ("python", ["-m", "codemode_mcp", "serve"]),
+        ("/usr/bin/python3.12", ["-X", "dev", "-m", "codemode_mcp.__main__"]),
+        ("python3", ["-mcodemode_mcp"]),
+        ("python3", ["/home/me/.venv/bin/codemode-mcp"]),
+        ("uvx", ["codemode-mcp"]),
+        ("uvx", ["--from", "codemode-mcp==0.1.0", "codemode-mcp"]),
+        ("uv", ["run", "codemode-mcp", "serve"]),
+        ("uv", ["run", "python", "-m", "codemode_mcp"]),
+        ("npx", ["-y", "codemode-mcp@latest"]),
+        ("pipx", ["run", "codemode_mcp"]),
+        ("cmd", ["/c", "codemode-mcp", "serve"]),
+        ("sh", ["-c", "cd /tmp && exec codemode-mcp serve"]),
+        ("${SELF}", []),
+    ],
+)
+def test_an_entry_that_would_start_this_server_is_refused(folder: Folder, command: str, args: list[str]) -> None:
+    (problem,) = folder.server_problems({"command": command, "args": args}, SELF="codemode-mcp")
+    assert problem.startswith("mcpServers.s: this would start codemode-mcp within itself")
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("mcp-server-filesystem", ["/home/me/codemode-mcp"]),
+        ("npx", ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/codemode-mcp"]),
+        ("uv", ["--directory", "/home/me/codemode-mcp", "run", "other-server"]),
+        ("python", ["-m", "codemode_mcp_tools"]),
+        ("codemode-mcp-helper", []),
+        ("python", ["examples/quickstart/tracker.py"]),
+    ],
+)
+def test_an_entry_that_only_mentions_this_server_is_accepted(folder: Folder, command: str, args: list[str]) -> None:
+    assert folder.server({"command": command, "args": args}).command == command
+
+
+# --- Variables, files, programs ---
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("${A}", "1"),
+        ("x${A}y${B}z", "x1y${A}z"),  # what a variable holds is not expanded again
+        ("${env:A}", "1"),
+        ("${A:-2}", "1"),
+        ("${NOPE:-2}", "2"),
+        ("${env:NOPE:-2}", "2"),
+        ("${NOPE:-}", ""),
+        ("${EMPTY}", ""),
+        ("${EMPTY:-2}", "2"),
+        ("${NOPE:-http://h:1/?a={b}", "http://h:1/?a={b"),
+        ("$A $ {A} $(A)", "$A $ {A} $(A)"),
+    ],
+)
+def test_variables_expand(folder: Folder, text: str, expanded: str) -> None:
+    upstream = folder.server({"command": "x", "args": [text]}, A="1", B="${A}", EMPTY="")
+    assert upstream.args == (expanded,)
+
+
+def test_variables_expand_wherever_a_server_can_use_one(folder: Folder) -> None:
+    (folder.root / "v.env").write_text("K=v")
+    value = "${V}"
+    local = folder.server(
+        {"command": value, "args": [value], "env": {"E": value}, "cwd": value, "envFile": "${V}.env"}, V="v"
+    )
+    assert (local.command, local.args, local.env) == ("v", ("v",), {"K": "v", "E": "v"})
+    assert local.cwd == str(folder.root / "v")
+    remote = folder.server({"url": "https://${V}/", "headers": {"A": "Bearer ${V}"}}, V="v")
+    assert (remote.url, remote.headers) == ("https://v/", {"A": "Bearer v"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("${NOPE}", "the variable NOPE is not set; set it or give a default, `${NOPE:-default}`"),
+        ("${env:NOPE}", "the variable NOPE is not set"),
+        ("${input:token}", '"${input:token}": there is nobody to ask here; use an environment variable'),
+        ("${}", "`${...}` without a variable name; allowed: ${VAR}, ${VAR:-default}, ${env:VAR}"),
+        ("${a b}", "`${...}` without a variable name"),
+        ("${NOPE", "`${` without its `}`"),
+        ("${NOPE:-${A}}", "references cannot be nested"),
+    ],
+)
+@pytest.mark.parametrize("key", ["command", "args", "env", "cwd", "envFile", "url", "headers"])
+def test_a_reference_without_a_value_is_one_problem_that_names_its_key(
+    folder: Folder, key: str, text: str, message: str
+) -> None:
+    value: object = {"args": [text], "env": {"K": text}, "headers": {"K": text}}.get(key, text)
+    base = {"url": "http://h"} if key == "headers" else {} if key in ("command", "url") else {"command": "x"}
+    problems = folder.server_problems({**base, key: value}, A="1")
+    assert message in problems[0]
+    assert problems[0].startswith(f"mcpServers.s.{key}")
+    assert len(problems) == 1
+
+
+def test_two_unset_variables_of_one_key_are_two_problems(folder: Folder) -> None:
+    assert len(folder.server_problems({"command": "x", "args": ["${A}${B}${A}"]})) == 2
+
+
+@pytest.mark.parametrize(("name", "expected"), [("sub/codemode-mcp.json", "sub"), (".vscode/mcp.json", "")])
+def test_the_workspace_folder_is_where_vs_code_looks_from(tmp_path: Path, name: str, expected: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir()
+    path.write_text('{"servers": {"s": {"command": "${workspaceFolder}/run"}}}')
+    (upstream,) = load_config(path, environ={}).upstreams
+    assert Path(upstream.command or "") == tmp_path / expected / "run"
+
+
+def test_an_env_file_is_read_and_env_has_the_last_word(folder: Folder) -> None:
+    (folder.root / ".env").write_text(
+        "\ufeff# comment\n\nA=1\nexport B = two words # note\nC='sin#gle' # note\n"
+        'D="a\\nb \\"q\\" ${A}"\nE=\nF=x#y\nG=overruled\r\nH=#\n',
+        encoding="utf-8",
+    )
+    upstream = folder.server({"command": "x", "envFile": ".env", "env": {"G": "g"}})
+    assert upstream.env == {
+        "A": "1",
+        "B": "two words",
+        "C": "sin#gle",
+        "D": 'a\nb "q" ${A}',
+        "E": "",
+        "F": "x#y",
+        "G": "g",
+        "H": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, '".env" cannot be read: No such file or directory'),
+        (b"\xff", '".env" is not UTF-8 text'),
+        (f"A=1\n{SECRET}\n".encode(), "line 2 of the file is not KEY=VALUE"),
+        (f'A="{SECRET}\n'.encode(), "line 1 of the file is not KEY=VALUE"),
+    ],
+)
+def test_an_env_file_that_cannot_be_used_is_a_problem(folder: Folder, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (folder.root / ".env").write_bytes(content)
+    (problem,) = folder.server_problems({"command": "x", "envFile": ".env"})
+    assert problem.startswith("mcpServers.s.envFile: ")
+    assert message in problem
+    assert SECRET not in problem
+
+
+def program(code: str) -> dict[str, list[str]]:
+    return {"command": [sys.executable, "-c", code]}
+
+
+def test_a_value_can_come_from_a_program_which_is_run_once_in_the_folder_of_the_file(folder: Folder) -> None:
+    code = "import os; open('runs', 'a').write('x'); print(os.environ['V'], 'é')"
+    environ = {**os.environ, "V": "v", "PYTHONIOENCODING": "utf-8"}
+    config = folder.load(
+        {
+            "mcpServers": {
+                "a": {"command": "x", "env": {"T": program(code), "U": "u"}},
+                "b": {"url": "http://h", "headers": {"Authorization": program(code)}},
+            }
+        },
+        **environ,
+    )
+    local, remote = config.upstreams
+    assert local.env == {"T": "v é", "U": "u"}
+    assert remote.headers == {"Authorization": "v é"}
+    assert (folder.root / "runs").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (program(f"print('{SECRET}'); raise SystemExit(3)"), "the program failed with exit code 3"),
+        (program(f"raise RuntimeError('{SECRET}')"), "the program failed with exit code 1"),
+        (program("print()"), "the program printed no text"),
+        (program("import os; os.write(1, b'\\xff')"), "what the program printed is not UTF-8 text"),
+        (program(f"print('{SECRET}\\n2')"), "the value has a character that no header can have"),
+        ({"command": ["/no/such/program", SECRET]}, "the program cannot be run: No such file or directory"),
+    ],
+    ids=lambda value: str(value)[-40:],
+)
+def test_a_program_that_gives_no_value_is_a_problem_without_its_output(
+    folder: Folder, value: object, message: str
+) -> None:
+    (problem,) = folder.server_problems({"url": "http://h", "headers": {"A": value}}, **os.environ)
+    assert problem.startswith("mcpServers.s.headers.A: ")
+    assert message in problem
+    assert SECRET not in problem
+
+
+def test_a_program_that_does_not_end_is_stopped(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codemode_mcp.config.expand._PROGRAM_SECONDS", 0.2)
+    value = program("import time; time.sleep(60)")
+    (problem,) = folder.server_problems({"command": "x", "env": {"A": value}}, **os.environ)
+    assert "the program did not end within 0.2 s" in problem
+
+
+def test_no_program_is_run_while_there_is_another_problem(folder: Folder) -> None:
+    entry = {"command": "x", "env": {"A": program("open('ran', 'w')")}, "timeoutMs": 0}
+    assert len(folder.server_problems(entry, **os.environ)) == 1
+    assert not (folder.root / "ran").exists()
+
+
+# --- Secrets ---
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "x", "env": {"T": SECRET}},
+        {"command": "x", "env": {"T": "${T}"}, "args": ["--token=${T}"]},
+        {"command": "x", "env": {"T": program(f"print('{SECRET}')")}},
+        {"url": "https://user:${T}@h/?k=${T}", "headers": {"Authorization": f"Bearer {SECRET}"}},
+    ],
+    ids=str,
+)
+def test_no_secret_shows_in_the_repr_of_a_valid_configuration(folder: Folder, entry: object) -> None:
+    config = folder.load({"mcpServers": {"s": entry}}, **{**os.environ, "T": SECRET})
+    assert SECRET not in repr(config)
+    assert SECRET not in repr(config.upstreams)
+    assert SECRET not in "".join(config.notes)
+    assert config.upstreams[0].redact(f"failed: {SECRET}") == "failed: ***"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        SECRET,
+        {"command": "x", "args": SECRET},
+        {"command": "x", "args": [[SECRET]]},
+        {"command": "x", "env": SECRET},
+        {"command": "x", "env": [f"T={SECRET}"]},
+        {"command": "x", "env": {"T": [SECRET]}},
+        {"command": "x", "env": {f"T={SECRET}": ""}},
+        {"command": "x", "env": {"T": f"{SECRET}\0"}},
+        {"command": "x", "env": {"T": f"{SECRET}${{"}},
+        {"command": "x", "env": {"T": {"keyring": SECRET}}},
+        {"command": "x", "env": {"T": {"command": SECRET}}},
+        {"command": "x", "enviroment": {"T": SECRET}},
+        {"command": "x", "token": SECRET},
+        {"command": "${T}", "cwd": "${T}", "envFile": "${T}"},
+        {"url": SECRET},
+        {"url": "ftp://${T}"},
+        {"url": "http://h", "headers": SECRET},
+        {"url": "http://h", "headers": {f"Authorization: Bearer {SECRET}": ""}},
+        {"url": "http://h", "headers": {"Authorization": "${T}\n"}},
+        {"url": "http://h", "auth": SECRET},
+    ],
+    ids=str,
+)
+def test_no_secret_shows_in_any_message(folder: Folder, entry: object) -> None:
+    problems = folder.server_problems(entry, T=SECRET)
+    assert SECRET not in "".join(problems)
+
+
+@pytest.mark.parametrize("section", ["plugins", "http", "store", "audit"])
+def test_no_secret_shows_in_a_message_about_what_is_not_available(folder: Folder, section: str) -> None:
+    keys = {"plugins": "p", "http": "auth", "store": "kind", "audit": "trajectory"}
+    assert SECRET not in "".join(folder.problems({section: {keys[section]: SECRET}}))
+
+
+# --- Anything at all ---
+
+
+def outcome(folder: Folder, content: object) -> tuple[str, ...]:
+    """The problems of the file; none when it is valid. Programs are not found, as `PATH` is empty."""
+    try:
+        assert isinstance(folder.load(content, A="a", PATH=""), Config)
+    except ConfigError as error:
+        return error.problems or ("no problem is named\n",)
+    return ()
+
+
+KEYS = st.sampled_from(
+    [
+        *(
+            "mcpServers",
+            "servers",
+            "tools",
+            "codeMode",
+            "store",
+            "kind",
+            "http",
+            "auth",
+            "audit",
+            "log",
+            "level",
+            "plugins",
+        ),
+        *(
+            "command",
+            "args",
+            "env",
+            "headers",
+            "url",
+            "type",
+            "cwd",
+            "envFile",
+            "timeoutMs",
+            "disabled",
+            "allow",
+            "deny",
+        ),
+        *("languages", "maxOutputBytes", "file", "esbuild", "keyring"),
+    ]
+)
+TEXTS = st.one_of(
+    st.text(),
+    st.sampled_from(["stdio", "http", "memory", "http://h/", "${A}", "${B:-x}", "mcp:*", "info", "python"]),
+)
+JSON_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXTS),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.one_of(KEYS, st.text()), inner, max_size=5)
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(value=st.one_of(JSON_VALUES, st.dictionaries(KEYS, JSON_VALUES)))
+def test_any_json_gives_a_configuration_or_problems_and_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory, value: object
+) -> None:
+    for problem in outcome(Folder(tmp_path_factory.getbasetemp()), value):
+        assert problem.isprintable()
+
+
+@settings(max_examples=200, deadline=None)
+@given(content=st.one_of(st.binary(), st.text().map(lambda text: text.encode("utf-8", "surrogatepass"))))
+def test_any_bytes_give_a_configuration_or_problems_and_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    outcome(Folder(tmp_path_factory.getbasetemp()), content)

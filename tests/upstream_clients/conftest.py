@@ -1,0 +1,124 @@
+"""Servers to connect to: real processes, each in a few lines under `servers/`."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from upstream_clients import UpstreamPool, UpstreamSpec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from upstream_clients import ToolSource, UpstreamView
+
+SERVERS = Path(__file__).parent / "servers"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def python_server(script: str, *flags: str, name: str = "srv", **more: Any) -> UpstreamSpec:
+    return UpstreamSpec(name, command=sys.executable, args=(str(SERVERS / script), *flags), **more)
+
+
+@pytest.fixture
+def raw_server() -> Callable[..., UpstreamSpec]:
+    """A legacy server of bare JSON lines that misbehaves as its flags say."""
+    return lambda *flags, **more: python_server("raw_server.py", *flags, **more)
+
+
+@pytest.fixture
+def sdk_server() -> Callable[..., UpstreamSpec]:
+    """A well-behaved server made with the SDK, which speaks both eras."""
+    return lambda *flags, **more: python_server("sdk_server.py", *flags, **more)
+
+
+@asynccontextmanager
+async def settled_pool(*specs: UpstreamSpec, **options: Any) -> AsyncIterator[UpstreamPool]:
+    async with UpstreamPool(specs, **options) as pool:
+        await pool.wait_settled(None, timeout=30)
+        yield pool
+
+
+@pytest.fixture
+def pool_of() -> Callable[..., Any]:
+    """`async with pool_of(spec, ...) as pool`: a pool whose servers have ended their first attempt."""
+    return settled_pool
+
+
+class Changes:
+    """An `on_change` callback that can be waited on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._happened = anyio.Event()
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._happened.set()
+        self._happened = anyio.Event()
+
+    async def until(self, source: ToolSource, condition: Callable[[UpstreamView], bool]) -> UpstreamView:
+        with anyio.fail_after(20):
+            while not condition(source.view()):
+                await self._happened.wait()
+        return source.view()
+
+
+@pytest.fixture
+def changes() -> Changes:
+    return Changes()
+
+
+class HttpServer:
+    """`servers/http_server.py` in a process of its own, on a port that it keeps over restarts."""
+
+    def __init__(self, *flags: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self._flags = flags
+        self._process: Any = None
+
+    def spec(self, transport: str = "http", path: str = "/mcp", **more: Any) -> UpstreamSpec:
+        url = f"http://127.0.0.1:{self.port}{path}"
+        return UpstreamSpec("srv", transport=transport, url=url, **more)  # type: ignore[arg-type]
+
+    async def start(self) -> None:
+        command = [sys.executable, str(SERVERS / "http_server.py"), str(self.port), *self._flags]
+        self._process = await anyio.open_process(command, stderr=None)
+        with anyio.fail_after(20):
+            await self._process.stdout.receive()
+
+    async def kill(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):  # it may have died in a test
+                self._process.kill()
+            await self._process.aclose()
+            self._process = None
+
+
+@pytest.fixture
+def http_server() -> Callable[..., Any]:
+    """`async with http_server("--legacy") as server`."""
+
+    @asynccontextmanager
+    async def run(*flags: str) -> AsyncIterator[HttpServer]:
+        server = HttpServer(*flags)
+        await server.start()
+        try:
+            yield server
+        finally:
+            with anyio.CancelScope(shield=True):
+                await server.kill()
+
+    return run

@@ -1,0 +1,135 @@
+"""A legacy server of bare JSON lines that misbehaves as its flags say, e.g. `raw_server.py junk stubborn`.
+
+Further arguments of a flag follow an equals sign: `pid=/tmp/file`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+flags = dict(flag.partition("=")[::2] for flag in sys.argv[1:])
+tools = [
+    {"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "die", "invalid", "grow", "ask", "hang")
+]
+tools.append(
+    {
+        "name": "wrong_structure",
+        "inputSchema": {"type": "object"},
+        "outputSchema": {"type": "object", "properties": {"count": {"type": "integer"}}},
+    }
+)
+cancelled = []
+listings = []
+
+
+def send(**message) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def junk() -> None:
+    if "junk" in flags:
+        sys.stdout.buffer.write(b'Starting server...\n\xff\xfe\x00 binary\n{"half": \n[]\n42\n\n')
+        sys.stdout.flush()
+
+
+def list_page(params) -> dict:
+    if "endless" in flags:
+        number = int(params.get("cursor", 0))
+        return {"tools": [{"name": f"tool_{number}"}], "nextCursor": str(number + 1)}
+    if "same_cursor" in flags:
+        return {"tools": tools, "nextCursor": "again"}
+    if "malformed" in flags:
+        return {"tools": [tools[0], {"name": 7}, "nonsense", {"name": "late", "description": 3}, tools[0]]}
+    if "paged" in flags:
+        start = int(params.get("cursor", 0))
+        page = {"tools": tools[start : start + 2]}
+        return {**page, "nextCursor": str(start + 2)} if start + 2 < len(tools) else page
+    return {"tools": tools}
+
+
+def call(request_id, name, arguments) -> None:
+    result = {"content": [{"type": "text", "text": str(arguments.get("text", "done"))}]}
+    match name:
+        case "die":
+            print("fatal: out of cheese", file=sys.stderr, flush=True)
+            os._exit(1)
+        case "hang":
+            return
+        case "invalid":
+            send(id=request_id, result=None)
+            return
+        case "mismatch":
+            send(id=request_id, error={"code": -32020, "message": "header mismatch"})
+            return
+        case "grow":
+            tools.append({"name": f"grown_{len(tools)}", "inputSchema": {"type": "object"}})
+            send(method="notifications/tools/list_changed")
+        case "ask":
+            result = {"resultType": "input_required", "inputRequests": {"a": {"method": "elicitation/create"}}}
+        case "wrong_structure":
+            result["structuredContent"] = {"count": "many"}
+        case "cancelled":
+            result["content"][0]["text"] = json.dumps(cancelled)
+        case "listings":
+            result["content"][0]["text"] = str(len(listings))
+        case "environment":
+            result["content"][0]["text"] = json.dumps(dict(os.environ))
+    send(id=request_id, result=result)
+
+
+def answer(message) -> None:
+    request_id, params = message.get("id"), message.get("params") or {}
+    match message.get("method"):
+        case "notifications/cancelled":
+            cancelled.append(params["requestId"])
+        case "server/discover":
+            if "probe_silent" not in flags:
+                send(id=request_id, error={"code": -32601, "message": "Method not found"})
+        case "initialize":
+            if "silent" in flags:
+                return
+            send(
+                id=request_id,
+                result={
+                    "protocolVersion": flags.get("version", "2025-06-18"),
+                    "capabilities": {} if "no_tools" in flags else {"tools": {}, "resources": {}},
+                    "serverInfo": {"name": "raw", "version": "0.1"},
+                },
+            )
+            junk()
+        case "tools/list":
+            listings.append(params)
+            if "no_tools" in flags:
+                send(id=request_id, error={"code": -32601, "message": "Method not found"})
+            else:
+                send(id=request_id, result=list_page(params))
+        case "tools/call":
+            call(request_id, params["name"], params.get("arguments") or {})
+            junk()
+        case "resources/list":
+            send(id=request_id, result={"resources": [{"uri": "a://b", "name": "b"}]})
+        case _ if request_id is not None:
+            send(id=request_id, error={"code": -32601, "message": "Method not found"})
+
+
+if "exit" in flags:
+    print(f"cannot start: bad token {os.environ.get('TOKEN')}", file=sys.stderr)
+    sys.exit(3)
+if "pid" in flags:
+    with open(flags["pid"], "a") as file:
+        print(os.getpid(), file=file)
+if "missing" in flags and not os.path.exists(flags["missing"]):
+    print("the disk is not there yet", file=sys.stderr)
+    sys.exit(4)
+if "stubborn" in flags:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+junk()
+for line in sys.stdin:
+    answer(json.loads(line))
+while "stubborn" in flags:
+    time.sleep(60)

@@ -1,0 +1,71 @@
+"""A well-behaved low-level SDK server, for stdio and HTTP."""
+
+from __future__ import annotations
+
+import os
+
+import anyio
+from mcp.server.lowlevel import Server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.subscriptions import ToolsListChanged
+from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
+
+ANY = {"type": "object"}
+tools = [
+    *(Tool(name=name, input_schema=ANY) for name in ("echo", "progress", "hang", "wait_cancelled", "grow", "big")),
+    Tool(
+        name="routed",
+        input_schema={"type": "object", "properties": {"tenant": {"type": "string", "x-mcp-header": "Tenant"}}},
+    ),
+    Tool(
+        name="badly_routed",
+        input_schema={"type": "object", "properties": {"tenant": {"type": "object", "x-mcp-header": "Tenant"}}},
+    ),
+]
+cancelled = anyio.Event()
+bus = InMemorySubscriptionBus()
+
+
+async def list_tools(ctx, params):
+    return ListToolsResult(tools=tools)
+
+
+async def call_tool(ctx, params):
+    arguments = params.arguments or {}
+    answer = "done"
+    match params.name:
+        case "echo":
+            answer = str(arguments.get("text"))
+        case "progress":
+            for step in range(3):
+                await ctx.session.report_progress(step, 3.0, f"step {step}")
+        case "hang":
+            try:
+                await anyio.sleep_forever()
+            finally:
+                cancelled.set()
+        case "wait_cancelled":
+            await cancelled.wait()
+        case "grow":
+            tools.append(Tool(name=f"grown_{len(tools)}", input_schema=ANY))
+            await bus.publish(ToolsListChanged())
+            if arguments.get("legacy"):
+                await ctx.session.send_tool_list_changed()
+        case "big":
+            answer = "x" * int(arguments["bytes"])
+        case "routed":
+            answer = ctx.request.headers.get("mcp-param-tenant", "no header") if ctx.request else "no HTTP"
+        case "die":
+            os._exit(1)
+    return CallToolResult(content=[TextContent(type="text", text=answer)])
+
+
+def make_server() -> Server:
+    return Server(
+        "sdk",
+        version="1.2.3",
+        instructions="Be gentle.",
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_subscriptions_listen=ListenHandler(bus),
+    )

@@ -1,0 +1,296 @@
+"""Servers over stdio that misbehave, each a real process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from upstream_clients import (
+    UpstreamCallError,
+    UpstreamPool,
+    UpstreamSpec,
+    UpstreamUnavailable,
+    connection,
+    listing,
+    negotiate,
+)
+from upstream_clients.backoff import Backoff
+from upstream_clients.connection import Connection
+from upstream_clients.upstream import Upstream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_junk_on_stdout_is_no_obstacle(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server("junk")) as pool:
+        for _ in range(3):
+            outcome = await pool.source("srv").call_tool("echo", {"text": "hi"}, timeout=10)
+            assert outcome.result["content"] == [{"type": "text", "text": "hi"}]
+
+
+async def test_malformed_tools_are_dropped_by_name_and_the_rest_is_kept(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server("malformed")) as pool:
+        (view,) = pool.views()
+        assert [tool.name for tool in view.tools] == ["echo", "late"]
+        assert len(view.problems) == 5
+
+
+async def test_pagination_without_end_is_cut(raw_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MAX_PAGES", 20)
+    async with pool_of(raw_server("endless")) as pool:
+        (view,) = pool.views()
+        assert view.state == "ready"
+        assert len(view.tools) == 20
+        assert "tools/list goes on after 20 pages; the rest is left out" in view.problems
+
+
+async def test_more_tools_than_anybody_needs_are_cut(
+    raw_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "MAX_TOOLS", 7)
+    async with pool_of(raw_server("endless")) as pool:
+        assert len(pool.views()[0].tools) == 7
+
+
+async def test_a_repeated_cursor_ends_the_listing(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server("same_cursor")) as pool:
+        (view,) = pool.views()
+        assert view.state == "ready"
+        assert "tools/list gave the same cursor twice; stopped there" in view.problems
+
+
+async def test_a_server_that_never_answers_is_down_after_the_connect_timeout(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server("silent", "probe_silent", connect_timeout=0.5)) as pool:
+        (view,) = pool.views()
+        assert view.state == "down"
+        assert view.error is not None
+        assert view.error.startswith("server 'srv' did not start: no complete answer from command")
+        assert "within 0.5 s" in view.error
+
+
+async def test_a_legacy_server_that_is_silent_on_the_probe_is_connected(
+    raw_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(negotiate, "PROBE_TIMEOUT", 0.1)
+    async with pool_of(raw_server("probe_silent")) as pool:
+        assert (pool.views()[0].state, pool.views()[0].era) == ("ready", "legacy")
+
+
+async def test_a_protocol_version_that_does_not_exist_is_named(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server("version=1999-01-01")) as pool:
+        error = pool.views()[0].error
+        assert error is not None
+        assert "1999-01-01" in error
+        assert "update the server" in error
+
+
+async def test_an_exit_at_once_quotes_the_last_line_of_stderr_without_secrets(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server("exit", env={"TOKEN": "hunter22"})) as pool:
+        assert pool.views()[0].error == (
+            "server 'srv' did not start: it exited before it answered; run the command by hand to see why; "
+            "the last line on its stderr was: cannot start: bad token ***"
+        )
+
+
+async def test_a_command_that_does_not_exist_is_named_with_its_key(pool_of: Any) -> None:
+    async with pool_of(UpstreamSpec("github", command="no-such-server")) as pool:
+        assert pool.views()[0].error == (
+            "server 'github' did not start: command 'no-such-server' was not found on PATH; "
+            'check "command" of mcpServers.github'
+        )
+        with pytest.raises(UpstreamUnavailable, match="was not found on PATH"):
+            await pool.source("github").call_tool("any", {})
+
+
+async def test_a_working_directory_that_does_not_exist_is_named(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server(cwd="/no/such/place")) as pool:
+        assert "working directory '/no/such/place' does not exist" in str(pool.views()[0].error)
+
+
+async def test_a_file_that_is_no_program_is_named(pool_of: Any, tmp_path: Path) -> None:
+    script = tmp_path / "server.sh"
+    script.write_text("echo hello")
+    async with pool_of(UpstreamSpec("srv", command=str(script))) as pool:
+        assert "may not be executed" in str(pool.views()[0].error)
+
+
+async def test_an_answer_that_is_no_json_rpc_fails_its_call_alone(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server()) as pool:
+        source = pool.source("srv")
+        with pytest.raises(UpstreamCallError, match="not valid JSON-RPC"):
+            await source.call_tool("invalid", {}, timeout=10)
+        assert (await source.call_tool("echo", {"text": "hi"})).result["content"][0]["text"] == "hi"
+
+
+async def test_a_crash_rejects_the_calls_in_flight_at_once_and_the_next_one_works(
+    raw_server: Any, pool_of: Any, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    async with pool_of(raw_server(f"pid={pids}")) as pool:
+        source = pool.source("srv")
+        failures = []
+
+        async def hang() -> None:
+            with pytest.raises(UpstreamCallError) as caught:
+                await source.call_tool("hang", {})
+            failures.append(caught.value)
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(hang)
+                tasks.start_soon(hang)
+                await source.call_tool("echo", {})
+                with pytest.raises(UpstreamCallError) as caught:
+                    await source.call_tool("die", {})
+        assert [failure.dispatched for failure in (*failures, caught.value)] == [True, True, True]
+        assert "closed the connection before it answered" in caught.value.message
+        outcome = await source.call_tool("echo", {"text": "again"}, timeout=20)
+        assert outcome.result["content"][0]["text"] == "again"
+    first, second = map(int, pids.read_text().split())
+    assert first != second
+    assert not alive(first)
+    assert not alive(second)
+
+
+async def test_a_server_that_keeps_dying_is_tried_again_ever_more_slowly(raw_server: Any) -> None:
+    upstream = Upstream(raw_server("exit"))
+    delays: list[float] = []
+    enough = anyio.Event()
+
+    async def sleep(seconds: float) -> None:
+        if seconds == connection.NUDGE_INTERVAL:
+            await anyio.sleep_forever()
+        delays.append(seconds)
+        if len(delays) == 5:
+            enough.set()
+            await anyio.sleep_forever()
+
+    backoff = Backoff(base=2.0, cap=10.0, jitter=lambda: 1.0)
+    owner = Connection(upstream, client_name="test", client_version="0", backoff=backoff, sleep=sleep)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(owner.run)
+            await enough.wait()
+            owner.stop()
+    assert delays == [2.0, 4.0, 8.0, 10.0, 10.0]
+    assert upstream.view().state == "stopped"
+
+
+async def test_calling_a_server_that_is_down_makes_it_try_again_at_once(
+    raw_server: Any, changes: Any, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    upstream = Upstream(raw_server(f"missing={disk}"), changes)
+
+    async def sleep(seconds: float) -> None:
+        """The pause never ends by itself; the least interval is over at once."""
+        if seconds != connection.NUDGE_INTERVAL:
+            await anyio.sleep_forever()
+
+    owner = Connection(upstream, client_name="test", client_version="0", sleep=sleep)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(owner.run)
+            await upstream.settled.wait()
+            assert upstream.view().state == "down"
+            disk.touch()
+            with pytest.raises(UpstreamUnavailable, match="the disk is not there yet"):
+                await upstream.call_tool("echo", {})
+            await changes.until(upstream, lambda view: view.state == "ready")
+            assert (await upstream.call_tool("echo", {"text": "hi"})).result["content"][0]["text"] == "hi"
+            owner.stop()
+
+
+async def test_a_server_that_ignores_end_of_input_and_sigterm_is_gone_within_five_seconds(
+    raw_server: Any, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    specs = [raw_server("stubborn", f"pid={pids}", name=f"srv{number}") for number in range(3)]
+    async with UpstreamPool(specs) as pool:
+        await pool.wait_settled(None, timeout=20)
+        assert [view.state for view in pool.views()] == ["ready"] * 3
+        started = time.monotonic()
+    assert time.monotonic() - started < 5
+    assert [view.state for view in pool.views()] == ["stopped"] * 3
+    assert len(pids.read_text().split()) == 3
+    assert not any(alive(int(pid)) for pid in pids.read_text().split())
+
+
+async def test_closing_while_servers_are_still_connecting_leaves_no_process(raw_server: Any, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    os.mkfifo(pids)
+    with anyio.fail_after(10):
+        async with UpstreamPool([raw_server("silent", f"pid={pids}")]):
+            pid = int(await anyio.to_thread.run_sync(pids.read_text))
+            assert alive(pid)
+    assert not alive(pid)
+
+
+async def test_a_call_in_flight_when_the_pool_closes_is_rejected(raw_server: Any, pool_of: Any) -> None:
+    failures = []
+    async with anyio.create_task_group() as tasks, pool_of(raw_server()) as pool:
+        source = pool.source("srv")
+
+        async def hang() -> None:
+            with pytest.raises(UpstreamCallError) as caught:
+                await source.call_tool("hang", {})
+            failures.append(caught.value)
+
+        tasks.start_soon(hang)
+        await source.call_tool("echo", {})
+    assert failures[0].dispatched
+    with pytest.raises(UpstreamUnavailable, match="is closed"):
+        await source.call_tool("echo", {})
+
+
+async def test_nothing_of_a_child_reaches_our_stdout_or_stderr(
+    raw_server: Any, pool_of: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with pool_of(raw_server()) as pool:
+        with pytest.raises(UpstreamCallError):
+            await pool.source("srv").call_tool("die", {})
+    assert capfd.readouterr() == ("", "")
+
+
+async def test_a_child_that_floods_its_stderr_does_not_stall(pool_of: Any) -> None:
+    flood = "import sys\nfor _ in range(2000): print('x' * 5000, file=sys.stderr)\nsys.exit('the end')"
+    async with pool_of(UpstreamSpec("srv", command=sys.executable, args=("-c", flood))) as pool:
+        assert str(pool.views()[0].error).endswith("the last line on its stderr was: the end")
+
+
+async def test_a_tool_that_has_changed_since_it_was_listed_is_listed_again(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server()) as pool:
+        source = pool.source("srv")
+        with pytest.raises(UpstreamCallError, match="has changed this tool") as caught:
+            await source.call_tool("mismatch", {})
+        assert not caught.value.dispatched
+        listings = await source.call_tool("listings", {})
+        assert listings.result["content"][0]["text"] == "2"
+
+
+async def test_a_server_that_announces_changes_without_end_is_listed_once_in_a_while(
+    raw_server: Any, pool_of: Any
+) -> None:
+    async with pool_of(raw_server()) as pool:
+        source = pool.source("srv")
+        for _ in range(200):
+            await source.call_tool("grow", {})
+        listings = await source.call_tool("listings", {})
+        assert int(listings.result["content"][0]["text"]) <= 5

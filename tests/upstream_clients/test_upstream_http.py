@@ -1,0 +1,257 @@
+"""Servers over HTTP, each a real one on the loopback interface: streamable HTTP of both eras, and HTTP+SSE."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from upstream_clients import UpstreamCallError, UpstreamSpec, UpstreamUnavailable, http, transports
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from upstream_clients import ToolOutcome
+
+pytestmark = pytest.mark.anyio
+
+KINDS = [
+    pytest.param((), "modern", id="modern"),
+    pytest.param(("--legacy",), "legacy", id="legacy"),
+    pytest.param(("--sse",), "modern", id="sse"),
+]
+
+
+def text(outcome: ToolOutcome) -> str:
+    block: dict[str, Any] = outcome.result["content"][0]
+    return str(block["text"])
+
+
+@pytest.mark.parametrize(("flags", "era"), KINDS)
+async def test_a_server_is_connected_listed_and_called(
+    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
+) -> None:
+    async with http_server(*flags) as server, pool_of(server.spec("auto")) as pool:
+        (view,) = pool.views()
+        assert (view.state, view.era, view.error) == ("ready", era, None)
+        assert "echo" in [tool.name for tool in view.tools]
+        assert text(await pool.source("srv").call_tool("echo", {"text": "hi"}, timeout=10)) == "hi"
+
+
+@pytest.mark.parametrize(("flags", "era"), KINDS)
+async def test_cancelling_the_caller_cancels_the_call_upstream(
+    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
+) -> None:
+    async with http_server(*flags) as server, pool_of(server.spec()) as pool:
+        source = pool.source("srv")
+        with pytest.raises(UpstreamCallError, match="timed out"):
+            await source.call_tool("hang", {}, timeout=0.3)
+        assert text(await source.call_tool("wait_cancelled", {}, timeout=10)) == "done"
+
+
+@pytest.mark.parametrize(("flags", "era"), KINDS)
+async def test_progress_of_a_call_reaches_its_caller(
+    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
+) -> None:
+    seen = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, total, message))
+
+    async with http_server(*flags) as server, pool_of(server.spec()) as pool:
+        await pool.source("srv").call_tool("progress", {}, on_progress=on_progress, timeout=10)
+    assert seen == [(0.0, 3.0, "step 0"), (1.0, 3.0, "step 1"), (2.0, 3.0, "step 2")]
+
+
+@pytest.mark.parametrize(("flags", "era"), KINDS)
+async def test_a_change_of_the_tools_is_noticed(
+    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any, changes: Any
+) -> None:
+    async with http_server(*flags) as server, pool_of(server.spec(), on_change=changes) as pool:
+        source = pool.source("srv")
+        await source.call_tool("grow", {"legacy": era == "legacy"}, timeout=10)
+        await changes.until(source, lambda view: any(tool.name.startswith("grown") for tool in view.tools))
+
+
+@pytest.mark.parametrize(("flags", "era"), KINDS[:2])
+async def test_a_result_of_many_megabytes_arrives(
+    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
+) -> None:
+    async with http_server(*flags) as server, pool_of(server.spec()) as pool:
+        assert len(text(await pool.source("srv").call_tool("big", {"bytes": 5_000_000}, timeout=20))) == 5_000_000
+
+
+async def test_an_annotated_argument_travels_as_a_header_too(http_server: Any, pool_of: Any) -> None:
+    async with http_server() as server, pool_of(server.spec()) as pool:
+        assert text(await pool.source("srv").call_tool("routed", {"tenant": "acme"}, timeout=10)) == "acme"
+
+
+async def test_a_hundred_calls_are_in_flight_at_once(http_server: Any, pool_of: Any) -> None:
+    async with http_server() as server, pool_of(server.spec()) as pool:
+        source = pool.source("srv")
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(120):
+                    tasks.start_soon(source.call_tool, "wait_cancelled", {})
+                with pytest.raises(UpstreamCallError, match="timed out"):
+                    await source.call_tool("hang", {}, timeout=1)
+
+
+async def test_headers_are_sent_and_a_missing_one_is_explained(http_server: Any, pool_of: Any) -> None:
+    async with http_server("--token", "hunter22") as server:
+        async with pool_of(server.spec(headers={"Authorization": "Bearer hunter22"})) as pool:
+            assert pool.views()[0].state == "ready"
+        async with pool_of(server.spec()) as pool:
+            assert pool.views()[0].error == (
+                f"server 'srv' did not start: http://127.0.0.1:{server.port}/mcp answered HTTP 401 (Unauthorized); "
+                'check "headers" or "auth" of mcpServers.srv'
+            )
+
+
+async def test_a_wrong_path_is_explained(http_server: Any, pool_of: Any) -> None:
+    async with http_server() as server, pool_of(server.spec(path="/wrong")) as pool:
+        assert 'answered HTTP 404 (Not Found); check the path in "url" of mcpServers.srv' in str(pool.views()[0].error)
+
+
+async def test_a_header_that_is_no_http_is_explained_without_its_value(http_server: Any, pool_of: Any) -> None:
+    async with http_server() as server, pool_of(server.spec(headers={"X-Key": "one\ntwo secret"})) as pool:
+        error = str(pool.views()[0].error)
+        assert 'check "headers" of mcpServers.srv' in error
+        assert "secret" not in error
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_a_server_that_is_not_there_is_down_with_its_address(transport: Any, pool_of: Any) -> None:
+    spec = UpstreamSpec("srv", transport=transport, url="http://user:hunter22@127.0.0.1:9/mcp?key=hunter23")
+    async with pool_of(spec) as pool:
+        error = str(pool.views()[0].error)
+        assert "http://127.0.0.1:9/mcp cannot be reached" in error
+        assert "hunter" not in error
+
+
+async def test_a_restarted_legacy_server_rejects_one_call_as_not_sent_and_the_next_one_works(
+    http_server: Any, pool_of: Any
+) -> None:
+    async with http_server("--legacy") as server, pool_of(server.spec()) as pool:
+        source = pool.source("srv")
+        await source.call_tool("echo", {"text": "before"}, timeout=10)
+        await server.kill()
+        await server.start()
+        with pytest.raises(UpstreamCallError, match="has forgotten this session") as caught:
+            await source.call_tool("echo", {"text": "lost"}, timeout=10)
+        assert not caught.value.dispatched
+        assert text(await source.call_tool("echo", {"text": "after"}, timeout=10)) == "after"
+
+
+@pytest.mark.parametrize(("flags", "era"), KINDS)
+async def test_a_server_that_goes_away_is_down_and_comes_back(
+    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any, changes: Any
+) -> None:
+    async with http_server(*flags) as server, pool_of(server.spec(), on_change=changes) as pool:
+        source = pool.source("srv")
+        await server.kill()
+        with pytest.raises((UpstreamCallError, UpstreamUnavailable)):
+            await source.call_tool("echo", {}, timeout=10)
+        view = await changes.until(source, lambda view: view.state == "down")
+        assert "cannot be reached" in str(view.error)
+        assert view.tools
+        await server.start()
+        with suppress(UpstreamUnavailable):
+            await source.call_tool("echo", {}, timeout=10)
+        await changes.until(source, lambda view: view.state == "ready")
+        assert text(await source.call_tool("echo", {"text": "back"}, timeout=10)) == "back"
+
+
+@pytest.mark.parametrize(("flags", "era"), KINDS)
+async def test_a_server_that_dies_in_mid_call_rejects_it_as_sent(
+    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
+) -> None:
+    async with http_server(*flags) as server, pool_of(server.spec()) as pool:
+        with pytest.raises(UpstreamCallError) as caught:
+            await pool.source("srv").call_tool("die", {}, timeout=20)
+        assert caught.value.dispatched
+
+
+@pytest.mark.parametrize(("status", "dispatched"), [(403, False), (413, False), (429, False), (500, True), (503, True)])
+async def test_an_http_error_in_the_place_of_an_answer_is_explained(
+    status: int, dispatched: bool, http_server: Any, pool_of: Any
+) -> None:
+    async with http_server() as server, pool_of(server.spec()) as pool:
+        source = pool.source("srv")
+        with pytest.raises(UpstreamCallError, match=f"answered HTTP {status}") as caught:
+            await source.call_tool(f"http_{status}", {}, timeout=10)
+        assert caught.value.dispatched is dispatched
+        assert text(await source.call_tool("echo", {"text": "hi"}, timeout=10)) == "hi"
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)], ids=["event stream", "plain body"])
+async def test_an_answer_beyond_the_limit_fails_its_call_alone(
+    flags: tuple[str, ...], http_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MAX_MESSAGE_BYTES", 100_000)
+    monkeypatch.setattr(transports, "MAX_MESSAGE_BYTES", 100_000)
+    async with http_server(*flags) as server, pool_of(server.spec()) as pool:
+        source = pool.source("srv")
+        with pytest.raises(UpstreamCallError):
+            await source.call_tool("big", {"bytes": 200_000}, timeout=10)
+        assert len(text(await source.call_tool("big", {"bytes": 50_000}, timeout=10))) == 50_000
+
+
+async def test_an_event_stream_whose_posts_are_refused_is_down_at_once_and_says_why(
+    http_server: Any, pool_of: Any
+) -> None:
+    async with http_server("--sse", "--no-post") as server:
+        with anyio.fail_after(10):
+            async with pool_of(server.spec("sse")) as pool:
+                assert "answered HTTP 403 (Forbidden)" in str(pool.views()[0].error)
+
+
+@asynccontextmanager
+async def dropping_proxy(port: int) -> AsyncIterator[int]:
+    """A proxy that hangs up on every request in which the word `drop-me` occurs."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                if b"drop-me" in data:
+                    peer.transport.abort()
+                    break
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pump(reader, upstream_writer, writer), pump(upstream_reader, writer, upstream_writer))
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize(("flags", "era"), KINDS[:2])
+async def test_a_broken_post_fails_its_request_and_not_the_connection(
+    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
+) -> None:
+    async with (
+        http_server(*flags) as server,
+        dropping_proxy(server.port) as port,
+        pool_of(UpstreamSpec("srv", transport="http", url=f"http://127.0.0.1:{port}/mcp")) as pool,
+    ):
+        source = pool.source("srv")
+        answers = []
+
+        async def waiter() -> None:
+            answers.append(text(await source.call_tool("wait_cancelled", {}, timeout=10)))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(waiter)
+            await source.call_tool("echo", {}, timeout=10)
+            with pytest.raises(UpstreamCallError) as caught:
+                await source.call_tool("echo", {"text": "drop-me"}, timeout=10)
+            assert caught.value.dispatched
+            with pytest.raises(UpstreamCallError, match="timed out"):
+                await source.call_tool("hang", {}, timeout=0.3)
+        assert answers == ["done"]

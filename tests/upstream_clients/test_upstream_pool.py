@@ -1,0 +1,203 @@
+"""The pool, the description of a server, and the small pure parts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, jsonrpc_message_adapter
+
+import upstream_clients
+from upstream_clients import UpstreamPool, UpstreamSpec
+from upstream_clients.backoff import Backoff
+from upstream_clients.stderr import StderrTail
+from upstream_clients.wire import mend
+
+if TYPE_CHECKING:
+    from upstream_clients.wire import Incoming
+
+SECRETIVE = UpstreamSpec(
+    "srv",
+    transport="http",
+    url="https://me:hunter22@example.com/mcp?key=hunter23",
+    env={"TOKEN": "hunter24", "DEBUG": "1"},
+    headers={"Authorization": "Bearer hunter25"},
+    args=("hunter26",),
+    secrets=("hunter26",),
+)
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(upstream_clients.__all__) == [
+        "Annotations",
+        "JsonObject",
+        "Operation",
+        "ProgressFn",
+        "Tool",
+        "ToolOutcome",
+        "ToolSource",
+        "UpstreamCallError",
+        "UpstreamClientError",
+        "UpstreamPool",
+        "UpstreamSpec",
+        "UpstreamState",
+        "UpstreamUnavailable",
+        "UpstreamView",
+    ]
+
+
+def test_importing_the_package_does_not_import_the_sdk() -> None:
+    code = (
+        "import sys, upstream_clients, upstream_clients.testing; "
+        "print({'mcp', 'mcp_types', 'pydantic', 'httpx2', 'jsonschema_rs'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+def test_a_spec_shows_names_and_no_values() -> None:
+    assert repr(SECRETIVE) == (
+        "UpstreamSpec('srv', http, 'https://example.com/mcp', 1 args, env ['DEBUG', 'TOKEN'], "
+        "headers ['Authorization'])"
+    )
+
+
+@pytest.mark.parametrize("number", range(22, 27))
+def test_every_secret_of_a_spec_is_taken_out_of_a_text(number: int) -> None:
+    assert SECRETIVE.redact(f"token=hunter{number}.") == "token=***."
+
+
+def test_a_value_of_one_letter_is_no_secret() -> None:
+    assert SECRETIVE.redact("1 error in line 1") == "1 error in line 1"
+
+
+@pytest.mark.parametrize(("transport", "missing"), [("stdio", "command"), ("http", "url"), ("sse", "url")])
+def test_a_spec_without_an_address_is_refused(transport: Any, missing: str) -> None:
+    with pytest.raises(ValueError, match=missing):
+        UpstreamSpec("srv", transport=transport)
+
+
+def test_delays_double_up_to_the_cap_and_differ_by_chance() -> None:
+    backoff = Backoff(base=1, cap=8, jitter=lambda: 0.0)
+    assert [backoff.after_failure() for _ in range(6)] == [0.5, 1, 2, 4, 4, 4]
+
+
+def test_the_first_loss_is_tried_again_at_once_and_further_ones_are_not() -> None:
+    backoff = Backoff(base=1, jitter=lambda: 1.0)
+    assert [backoff.after_loss(lived=1) for _ in range(3)] == [0, 2, 4]
+    assert backoff.after_loss(lived=10) == 0
+
+
+def test_very_many_failures_do_not_overflow() -> None:
+    backoff = Backoff(jitter=lambda: 1.0)
+    assert max(backoff.after_failure() for _ in range(5000)) == backoff.cap
+
+
+def parsed(line: str) -> Incoming:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("answer", "request_id"),
+    [
+        ('{"jsonrpc": "2.0", "id": 7, "result": null}', 7),
+        ('{"jsonrpc": "2.0", "id": "a", "result": [1]}', "a"),
+        ('{"jsonrpc": "2.0", "id": 7, "error": "it broke"}', 7),
+        ('{"jsonrpc": "2.0", "id": 7, "error": {"code": "x"}}', 7),
+        ('{"jsonrpc": "2.0", "id": 7}', 7),
+    ],
+)
+def test_an_invalid_answer_becomes_the_error_of_its_request(answer: str, request_id: int | str) -> None:
+    item = mend(parsed(answer))
+    assert isinstance(item, SessionMessage)
+    assert isinstance(item.message, JSONRPCError)
+    assert item.message.id == request_id
+
+
+@pytest.mark.parametrize("line", ["junk", "{}", "[]", '{"jsonrpc": "2.0", "id": 7, "method": 5}', '{"id": {}}'])
+def test_what_is_no_answer_is_left_as_it_is(line: str) -> None:
+    item = parsed(line)
+    assert mend(item) is item
+
+
+def test_stderr_is_kept_in_order_even_when_its_writer_has_just_ended() -> None:
+    with StderrTail("srv", lambda text: text.replace("secret", "***")) as tail:
+        subprocess.run(
+            [sys.executable, "-c", "import os; os.write(2, b'one\\n\\xff two secret\\n  \\nthe rest')"],
+            stderr=tail.file,
+            check=True,
+        )
+    assert tail.last_line == "the rest"
+
+
+def test_stderr_does_not_wait_for_a_grandchild_that_holds_it_open() -> None:
+    with StderrTail("srv", str) as tail:
+        holder = subprocess.Popen(["sleep", "30"], stderr=tail.file)
+        tail.file.write("here\n")
+        tail.file.flush()
+    assert tail.last_line == "here"
+    holder.kill()
+    holder.wait()
+
+
+def test_two_servers_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="same name"):
+        UpstreamPool([UpstreamSpec("a", command="x"), UpstreamSpec("a", command="y")])
+
+
+@pytest.mark.anyio
+async def test_an_unknown_name_is_a_key_error() -> None:
+    async with UpstreamPool([]) as pool:
+        with pytest.raises(KeyError):
+            pool.source("nobody")
+        with pytest.raises(KeyError):
+            await pool.wait_settled(["nobody"], timeout=1)
+
+
+@pytest.mark.anyio
+async def test_views_keep_the_order_of_the_specs_and_waiting_is_for_the_named_ones(raw_server: Any) -> None:
+    specs = [raw_server("silent", name="slow"), raw_server(name="quick"), UpstreamSpec("gone", command="no-such")]
+    async with UpstreamPool(specs) as pool:
+        with anyio.fail_after(10):
+            await pool.wait_settled(["gone", "quick"], timeout=20)
+        assert [(view.name, view.state) for view in pool.views()] == [
+            ("slow", "connecting"),
+            ("quick", "ready"),
+            ("gone", "down"),
+        ]
+        assert repr(pool) == "<UpstreamPool: 1 ready, 1 connecting, 1 down, 0 stopped>"
+        assert repr(pool.source("quick")) == "<Upstream 'quick': ready, 7 tools>"
+        with anyio.fail_after(5):
+            await pool.wait_settled(None, timeout=0.05)
+
+
+@pytest.mark.anyio
+async def test_a_failing_observer_harms_nobody(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server(), on_change=lambda: 1 / 0) as pool:
+        assert pool.views()[0].state == "ready"
+
+
+@pytest.mark.anyio
+async def test_a_pool_that_is_left_at_once_leaves_everything_stopped(raw_server: Any) -> None:
+    with anyio.fail_after(10):
+        async with UpstreamPool([raw_server()]) as pool:
+            pass
+    assert [view.state for view in pool.views()] == ["stopped"]
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_owner_closes_its_pool(raw_server: Any) -> None:
+    pool = UpstreamPool([raw_server()])
+    with anyio.fail_after(10), anyio.CancelScope() as scope:
+        async with pool:
+            await pool.wait_settled(None, timeout=10)
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert [view.state for view in pool.views()] == ["stopped"]

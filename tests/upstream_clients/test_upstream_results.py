@@ -1,0 +1,122 @@
+"""Raw results to outcomes, and the checks of untrusted output schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from upstream_clients.results import needs_input, read_outcome
+from upstream_clients.schemas import compile_check
+
+TEXT = {"type": "text", "text": "hi"}
+
+
+def test_a_good_result_passes_unchanged() -> None:
+    raw = {"content": [TEXT], "isError": False, "_meta": {"a": 1}, "vendor": [1]}
+    assert read_outcome(raw).result == raw
+    assert read_outcome(raw).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("raw", "content"),
+    [
+        ({"content": "plain"}, [{"type": "text", "text": "plain"}]),
+        ({"content": 5}, [{"type": "text", "text": "5"}]),
+        ({"content": TEXT}, [TEXT]),
+        (
+            {"content": [TEXT, "loose", None]},
+            [TEXT, {"type": "text", "text": "loose"}, {"type": "text", "text": "null"}],
+        ),
+        ({}, []),
+        ("nothing but text", [{"type": "text", "text": "nothing but text"}]),
+        ([1, 2], [{"type": "text", "text": "[1, 2]"}]),
+    ],
+)
+def test_content_of_a_wrong_shape_is_repaired_with_a_note(raw: Any, content: list[Any]) -> None:
+    outcome = read_outcome(raw)
+    assert outcome.result["content"] == content
+    assert len(outcome.notes) == 1
+
+
+def test_the_raw_result_is_not_changed_by_a_repair() -> None:
+    raw = {"content": "plain"}
+    read_outcome(raw)
+    assert raw == {"content": "plain"}
+
+
+def test_structured_content_alone_is_nothing_odd() -> None:
+    outcome = read_outcome({"structuredContent": {"a": 1}})
+    assert outcome.result == {"structuredContent": {"a": 1}, "content": []}
+    assert outcome.notes == ()
+
+
+def test_structured_content_against_the_output_schema_is_kept_and_noted() -> None:
+    check = compile_check({"type": "object", "properties": {"count": {"type": "integer"}}})
+    outcome = read_outcome({"content": [], "structuredContent": {"count": "many"}}, check)
+    assert outcome.result["structuredContent"] == {"count": "many"}
+    assert "does not match" in outcome.notes[0]
+    assert "/count" in outcome.notes[0]
+
+
+def test_an_error_result_is_not_held_against_the_output_schema() -> None:
+    assert read_outcome({"content": [TEXT], "isError": True}, compile_check({"type": "object"})).notes == ()
+
+
+def test_an_is_error_that_is_no_boolean_counts_as_an_error() -> None:
+    outcome = read_outcome({"content": [], "isError": "no"})
+    assert outcome.result["isError"] is True
+    assert len(outcome.notes) == 1
+
+
+def test_a_request_for_input_is_recognised() -> None:
+    assert needs_input({"resultType": "input_required"})
+    assert not needs_input({"resultType": "complete"})
+    assert not needs_input({})
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """Each level refers to the one below twice: two to the power of `levels` visits for any value."""
+    definitions: dict[str, Any] = {"l0": {"type": "object"}}
+    for level in range(1, levels):
+        below = {"$ref": f"#/$defs/l{level - 1}"}
+        definitions[f"l{level}"] = {"allOf": [below, dict(below)]}
+    return {"$defs": definitions, "$ref": f"#/$defs/l{levels - 1}"}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(levels):
+        schema = {"properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param({"$ref": "http://127.0.0.1:1/schema.json"}, id="fetches over HTTP"),
+        pytest.param({"$ref": "file:///etc/hostname"}, id="reads a file"),
+        pytest.param({"pattern": "(?=a)b"}, id="pattern beyond linear time"),
+        pytest.param({"type": "nonsense"}, id="no schema"),
+        pytest.param(doubling(60), id="doubles at every level"),
+        pytest.param(nested(2000), id="very deep"),
+    ],
+)
+def test_a_schema_that_is_not_safe_gives_no_check(schema: dict[str, Any]) -> None:
+    assert compile_check(schema) is None
+
+
+def test_a_recursive_schema_is_a_normal_one() -> None:
+    check = compile_check(
+        {"$defs": {"n": {"properties": {"next": {"$ref": "#/$defs/n"}}, "type": "object"}}, "$ref": "#/$defs/n"}
+    )
+    assert check is not None
+    assert check({"next": {"next": {}}}) is None
+    assert check({"next": {"next": 5}}) is not None
+
+
+def test_a_schema_with_a_few_shared_definitions_is_a_normal_one() -> None:
+    check = compile_check(doubling(4))
+    assert check is not None
+    assert check({}) is None
+    assert check([]) is not None

@@ -1,0 +1,191 @@
+"""Servers over stdio, each a real process: the good ones, in both eras."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from upstream_clients import UpstreamCallError, UpstreamPool
+
+if TYPE_CHECKING:
+    from upstream_clients import ToolOutcome, ToolSource
+
+pytestmark = pytest.mark.anyio
+
+
+def text(outcome: ToolOutcome) -> str:
+    block: dict[str, Any] = outcome.result["content"][0]
+    return str(block["text"])
+
+
+async def test_a_modern_server_is_connected_listed_and_called(sdk_server: Any, pool_of: Any) -> None:
+    async with pool_of(sdk_server(description="Says things.")) as pool:
+        (view,) = pool.views()
+        assert (view.state, view.era, view.protocol_version) == ("ready", "modern", "2026-07-28")
+        assert (view.server_version, view.instructions, view.description) == ("1.2.3", "Be gentle.", "Says things.")
+        assert "echo" in [tool.name for tool in view.tools]
+        assert text(await pool.source("srv").call_tool("echo", {"text": "hi"})) == "hi"
+
+
+async def test_a_legacy_server_is_connected_listed_and_called(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server()) as pool:
+        (view,) = pool.views()
+        assert (view.state, view.era, view.protocol_version) == ("ready", "legacy", "2025-06-18")
+        assert (view.resources, view.prompts) == (True, False)
+        assert text(await pool.source("srv").call_tool("echo", {"text": "hi"})) == "hi"
+        resources = await pool.source("srv").request("resources/list", {})
+        assert resources["resources"][0]["uri"] == "a://b"
+
+
+async def test_a_method_that_is_no_part_of_the_contract_is_refused(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server()) as pool:
+        with pytest.raises(ValueError, match="tools/call"):
+            await pool.source("srv").request("tools/call", {})
+
+
+async def test_all_pages_of_a_listing_are_read(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server("paged")) as pool:
+        (view,) = pool.views()
+        assert [tool.name for tool in view.tools] == [
+            "echo",
+            "die",
+            "invalid",
+            "grow",
+            "ask",
+            "hang",
+            "wrong_structure",
+        ]
+        assert view.problems == ()
+
+
+async def test_a_server_without_tools_is_ready_all_the_same(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server("no_tools")) as pool:
+        (view,) = pool.views()
+        assert (view.state, view.tools) == ("ready", ())
+
+
+async def test_calls_overlap(sdk_server: Any, pool_of: Any) -> None:
+    async with pool_of(sdk_server()) as pool:
+        source = pool.source("srv")
+        ended = []
+
+        async def waiter() -> None:
+            await source.call_tool("wait_cancelled", {})
+            ended.append("waiter")
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(waiter)
+                tasks.start_soon(waiter)
+                # Answered while both others are in mid-flight.
+                assert text(await source.call_tool("echo", {"text": "between"})) == "between"
+                assert ended == []
+                with anyio.move_on_after(0.05):
+                    await source.call_tool("hang", {})
+        assert ended == ["waiter", "waiter"]
+
+
+async def test_cancelling_the_caller_cancels_the_call_upstream(sdk_server: Any, pool_of: Any) -> None:
+    async with pool_of(sdk_server()) as pool:
+        source = pool.source("srv")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(source.call_tool, "hang", {})
+            await source.call_tool("echo", {})
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(10):
+            assert text(await source.call_tool("wait_cancelled", {})) == "done"
+
+
+async def test_a_call_that_takes_too_long_says_so_and_is_cancelled_upstream(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server()) as pool:
+        source = pool.source("srv")
+        with pytest.raises(UpstreamCallError) as caught:
+            await source.call_tool("hang", {}, timeout=0.1)
+        assert caught.value.dispatched
+        assert caught.value.message == "server 'srv': tool 'hang' timed out after 0.1 s"
+        assert len(json.loads(text(await source.call_tool("cancelled", {})))) == 1
+
+
+async def test_a_call_without_a_limit_of_its_own_has_that_of_the_server(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server(timeout_ms=100)) as pool:
+        with pytest.raises(UpstreamCallError, match=r"timed out after 0\.1 s"):
+            await pool.source("srv").call_tool("hang", {})
+
+
+async def test_progress_of_a_call_reaches_its_caller(sdk_server: Any, pool_of: Any) -> None:
+    seen = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, total, message))
+
+    async with pool_of(sdk_server()) as pool:
+        await pool.source("srv").call_tool("progress", {}, on_progress=on_progress)
+    assert seen == [(0.0, 3.0, "step 0"), (1.0, 3.0, "step 1"), (2.0, 3.0, "step 2")]
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_change_of_the_tools_is_noticed(
+    era: str, sdk_server: Any, raw_server: Any, pool_of: Any, changes: Any
+) -> None:
+    spec = sdk_server() if era == "modern" else raw_server()
+    async with pool_of(spec, on_change=changes) as pool:
+        source: ToolSource = pool.source("srv")
+        assert source.view().era == era
+        before = changes.count
+        await source.call_tool("grow", {})
+        view = await changes.until(source, lambda view: any(tool.name.startswith("grown") for tool in view.tools))
+        assert view.state == "ready"
+        assert changes.count == before + 1
+
+
+async def test_a_tool_whose_header_annotation_is_invalid_is_dropped_by_name(sdk_server: Any, pool_of: Any) -> None:
+    async with pool_of(sdk_server()) as pool:
+        (view,) = pool.views()
+        assert "badly_routed" not in [tool.name for tool in view.tools]
+        assert len(view.problems) == 1
+        assert "'badly_routed'" in view.problems[0]
+
+
+async def test_an_unknown_tool_is_an_error_with_its_code(sdk_server: Any, raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server()) as pool:
+        with pytest.raises(UpstreamCallError) as caught:
+            await pool.source("srv").request("prompts/get", {"name": "x"})
+    assert caught.value.code == -32601
+    assert caught.value.dispatched
+
+
+async def test_a_child_sees_its_own_environment_and_not_ours(
+    raw_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUR_SECRET", "ours")
+    async with pool_of(raw_server(env={"TOKEN": "theirs"})) as pool:
+        environment = json.loads(text(await pool.source("srv").call_tool("environment", {})))
+    assert environment["TOKEN"] == "theirs"
+    assert "OUR_SECRET" not in environment
+
+
+async def test_a_request_for_user_input_is_an_error_that_says_so(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server()) as pool:
+        with pytest.raises(UpstreamCallError, match="asks for further input from the user"):
+            await pool.source("srv").call_tool("ask", {})
+
+
+async def test_a_result_against_the_tools_own_schema_is_delivered_with_a_note(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server()) as pool:
+        outcome = await pool.source("srv").call_tool("wrong_structure", {})
+    assert outcome.result["structuredContent"] == {"count": "many"}
+    assert len(outcome.notes) == 1
+
+
+async def test_entering_a_pool_waits_for_no_server(raw_server: Any) -> None:
+    async with UpstreamPool([raw_server("silent")]) as pool:
+        assert [view.state for view in pool.views()] == ["connecting"]
+
+
+async def test_a_call_before_the_connection_is_up_waits_for_it(raw_server: Any) -> None:
+    async with UpstreamPool([raw_server()]) as pool:
+        assert pool.views()[0].state == "connecting"
+        assert text(await pool.source("srv").call_tool("echo", {"text": "hi"}, timeout=20)) == "hi"
