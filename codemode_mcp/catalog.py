@@ -156,6 +156,9 @@ class Catalog:
         """
         entry = self._by_id.get(entry_id)
         if entry is None:
+            for server in self.servers:
+                if server.status == "down" and entry_id.startswith(f"mcp:{server.name}:"):
+                    raise ProgramError("nested_tool_failed", f"MCP.{server.identifier} is down: {server.error}")
             near = _nearest(entry_id, self._by_id)
             raise ProgramError("nested_tool_failed", f"there is no tool {_shown(entry_id)}.{_did_you_mean(near)}")
         return entry
@@ -460,6 +463,7 @@ def _manifest(servers: Sequence[Server]) -> str:
                 "identifier": server.identifier,
                 "alias": server.alias,
                 "name": server.name,
+                "down": server.status == "down",
                 "tools": [
                     [entry.identifier, entry.tool.name if entry.tool.name in by_alias else None, entry.id]
                     for entry in server.tools

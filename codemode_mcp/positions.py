@@ -27,11 +27,13 @@ class Positions:
     Attributes:
         lines: how many lines the author's text has; frames outside it are ours.
         transformed: for TypeScript.
+        inserted: where the implicit return was put in, as line, column and number of characters.
     """
 
     language: Language
     lines: int
     transformed: Transformed | None = None
+    inserted: tuple[int, int, int] | None = None
 
     @property
     def file(self) -> str:
@@ -44,6 +46,8 @@ class Positions:
             return None
         if self.transformed is not None:
             line, column = self.transformed.author_position(line, column)
+        if self.inserted is not None and line == self.inserted[0] and column > self.inserted[1]:
+            column = max(self.inserted[1], column - self.inserted[2])
         return (line, column) if 1 <= line <= self.lines else None
 
     def frames(self, stack: str) -> list[str]:

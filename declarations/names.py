@@ -45,21 +45,25 @@ SPECIAL_MEMBERS: Final = frozenset({"$api", "prototype", "then"})
 
 TOOL_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"prompts", "resources"}
 
-GUEST_GLOBALS: Final = _set_of("""
+HOST_GLOBALS: Final = _set_of("""
     ALL_TOOLS API MCP console image json load namespaces store text tools unwrap yield_control
+    TextDecoder TextEncoder URL URLSearchParams atob btoa clearInterval clearTimeout crypto performance queueMicrotask
+    setInterval setTimeout structuredClone
+""")
+"""Global names that we give to a program, ours and those known from browsers: what `guest.d.ts` declares."""
+
+LANGUAGE_GLOBALS: Final = _set_of("""
     AggregateError Array ArrayBuffer AsyncDisposableStack AsyncIterator Atomics BigInt BigInt64Array BigUint64Array
     Boolean DOMException DataView Date DisposableStack Error EvalError FinalizationRegistry Float16Array Float32Array
     Float64Array Function Infinity Int16Array Int32Array Int8Array InternalError Intl Iterator JSON Map Math NaN Number
     Object Promise Proxy RangeError ReferenceError Reflect RegExp Set SharedArrayBuffer String SuppressedError Symbol
-    SyntaxError TextDecoder TextEncoder TypeError URIError URL URLSearchParams Uint16Array Uint32Array Uint8Array
-    Uint8ClampedArray WeakMap WeakRef WeakSet WebAssembly
-    atob btoa clearInterval clearTimeout crypto decodeURI decodeURIComponent encodeURI encodeURIComponent escape
-    globalThis isFinite isNaN parseFloat parseInt performance queueMicrotask setInterval setTimeout structuredClone
-    unescape
+    SyntaxError TypeError URIError Uint16Array Uint32Array Uint8Array Uint8ClampedArray WeakMap WeakRef WeakSet
+    WebAssembly decodeURI decodeURIComponent encodeURI encodeURIComponent escape globalThis isFinite isNaN parseFloat
+    parseInt unescape
 """)
-"""Global names of a program: ours, then those of the language, then those we add as browsers do."""
+"""Global names of JavaScript and its engines."""
 
-SERVER_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | GUEST_GLOBALS
+SERVER_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | HOST_GLOBALS | LANGUAGE_GLOBALS
 
 _ALIAS_RESERVED: Final = OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"", "prompts", "resources"}
 

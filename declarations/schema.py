@@ -648,6 +648,8 @@ class _Compiler:
                 return UNKNOWN
             name = self._root_name if place.schema is self._root else reference.rpartition("/")[2].lstrip("#")[:100]
             used = set(self._names.values())
+            if place.schema is not self._root:
+                used.add(self._root_name)
             base, number = name, 2
             while name in used:
                 name, number = f"{base}_{number}", number + 1

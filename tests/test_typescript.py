@@ -21,7 +21,7 @@ from codemode_mcp.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.typescript import Transformed, fetch_esbuild, find_esbuild, transform
 
 CELLS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "typescript_cells.json").read_text("utf-8"))
-"""Cells with what they must give: `value`, or the line (and column) of a rejection (`reject`) or exception (`throw`)."""
+"""Cells and what they give: `value`, or the line (and column) of a refusal (`reject`) or of an exception (`throw`)."""
 
 RUN = """
 const AsyncFunction = (async () => {}).constructor

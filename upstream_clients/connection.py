@@ -164,7 +164,7 @@ class Connection:
                                 dispatcher,
                                 self._client_info,
                                 over=self._over,
-                                on_stale=self._stale.set,
+                                on_stale=self._list_again,
                             )
                             await self._serve(session, link)
                     finally:
@@ -184,6 +184,9 @@ class Connection:
             faults.start_failure(self._spec, failure, stderr.last_line),
             try_sse=kind == "http" and watch.refused_status in _SSE_FALLBACK,
         )
+
+    def _list_again(self) -> None:
+        self._stale.set()
 
     def _lose(self) -> None:
         """The transport says that the connection has no future."""
@@ -237,7 +240,7 @@ class Connection:
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):
-            self._stale.set()
+            self._list_again()
         elif isinstance(message, Exception):
             logger.debug("server %r sent what is no MCP message: %s", self._spec.name, type(message).__name__)
 
@@ -254,7 +257,7 @@ class Connection:
                 if delay is None:
                     return
                 await self._sleep(delay)
-                self._stale.set()
+                self._list_again()
         finally:
             opened.set()
 

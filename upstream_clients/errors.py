@@ -1,4 +1,4 @@
-"""What can go wrong on the way to an upstream. Foreign exceptions are mapped to these once, in `connection`."""
+"""What can go wrong on the way to an upstream. Foreign exceptions are mapped to these once, in `faults`."""
 
 from __future__ import annotations
 

@@ -114,6 +114,9 @@ class RunManager:
             CodeModeError: nothing of the program has run.
         """
         arrived = self._clock()
+        guidance = looks_like_shell(cell.source)
+        if guidance is not None:
+            raise ProgramError("invalid_input", guidance)
         found = await self._inspect(cell)
         catalog = await self._catalog_for(found)
         check_members(found, catalog.members, cell.language or "javascript")
@@ -311,9 +314,6 @@ def _unsupported(language: str, languages: Collection[str]) -> ProgramError:
 
 
 def _syntax_error(error: Thrown, positions: Positions, source: str) -> ProgramError:
-    guidance = looks_like_shell(source)
-    if guidance is not None:
-        return ProgramError("invalid_input", guidance)
     frames = positions.frames(error.stack)
     message = f"{error.name}: {error.message}"
     if not frames:

@@ -39,27 +39,41 @@ class Program:
     positions: Positions
 
 
-def line_count(source: str) -> int:
-    return source.count("\n") + 1
-
-
 def javascript(found: Preflight) -> Program:
     """The program of a JavaScript cell."""
-    positions = Positions("javascript", line_count(found.source))
+    lines = _line_count(found.source)
     if found.returning is None:
-        return Program(found.source, None, positions)
+        return Program(found.source, None, Positions("javascript", lines))
+    positions = Positions("javascript", lines, inserted=_insertion(found.source, found.returning))
     return Program(found.returning, found.source, positions)
 
 
 async def typescript(found: Preflight, transform: Transform) -> Program:
     """The program of a TypeScript cell. Raises as `Transform`."""
+    lines = _line_count(found.source)
     if found.returning is not None:
         try:
-            return _typescript(await transform(found.returning), found.source)
+            made = await transform(found.returning)
         except ProgramError:
             pass  # the implicit return does not fit in; what the author wrote decides
-    return _typescript(await transform(found.source), found.source)
+        else:
+            inserted = _insertion(found.source, found.returning)
+            return Program(made.code, None, Positions("typescript", lines, made, inserted))
+    made = await transform(found.source)
+    return Program(made.code, None, Positions("typescript", lines, made))
 
 
-def _typescript(transformed: Transformed, source: str) -> Program:
-    return Program(transformed.code, None, Positions("typescript", line_count(source), transformed))
+def _line_count(source: str) -> int:
+    return source.count("\n") + 1
+
+
+def _insertion(source: str, returning: str) -> tuple[int, int, int]:
+    """Where `returning` has `return ` or `return (` and `source` does not: line, column, length."""
+    at = next((i for i, (a, b) in enumerate(zip(source, returning, strict=False)) if a != b), len(source))
+    # What follows may begin with the same letters, so the difference may show late.
+    at = returning.rfind("return", 0, at + len("return"))
+    length = len("return ")
+    if returning[at : at + length + 1] == "return (" and source[at : at + 1] != "(":
+        length += 1
+    before = source[:at]
+    return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1, length

@@ -1,4 +1,4 @@
-"""What the tests here share: a TypeScript compiler if there is one, and the corpus beside the repository if it is there."""
+"""What the tests here share: a TypeScript compiler and the corpus beside the repository, if they are there."""
 
 import json
 import os
@@ -29,7 +29,9 @@ def type_check() -> Callable[..., Problems]:
     def check(files: dict[str, str], *, together: bool = False) -> Problems:
         answer = subprocess.run(
             [node, str(HERE / "check_types.cjs")],
-            input=json.dumps({"files": {f"/virtual/{name}": text for name, text in files.items()}, "together": together}),
+            input=json.dumps(
+                {"files": {f"/virtual/{name}": text for name, text in files.items()}, "together": together}
+            ),
             capture_output=True,
             text=True,
             check=True,

@@ -5,13 +5,23 @@ import random
 from pathlib import Path
 
 import pytest
-from declarations import aliases, identifiers
-from declarations.names import GUEST_GLOBALS, MAX_LENGTH, OBJECT_PROTOTYPE, RESERVED_WORDS, TOOL_RESERVED
 from hypothesis import given
 from hypothesis import strategies as st
 
+from declarations import aliases, identifiers
+from declarations.names import (
+    HOST_GLOBALS,
+    LANGUAGE_GLOBALS,
+    MAX_LENGTH,
+    OBJECT_PROTOTYPE,
+    RESERVED_WORDS,
+    TOOL_RESERVED,
+)
+
 # Names that come near each other often enough to collide.
-NAMES = st.one_of(st.text(alphabet="aAbB2_-. $é日", max_size=6), st.text(max_size=80), st.sampled_from(sorted(TOOL_RESERVED)))
+NAMES = st.one_of(
+    st.text(alphabet="aAbB2_-. $é日", max_size=6), st.text(max_size=80), st.sampled_from(sorted(TOOL_RESERVED))
+)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +62,14 @@ def test_a_tool_name_becomes_this_identifier(name: str, identifier: str) -> None
 
 @pytest.mark.parametrize(
     ("name", "identifier"),
-    [("text", "text_"), ("JSON", "JSON_"), ("api", "api"), ("API", "API_"), ("resources", "resources"), ("", "server_")],
+    [
+        ("text", "text_"),
+        ("JSON", "JSON_"),
+        ("api", "api"),
+        ("API", "API_"),
+        ("resources", "resources"),
+        ("", "server_"),
+    ],
 )
 def test_a_server_keeps_clear_of_global_names(name: str, identifier: str) -> None:
     assert identifiers([name], kind="server") == {name: identifier}
@@ -100,9 +117,14 @@ def test_identifiers_are_unique_valid_and_free(names: list[str], kind: str) -> N
     result = identifiers(names, kind=kind)  # type: ignore[arg-type]
     assert set(result) == set(names)
     assert len(set(result.values())) == len(result)
-    reserved = RESERVED_WORDS | OBJECT_PROTOTYPE | {"then", "$api"} | (GUEST_GLOBALS if kind == "server" else set())
+    reserved = (
+        RESERVED_WORDS
+        | OBJECT_PROTOTYPE
+        | {"then", "$api"}
+        | (HOST_GLOBALS | LANGUAGE_GLOBALS if kind == "server" else set())
+    )
     for identifier in result.values():
-        assert identifier.removeprefix("$").isidentifier() or identifier.removeprefix("$").isdecimal()
+        assert identifier.replace("$", "_").isidentifier()
         assert len(identifier) <= MAX_LENGTH
         assert identifier not in reserved
 

@@ -15,6 +15,7 @@ const NativeTypeError = TypeError;
 const NativeRangeError = RangeError;
 const NativeMap = Map;
 const NativeWeakMap = WeakMap;
+const NativeProxy = Proxy;
 const AsyncFunction = getPrototypeOf(async function () {}).constructor;
 const NativeString = String;
 const mapGet = uncurry(Map.prototype.get);

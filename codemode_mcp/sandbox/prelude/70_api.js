@@ -104,7 +104,19 @@ function caller(name, id) {
   return exposed(name, (...args) => request("call", () => callFields(target, args)));
 }
 
-// manifest: { servers: [{ identifier, alias, name, tools: [[identifier, alias | null, id]], groups: [[group, [[name, id]]]] }],
+// A server that is down and whose tools nobody knows: every call on it rejects with the reason.
+function unreachable(object, server) {
+  const target = jsonStringify("mcp:" + server + ":");
+  return new NativeProxy(freeze(object), {
+    __proto__: null,
+    get(known, name) {
+      if (typeof name !== "string" || name === "then" || name === "$api") return known[name];
+      return exposed(name, (...args) => request("call", () => callFields(target, args)));
+    },
+  });
+}
+
+// manifest: { servers: [{ identifier, alias, name, down, tools: [[identifier, alias | null, id]], groups: [[group, [[name, id]]]] }],
 //             tools: [catalog entry], named: [[name, id]] }
 function install(text) {
   const manifest = jsonParse(text);
@@ -125,9 +137,9 @@ function install(text) {
       member(object, server.groups[j][0], freeze(group));
     }
     alias(object, "$api", headerRequest(jsonStringify(server.identifier)));
-    freeze(object);
-    member(mcp, server.identifier, object);
-    if (server.alias !== null) alias(mcp, server.alias, object);
+    const shown = server.tools.length === 0 && server.down ? unreachable(object, server.name) : freeze(object);
+    member(mcp, server.identifier, shown);
+    if (server.alias !== null) alias(mcp, server.alias, shown);
   }
   alias(mcp, "$api", headerRequest(null));
   defineGlobal("MCP", freeze(mcp), { __proto__: null, fixed: true });

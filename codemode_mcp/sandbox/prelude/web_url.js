@@ -4,7 +4,7 @@
 // properties instead of the standard's 9,000-line table. Not covered:
 // - the bidi rule (CheckBidi), because the engine knows no bidi classes;
 // - the joiner rule (CheckJoiners) beyond the common Indic viramas, and Arabic letters around ZERO WIDTH NON-JOINER;
-// - lower-case Cherokee, which UTS #46 alone folds upward; code points that UTS #46 disallows one by one.
+// - code points newer than the engine's Unicode version, which are refused as unassigned.
 // Also absent: URL.createObjectURL and revokeObjectURL (there are no Blobs), and legacy query encodings.
 (() => {
   "use strict";
@@ -175,19 +175,20 @@
   function idnaClasses() {
     if (idna === undefined) {
       const compile = (pattern) => new NativeRegExp(pattern, "u");
-      const ignored =
-        "\\xad\\u034f\\u180b-\\u180d\\u180f\\u200b\\u2060\\u2064\\ufe00-\\ufe0f\\ufeff" +
-        "\\u{1bca0}-\\u{1bca3}\\u{e0100}-\\u{e01ef}";
       const virama =
         "\\u094d\\u09cd\\u0a4d\\u0acd\\u0b4d\\u0bcd\\u0c4d\\u0ccd" +
         "\\u0d3b\\u0d3c\\u0d4d\\u0dca\\u0e3a\\u0f84\\u1039\\u103a\\u17d2";
       idna = {
-        ignored: compile("^[" + ignored + "]"),
+        // Default ignorables are dropped, but for the joiners, the bidi controls, unassigned ones and the tags.
+        ignored: compile(
+          "^(?![\\u061c\\u200c-\\u200f\\u202a-\\u202e\\u2066-\\u2069\\u{e0000}-\\u{e007f}\\p{Cn}])\\p{DI}",
+        ),
         disallowed: compile(
           "^(?![\\u200c\\u200d])" + // the joiners have a rule of their own
-            "[\\p{C}\\p{DI}\\p{Zl}\\p{Zp}\\u1680\\u1806\\u2488-\\u249b\\u2ff0-\\u2fff\\ufffc\\ufffd]",
+            "[\\p{C}\\p{DI}\\p{Zl}\\p{Zp}\\u1680\\u2ff0-\\u2fff\\u31ef\\ufffc\\ufffd]",
         ),
-        folds: compile("^(?![ß\\u03c2])\\p{CWCF}"),
+        cherokee: compile("^\\p{sc=Cher}"),
+        folds: compile("^\\p{CWCF}"),
         mark: compile("^\\p{M}"),
         badJoiner: compile(
           "(?<![" + virama + "])(?:\\u200d|(?<!\\p{sc=Arab}\\p{M}*)\\u200c|\\u200c(?!\\p{M}*\\p{sc=Arab}))",
@@ -199,31 +200,50 @@
 
   const matches = (pattern, text) => regExpExec(pattern, text) !== null;
 
-  /** UTS #46 section 4, step 1 and 2, "Map" and "Normalize". Return null for a disallowed code point. */
-  function mapDomain(domain) {
-    const { ignored, disallowed, folds } = idnaClasses();
-    let mapped = "";
-    for (let index = 0; index < domain.length; index++) {
-      const codePoint = codePointAt(domain, index);
-      if (codePoint > 0xffff) index++;
-      const character = fromCodePoint(codePoint);
-      if (codePoint < 0x80) mapped += toLowerCase(character);
-      else if (codePoint === 0x3002) mapped += ".";
-      else if (codePoint === 0x1e9e) mapped += "ß";
-      else if (matches(ignored, character)) continue;
-      else if (matches(disallowed, character)) return null;
-      else mapped += normalize(character, "NFKC");
+  /** What the UTS #46 table maps a code point to; null for a disallowed one. */
+  function mapCharacter(character) {
+    const { ignored, disallowed } = idnaClasses();
+    switch (character) {
+      case "\u3002": // the full stops of Chinese and Japanese
+      case "\uff0e":
+      case "\uff61":
+        return ".";
+      case "\u1e9e":
+        return "ß";
+      case "ß": // case folding would change these two; they are valid, as Transitional_Processing is false
+      case "\u03c2":
+        return character;
     }
+    if (matches(ignored, character)) return "";
+    if (matches(disallowed, character)) return null;
+    const folded = fold(normalize(character, "NFKC"));
+    return indexOf(folded, ".") === -1 ? folded : null;
+  }
+
+  function fold(text) {
+    const { cherokee, folds } = idnaClasses();
     let folded = "";
-    for (let index = 0; index < mapped.length; index++) {
-      const codePoint = codePointAt(mapped, index);
-      if (codePoint > 0xffff) index++;
-      const character = fromCodePoint(codePoint);
-      // Upper then lower case is full case folding, final sigma apart: one character at a time knows no word end.
-      if (codePoint < 0x80) folded += toLowerCase(character);
+    for (let index = 0; index < text.length; index++) {
+      const character = fromCodePoint(codePointAt(text, index));
+      if (character.length === 2) index++;
+      // Upper then lower case makes full case folding, as a single sigma knows no word end. Only Cherokee folds upward.
+      if (matches(cherokee, character)) folded += toUpperCase(character);
       else folded += matches(folds, character) ? toLowerCase(toUpperCase(character)) : character;
     }
-    return normalize(folded, "NFKC");
+    return folded;
+  }
+
+  /** UTS #46 section 4, steps 1 and 2, "Map" and "Normalize"; null if a code point is disallowed. */
+  function mapDomain(domain) {
+    let mapped = "";
+    for (let index = 0; index < domain.length; index++) {
+      const character = fromCodePoint(codePointAt(domain, index));
+      if (character.length === 2) index++;
+      const part = charCodeAt(character, 0) < 0x80 ? toLowerCase(character) : mapCharacter(character);
+      if (part === null) return null;
+      mapped += part;
+    }
+    return normalize(mapped, "NFKC");
   }
 
   /** UTS #46 section 4.1 "Validity Criteria" for a non-ASCII label. */

@@ -64,6 +64,7 @@ def call(request_id, name, arguments) -> None:
             send(id=request_id, result=None)
             return
         case "mismatch":
+            tools.append({"name": f"replaced_{len(tools)}", "inputSchema": {"type": "object"}})
             send(id=request_id, error={"code": -32020, "message": "header mismatch"})
             return
         case "grow":

@@ -1,0 +1,325 @@
+"""Declaration files, signatures, and the comments in them."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import declarations
+from declarations import ServerSummary, identifiers, render_index, render_server, signature
+from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
+from declarations.render import HEADER_TYPE, MAX_SIGNATURE, RESULT_TYPE
+
+GUEST = (Path(declarations.__file__).parent / "guest.d.ts").read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    name: str
+    description: str = ""
+    input_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    output_schema: Mapping[str, Any] | None = None
+
+
+CREATE_ISSUE = Tool(
+    "create_issue",
+    "Create a GitHub issue.",
+    {
+        "type": "object",
+        "properties": {
+            "owner": {"type": "string", "description": "Repository owner"},
+            "title": {"type": "string", "minLength": 1},
+            "labels": {"type": "array", "items": {"type": "string"}, "default": []},
+        },
+        "required": ["owner", "title"],
+    },
+    {
+        "type": "object",
+        "properties": {"number": {"type": "integer"}, "url": {"type": "string"}},
+        "required": ["number"],
+    },
+)
+TREE = {
+    "type": "object",
+    "properties": {"root": {"$ref": "#/$defs/Node"}},
+    "$defs": {"Node": {"properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}}},
+}
+
+
+def test_a_server_file_reads_like_this() -> None:
+    text = render_server("github", [("createIssue", CREATE_ISSUE), ("ping", Tool("ping"))], description="Code.")
+    assert text == (
+        '/** 2 tools of MCP server "github". await MCP.github.<tool>({ ... }); unwrap(result) is its value. Code. */\n'
+        f"{RESULT_TYPE}\n"
+        'interface McpApiHeader { kind: "mcp_api"; header: string } // more: mcp/index.d.ts\n'
+        "declare namespace MCP.github {\n"
+        "  /** Return this API header. */\n"
+        "  function $api(toolName?: string, options?: { schema?: boolean }): Promise<McpApiHeader>;\n"
+        "  /**\n"
+        "   * Create a GitHub issue.\n"
+        "   * @param owner Repository owner\n"
+        "   * @param title @minLength 1\n"
+        "   * @param labels @default []\n"
+        "   * @name create_issue\n"
+        "   */\n"
+        "  function createIssue(input: { owner: string; title: string; labels?: string[] }): "
+        "Promise<McpToolResult<{ number: number; url?: string }>>;\n"
+        "  function ping(input?: { [key: string]: unknown }): Promise<McpToolResult>;\n"
+        "}\n"
+    )
+
+
+def test_the_head_names_the_server_and_what_is_wrong_with_it() -> None:
+    text = render_server("chromeDevtools", [], server_name="chrome-devtools", notes=["Down: refused */ connection"])
+    assert '0 tools of MCP server "chrome-devtools".' in text
+    assert "Down: refused *\\/ connection" in text
+
+
+def test_an_argument_is_optional_when_an_empty_object_is_accepted() -> None:
+    def parameter(schema: Mapping[str, Any]) -> str:
+        return signature("f", Tool("f", input_schema=schema)).split(":")[0]
+
+    assert parameter({"type": "object", "properties": {"a": {}}}) == "f(input?"
+    assert parameter({"type": "object", "properties": {"a": {}}, "required": ["a"]}) == "f(input"
+    assert parameter({"anyOf": [{"required": ["a"]}, {"properties": {"b": {}}}]}) == "f(input?"
+    assert parameter({"$ref": "#/$defs/A", "$defs": {"A": {"properties": {"a": {"$ref": "#/$defs/A"}}}}}) == "f(input?"
+    assert parameter({}) == "f(input?"
+
+
+def test_named_types_are_shared_by_tools_that_mean_the_same() -> None:
+    other = {**TREE, "$defs": {"Node": {"properties": {"leaf": {"$ref": "#/$defs/Node"}}}}}
+    tools = [
+        ("a", Tool("a", input_schema=TREE)),
+        ("b", Tool("b", output_schema=TREE)),
+        ("c", Tool("c", input_schema=other)),
+    ]
+    text = render_server("s", tools)
+    assert text.count("type Node = { children?: Node[] };") == 1
+    assert "type Node_2 = { leaf?: Node_2 };" in text
+    assert "function b(input?: { [key: string]: unknown }): Promise<McpToolResult<{ root?: Node }>>;" in text
+    assert "function c(input?: { root?: Node_2 }): Promise<McpToolResult>;" in text
+
+
+def test_named_types_keep_clear_of_those_that_the_file_uses() -> None:
+    schema = json.loads(json.dumps(TREE).replace("Node", "Promise"))
+    assert "type Promise_2 = { children?: Promise_2[] };" in render_server("s", [("a", Tool("a", input_schema=schema))])
+
+
+def test_a_parameter_that_many_tools_describe_alike_is_described_once() -> None:
+    def tool(name: str, **property_: str) -> tuple[str, Tool]:
+        return name, Tool(name, input_schema={"properties": {"user": {"type": "string", **property_}}})
+
+    many = [tool(f"f{n}", description="Who asks") for n in range(5)]
+    text = render_server("s", [*many, tool("other", description="Who answers"), tool("silent")])
+    assert text.count("Who asks") == 1
+    assert re.findall(r"@param .*", text) == ["@param user Who asks", "@param user Who answers */", "@param user */"]
+
+
+def test_an_observed_result_is_marked() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "number"}}}
+    text = render_server("s", [("f", Tool("f")), ("g", CREATE_ISSUE)], observed={"f": schema, "create_issue": schema})
+    assert text.count("observed") == 1
+    assert "Promise<McpToolResult<{ n?: number }>>" in text
+
+
+def test_properties_carry_their_comments_where_a_compiler_looks_for_them() -> None:
+    inner = {
+        "properties": {
+            "n": {"type": "integer", "description": "How\nmany", "default": 30, "minimum": 1, "maximum": 2**53 - 1},
+            "when": {"type": "string", "format": "date-time", "deprecated": True, "examples": ["now", "then", "never"]},
+            "q": {"anyOf": [{"type": "string", "maxLength": 9}, {"type": "null"}], "default": None, "title": "Q"},
+            "level": {"oneOf": [{"const": "low", "description": "cheap"}, {"const": "high", "title": "dear"}]},
+            "plain": {"type": "string"},
+        }
+    }
+    assert declarations.render_schema(inner).splitlines() == [
+        "{",
+        "  /** How many @default 30 @minimum 1 */ n?: number;",
+        '  /** @deprecated @format date-time @example "now" @example "then" */ when?: string;',
+        "  /** @maxLength 9 */ q?: string | null;",
+        '  /** "low": cheap; "high": dear */ level?: "low" | "high";',
+        "  plain?: string;",
+        "}",
+    ]
+
+
+HOSTILE_TEXT = "*/ declare const PWNED: 1; /*\u2028declare const PWNED: 2;\r*\u200b/ \u202e\x00\ud800 x"
+
+
+def test_hostile_text_cannot_leave_its_comment(type_check: Callable[..., Any]) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            HOSTILE_TEXT: {"description": HOSTILE_TEXT, "default": HOSTILE_TEXT, "examples": [HOSTILE_TEXT]},
+            "a": {"properties": {"b": {"description": HOSTILE_TEXT, "pattern": HOSTILE_TEXT, "format": HOSTILE_TEXT}}},
+            "c": {"const": HOSTILE_TEXT},
+            "d": {"oneOf": [{"const": HOSTILE_TEXT, "description": HOSTILE_TEXT}, {"const": 2, "title": HOSTILE_TEXT}]},
+        },
+        "$defs": {HOSTILE_TEXT: {"type": "string"}},
+    }
+    tool = Tool("t " + HOSTILE_TEXT, HOSTILE_TEXT, schema, schema)
+    server = render_server("s", [("t", tool)], server_name=HOSTILE_TEXT, description=HOSTILE_TEXT, notes=[HOSTILE_TEXT])
+    index = render_index([ServerSummary("s", HOSTILE_TEXT, 1, HOSTILE_TEXT, HOSTILE_TEXT)])
+    files = {"s.d.ts": server, "index.d.ts": index, "use.ts": "PWNED;"}
+    found = type_check(files, together=True)
+    assert [message for _, message in found.pop("use.ts")] == ["Cannot find name 'PWNED'."]
+    assert found == {"s.d.ts": [], "index.d.ts": []}
+    for text in (server, index, signature("MCP.s.t", tool)):
+        assert not set(text) & {"\u2028", "\u202e", "\u200b", "\x00", "\r", "\ud800"}
+
+
+@given(st.text(alphabet="*/\\ \n\u2028\u200bab…", max_size=30))
+def test_no_text_ends_a_comment(text: str) -> None:
+    file = render_server("s", [("t", Tool(text, text, {"properties": {"a": {"description": text, "default": text}}}))])
+    head, _, body = file.partition("namespace MCP.s {\n")
+    assert head.count("*/") == 1
+    assert body.count("*/") == 2
+    code = re.sub(r"/\*\*.*?\*/", "", body, flags=re.DOTALL)
+    assert " ".join(code.split()) == (
+        "function $api(toolName?: string, options?: { schema?: boolean }): Promise<McpApiHeader>; "
+        "function t(input?: { a?: unknown }): Promise<McpToolResult>; }"
+    )
+
+
+def test_long_text_is_cut_with_a_mark() -> None:
+    file = render_server(
+        "s", [("t", Tool("t", "word " * 5000, {"properties": {"a": {"description": "word " * 5000}}}))]
+    )
+    assert len(file) < 2500
+    assert file.count("word…") == 2
+
+
+def test_a_signature_is_one_line() -> None:
+    assert signature("MCP.github.createIssue", CREATE_ISSUE) == (
+        "MCP.github.createIssue(input: { owner: string; title: string; labels?: string[] }): "
+        "Promise<McpToolResult<{ number: number; url?: string }>>"
+    )
+    assert signature("MCP.s.t", Tool("t", input_schema=TREE)) == (
+        "MCP.s.t(input?: { root?: { ... } }): Promise<McpToolResult>"
+    )
+
+
+@pytest.mark.parametrize("count", [5, 30, 300, 3000])
+def test_a_long_signature_hides_inner_detail_first(count: int) -> None:
+    inner = {"properties": {f"inner{n}": {"type": "string"} for n in range(count)}}
+    tool = Tool("t", input_schema={"properties": {"a": inner, "b": {"type": "string"}}}, output_schema=inner)
+    line = signature("MCP.s.t", tool)
+    assert len(line) <= MAX_SIGNATURE
+    assert line.startswith("MCP.s.t(input?: { a?: { ")
+    assert "b?: string" in line
+    assert signature("f", Tool("f", input_schema=inner)).startswith("f(input?: {")
+    assert len(signature("f", Tool("f", input_schema=inner, output_schema={"enum": list(range(500))}))) <= MAX_SIGNATURE
+
+
+def test_files_compile_alone_and_together(type_check: Callable[..., Any]) -> None:
+    tools = [("createIssue", CREATE_ISSUE), ("walk", Tool("walk", input_schema=TREE, output_schema=TREE))]
+    files = {
+        "guest.d.ts": GUEST,
+        "index.d.ts": render_index([ServerSummary("github", "github", 2), ServerSummary("b", "B", 1, "down", "Other")]),
+        "github.d.ts": render_server("github", tools, resources=True, prompts=True),
+        "b.d.ts": render_server("b", tools),
+    }
+    for name, text in files.items():
+        assert type_check({name: text}, together=True) == {name: []}
+    program = """
+        async function program() {
+            const issue = await MCP.github.createIssue({ owner: "o", title: "t" });
+            const number: number = unwrap(issue).number;
+            const header = await MCP.$api();
+            text(header.servers?.map((server) => server.identifier).join() ?? header.header);
+            for (const hit of await API.search("issue")) json([hit.call, number]);
+            const page = await MCP.github.resources.list();
+            console.log(page.resources[0]?.uri, await MCP.github.prompts.get({ name: "p" }), issue.isError, issue._meta);
+            setTimeout((word: string) => text(word), 10, "later");
+            store("k", new TextEncoder().encode(new URL("https://example.com/?q=1").searchParams.get("q") ?? ""));
+            // @ts-expect-error a misspelt parameter
+            await MCP.github.createIssue({ ownr: "o", title: "t" });
+            return load("k");
+        }
+    """
+    found = type_check({**files, "program.ts": program}, together=True)
+    assert found == {name: [] for name in found}
+
+
+def test_every_reserved_name_compiles_as_a_tool_and_as_a_server(type_check: Callable[..., Any]) -> None:
+    names = [
+        *RESERVED_WORDS,
+        *OBJECT_PROTOTYPE,
+        *HOST_GLOBALS,
+        *LANGUAGE_GLOBALS,
+        "any",
+        "string",
+        "type",
+        "module",
+        "global",
+        "declare",
+    ]
+    names += [
+        "async",
+        "of",
+        "get",
+        "object",
+        "symbol",
+        "日本語",
+        "größe",
+        "3d",
+        "",
+        "then",
+        "$api",
+        "require",
+        "exports",
+    ]
+    tools = identifiers(names)
+    files = {
+        f"{identifier}.d.ts": render_server(identifier, [("f", Tool("f"))])
+        for identifier in identifiers(names, kind="server").values()
+    }
+    files["all.d.ts"] = render_server("all", [(tools[name], Tool(name)) for name in tools])
+    files["guest.d.ts"] = GUEST
+    found = type_check(files, together=True)
+    assert {name: problems for name, problems in found.items() if problems} == {}
+
+
+def test_the_guest_declarations_repeat_the_shared_types_word_for_word() -> None:
+    assert RESULT_TYPE in GUEST
+    assert HEADER_TYPE in GUEST
+
+
+def test_the_guest_declarations_know_every_global_of_ours() -> None:
+    declared = set(re.findall(r"^declare (?:const|function|class|namespace) (\w+)", GUEST, re.MULTILINE))
+    assert declared == HOST_GLOBALS
+
+
+def test_recorded_tool_lists_compile_and_are_much_smaller_than_their_json(
+    corpus: Path, type_check: Callable[..., Any]
+) -> None:
+    files, before, after, count, spent = {"guest.d.ts": GUEST}, 0, 0, 0, 0.0
+    for path in sorted((corpus / "toollists").glob("*.json")):
+        recorded = json.loads(path.read_text())
+        tools = [
+            Tool(t["name"], t.get("description") or "", t["inputSchema"], t.get("outputSchema"))
+            for t in recorded["tools"]
+        ]
+        server = identifiers([path.stem], kind="server")[path.stem]
+        started = time.perf_counter()
+        names = identifiers(tool.name for tool in tools)
+        text = render_server(server, [(names[tool.name], tool) for tool in tools], server_name=path.stem)
+        spent += time.perf_counter() - started
+        files[f"{server}.d.ts"] = text
+        before += len(json.dumps(recorded["tools"], ensure_ascii=False, separators=(",", ":")).encode())
+        after += len(text.encode())
+        count += len(tools)
+        for tool in tools:
+            assert len(signature(f"MCP.{server}.{names[tool.name]}", tool)) <= MAX_SIGNATURE
+    assert count >= 780
+    assert after <= 0.6 * before
+    assert spent / count < 0.001  # a tenth of that usually
+    found = type_check(files, together=True)
+    assert {name: problems for name, problems in found.items() if problems} == {}

@@ -1,0 +1,302 @@
+"""JSON Schemas as TypeScript types: their text, what they accept and refuse, and that nothing is too much for them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from declarations import render_schema
+
+HERE = Path(__file__).parent
+
+TEXTS: list[tuple[Any, str]] = [
+    ({}, "unknown"),
+    (True, "unknown"),
+    (False, "never"),
+    ({"type": "integer"}, "number"),
+    ({"type": "weird"}, "unknown"),
+    ({"type": ["string", "null"]}, "string | null"),
+    ({"type": ["array", "string"], "items": {"type": "number"}}, "number[] | string"),
+    ({"type": "string", "nullable": True}, "string | null"),
+    ({"enum": ["a", 1, True, None]}, '"a" | 1 | true | null'),
+    ({"type": "string", "enum": ["a", 1]}, '"a"'),
+    ({"const": {"a": [1, "x"]}}, '{ a: [1, "x"] }'),
+    ({"enum": [True, False]}, "boolean"),
+    ({"type": "array"}, "unknown[]"),
+    ({"items": {"enum": ["a", "b"]}}, '("a" | "b")[]'),
+    ({"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}, "[number, number]"),
+    ({"type": "array", "items": {"type": "string"}, "minItems": 1}, "[string, ...string[]]"),
+    ({"type": "array", "items": {"type": "string"}, "maxItems": 2}, "[string?, string?]"),
+    ({"prefixItems": [{"type": "string"}, {}], "items": False, "minItems": 1}, "[string, unknown?]"),
+    (
+        {"items": [{"type": ["string", "null"]}], "additionalItems": {"type": "number"}},
+        "[(string | null)?, ...number[]]",
+    ),
+    ({"type": "object"}, "{ [key: string]: unknown }"),
+    ({"type": "object", "additionalProperties": False}, "Record<string, never>"),
+    ({"type": "object", "additionalProperties": {"type": "number"}}, "{ [key: string]: number }"),
+    ({"properties": {"a": {"type": "string"}}, "required": ["a", "b"]}, "{ a: string; b: unknown }"),
+    ({"required": ["a"]}, "{ a: unknown; [key: string]: unknown }"),
+    (
+        {"properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "number"}},
+        "{ a?: string; [key: string]: number | string | undefined }",
+    ),
+    (
+        {"type": "object", "patternProperties": {"^x-": {"type": "string"}}, "additionalProperties": False},
+        "{ [key: `x-${string}`]: string }",
+    ),
+    (
+        {"type": "object", "propertyNames": {"enum": ["a", "b"]}, "additionalProperties": {"type": "number"}},
+        "{ a?: number; b?: number }",
+    ),
+    (
+        {
+            "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+            "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+        },
+        "{ a: string; b?: string } | { a?: string; b: string }",
+    ),
+    (
+        {
+            "allOf": [
+                {"properties": {"a": {"type": "string"}}},
+                {"properties": {"b": {"type": "number"}}, "required": ["b"]},
+            ]
+        },
+        "{ a?: string; b: number }",
+    ),
+    ({"type": ["object", "null"], "anyOf": [{"required": ["a"]}]}, "{ a: unknown; [key: string]: unknown } | null"),
+    ({"type": "string", "anyOf": [{"format": "uri"}, {"pattern": "^x"}, {"required": ["a"]}]}, "string"),
+    ({"anyOf": [{"type": "string"}, {}]}, "unknown"),
+    ({"type": "string", "not": {"enum": ["x"]}, "if": {"const": "a"}, "then": False}, "string"),
+    ({"$ref": "https://example.com/schema.json"}, "unknown"),
+    ({"$ref": "#/$defs/Missing"}, "unknown"),
+    ({"$ref": "#/$defs/a~1b%20c", "$defs": {"a/b c": {"type": "string"}}}, "string"),
+    ({"$ref": "#here", "$defs": {"a": {"$anchor": "here", "type": "string"}}}, "string"),
+    ({"$ref": "item.json#/$defs/x", "$defs": {"a": {"$id": "item.json", "$defs": {"x": {"type": "null"}}}}}, "null"),
+    ({"properties": {"a": {"$ref": "#/properties/b"}, "b": {"const": 1}}}, "{ a?: 1; b?: 1 }"),
+    ({"$ref": "#"}, "unknown"),
+    ({"anyOf": [{"$ref": "#"}, {"type": "string"}]}, "unknown"),
+    (
+        {"properties": {"v": {"type": "number"}, "next": {"$ref": "#"}}, "required": ["v"]},
+        "type T = { v: number; next?: T };",
+    ),
+    (
+        {
+            "$ref": "#/$defs/tree-node",
+            "$defs": {"tree-node": {"type": "array", "items": {"$ref": "#/$defs/tree-node"}}},
+        },
+        "type T = TreeNode;\ntype TreeNode = TreeNode[];",
+    ),
+    (
+        {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/A", "type": "null"}
+        | {"definitions": {"A": {"type": "string"}}},
+        "string",
+    ),
+    (
+        {"properties": {"__proto__": {"type": "string"}, "class": {}, "a-b": {}}},
+        '{ "__proto__"?: string; class?: unknown; "a-b"?: unknown }',
+    ),
+    ({"const": "\u2028\u202e'\"\\\n"}, '"\\u2028\\u202e\'\\"\\\\\\n"'),
+    ({"enum": [1e22, -0.5, 1.0]}, "1e+22 | -0.5 | 1"),
+]
+
+
+@pytest.mark.parametrize(("schema", "text"), TEXTS)
+def test_a_schema_reads_as_this_type(schema: Any, text: str) -> None:
+    assert render_schema(schema) == text
+
+
+def test_a_name_makes_a_declaration() -> None:
+    assert render_schema({"type": "string"}, "Name") == "type Name = string;"
+
+
+def test_a_definition_keeps_clear_of_the_name_that_was_asked_for() -> None:
+    schema = {"properties": {"n": {"$ref": "#/$defs/T"}}, "$defs": {"T": {"properties": {"n": {"$ref": "#/$defs/T"}}}}}
+    assert render_schema(schema) == "type T = { n?: T_2 };\ntype T_2 = { n?: T_2 };"
+
+
+def test_every_text_compiles(type_check: Callable[..., Any]) -> None:
+    files = {f"{n}.ts": render_schema(schema, "T") + "\nexport {};" for n, (schema, _) in enumerate(TEXTS)}
+    assert {name: problems for name, problems in type_check(files).items() if problems} == {}
+
+
+ACCEPTED_AND_REFUSED: list[tuple[Any, list[Any], list[Any]]] = [
+    ({"properties": {"a": {"type": "string"}}, "required": ["a"]}, [{"a": "x"}], [{}, {"a": 1}, "x", None]),
+    ({"type": "object", "properties": {}, "additionalProperties": False}, [{}], [{"a": 1}, 1]),
+    (
+        {"properties": {"id": {"type": "integer"}}, "patternProperties": {"_at$": {"type": "string"}}},
+        [{"id": 1}, {"x_at": "y"}],
+        [{"x_at": 1}],
+    ),
+    (
+        {"properties": {"id": {"type": "integer"}}, "patternProperties": {"^[a-z]+$": {}}},
+        [{"id": 1, "z": "y"}],
+        [{"id": "x"}],
+    ),
+    (
+        {"properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}},
+        [{}, {"b": 1}, {"a": 1, "b": 1}],
+        [{"a": 1}],
+    ),
+    ({"oneOf": [{"const": "low", "title": "cheap"}, {"const": "high"}]}, ["low", "high"], ["mid"]),
+    (
+        {"properties": {f"p{n}": {"type": "string", "description": "x" * 50} for n in range(20)}}
+        | {"anyOf": [{"required": ["p1"]}, {"required": ["p2"]}]},
+        [{"p1": "x"}, {"p2": "x", "p3": "y"}],
+        [{}, {"p3": "x"}, {"p1": 1}],
+    ),
+    (
+        {"$ref": "#/$defs/Base", "properties": {"b": {"type": "number"}}, "required": ["b"]}
+        | {
+            "$defs": {
+                "Base": {"properties": {"a": {"type": "string"}, "sub": {"$ref": "#/$defs/Base"}}, "required": ["a"]}
+            }
+        },
+        [{"a": "x", "b": 1, "sub": {"a": "y"}}],
+        [{"a": "x"}, {"b": 1}, {"a": "x", "b": 1, "sub": {}}],
+    ),
+    (
+        {"enum": [{"kind": "a", "n": [1, None]}, "b"]},
+        [{"kind": "a", "n": [1, None]}, "b"],
+        [{"kind": "b", "n": [1, None]}, "c"],
+    ),
+]
+
+
+def test_types_accept_what_the_schema_accepts_and_refuse_what_it_refuses(type_check: Callable[..., Any]) -> None:
+    files, expected = {}, {}
+    for number, (schema, accepted, refused) in enumerate(ACCEPTED_AND_REFUSED):
+        lines = render_schema(schema, "T").split("\n")
+        expected[f"{number}.ts"] = list(range(len(lines) + len(accepted), len(lines) + len(accepted) + len(refused)))
+        lines += [f"export const v{n}: T = {json.dumps(value)};" for n, value in enumerate([*accepted, *refused])]
+        files[f"{number}.ts"] = "\n".join(lines)
+    found = {name: sorted({line for line, _ in problems}) for name, problems in type_check(files).items()}
+    assert found == expected
+
+
+def test_the_cases_of_the_corpus_are_all_met(corpus: Path, type_check: Callable[..., Any]) -> None:
+    assert type_check({"a.ts": "const a: string = 1;"})["a.ts"]  # the compiler is there, and works
+    command = [sys.executable, str(HERE / "render_cases.py")]
+    answer = subprocess.run(
+        [sys.executable, str(corpus / "schemas" / "score.py"), "-v", "--batch", "--", *command],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(HERE.parent.parent)},
+    )
+    met = re.search(r"cases (\d+)/(\d+).*docs (\d+)/(\d+)", answer.stdout)
+    assert met is not None, answer.stdout + answer.stderr
+    assert (met[1], met[3]) == (met[2], met[4]), answer.stdout
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Nothing is too much
+
+
+def nested(levels: int, around: Callable[[Any], Any]) -> Any:
+    schema: Any = {"type": "string"}
+    for _ in range(levels):
+        schema = around(schema)
+    return schema
+
+
+def definitions(count: int, each: Callable[[str, str], Any]) -> Any:
+    return {
+        "$ref": "#/$defs/d0",
+        "$defs": {f"d{n}": each(f"#/$defs/d{n + 1}", f"#/$defs/d{n + 2}") for n in range(count)},
+    }
+
+
+def two_ways(levels: int) -> Any:
+    if not levels:
+        return {"type": "string"}
+    return {"properties": {"p": two_ways(levels - 1)}, "anyOf": [{"required": ["p"]}, {"required": ["q"]}]}
+
+
+HOSTILE: dict[str, Callable[[], Any]] = {
+    "deep properties": lambda: nested(10_000, lambda s: {"type": "object", "properties": {"k": s}}),
+    "deep items": lambda: nested(10_000, lambda s: {"items": s}),
+    "deep tuples": lambda: nested(10_000, lambda s: {"prefixItems": [s]}),
+    "deep maps": lambda: nested(10_000, lambda s: {"additionalProperties": s}),
+    "deep allOf": lambda: nested(10_000, lambda s: {"allOf": [s, {"required": ["a"]}]}),
+    "deep anyOf": lambda: nested(10_000, lambda s: {"type": "object", "anyOf": [s, {"required": ["a"]}]}),
+    "deep constant": lambda: {"const": nested(10_000, lambda s: [s])},
+    "deep default": lambda: {"properties": {"a": {"default": nested(10_000, lambda s: [s]), "examples": [[[]]]}}},
+    "long chain": lambda: definitions(10_000, lambda a, _: {"properties": {"x": {"$ref": a}}}),
+    "bare chain": lambda: definitions(10_000, lambda a, _: {"$ref": a}),
+    "doubling definitions": lambda: definitions(300, lambda a, b: {"properties": {"x": {"$ref": a}, "y": {"$ref": b}}}),
+    "doubling unions": lambda: definitions(300, lambda a, b: {"anyOf": [{"$ref": a}, {"$ref": b}]}),
+    "doubling intersections": lambda: definitions(
+        300, lambda a, b: {"allOf": [{"$ref": a}, {"$ref": b}, {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}]}
+    ),
+    "many alternatives": lambda: {"allOf": [{"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}] * 60},
+    "many constants": lambda: {"allOf": [{"enum": list(range(n, n + 500))} for n in range(64)]},
+    "nested alternatives": lambda: two_ways(40),
+    "many properties": lambda: {"properties": {f"p{n}": {"description": "x" * 100} for n in range(100_000)}},
+    "many required": lambda: {"required": [f"p{n}" for n in range(100_000)]},
+    "large enum": lambda: {"enum": [f"v{n}" for n in range(100_000)]},
+    "many patterns": lambda: {"patternProperties": {f"^x{n}": {"type": "string"} for n in range(10_000)}},
+    "long description": lambda: {"properties": {"a": {"description": "*/ \u2028" * 2_000_000}}},
+    "long name": lambda: {"properties": {"x" * 10_000_000: {}}, "required": ["x" * 10_000_000]},
+    "large numbers": lambda: {"properties": {"a": {"const": 10**5000, "default": 10**5000, "minimum": 10**5000}}},
+    "no numbers": lambda: {"enum": [float("nan"), float("inf")], "minItems": float("nan"), "items": {}},
+    "half characters": lambda: {"properties": {"\ud800": {"description": "\udc00", "enum": ["\ud800", "\U000e0041"]}}},
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_schema_costs_little_time_and_text(case: str) -> None:
+    schema = HOSTILE[case]()
+    started = time.perf_counter()
+    text = render_schema(schema)
+    assert time.perf_counter() - started < 2  # milliseconds usually
+    assert len(text.encode()) < 2_000_000
+
+
+def test_hostile_schemas_compile(type_check: Callable[..., Any]) -> None:
+    names = [name for name in HOSTILE if name != "many properties"]
+    files = {f"{name}.ts": render_schema(HOSTILE[name](), "T") + "\nexport {};" for name in names}
+    assert {name: problems for name, problems in type_check(files).items() if problems} == {}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=8), children, max_size=3),
+    max_leaves=8,
+)
+KEYWORDS = st.sampled_from(
+    """
+    type properties required additionalProperties patternProperties propertyNames unevaluatedProperties
+    dependentRequired dependencies items prefixItems additionalItems minItems maxItems enum const allOf anyOf oneOf not
+    $ref $defs definitions $id $anchor $schema nullable description title default deprecated examples format minimum
+    pattern
+    """.split()  # noqa: SIM905
+)
+VALUES = st.sampled_from(
+    ["object", "string", "array", "null", "#", "#/$defs/a", "#/properties/a", "a", "^x-", 0, 1, 2, True, False]
+)
+NEAR_SCHEMAS = st.recursive(
+    VALUES | JSON,
+    lambda children: (
+        st.dictionaries(KEYWORDS | st.sampled_from(["a", "b"]), children, max_size=5) | st.lists(children, max_size=3)
+    ),
+    max_leaves=25,
+)
+
+
+@given(NEAR_SCHEMAS)
+@example({"required": [[], {}], "enum": [[]], "type": [{}]})
+@example({"$ref": "http://[/#x", "$id": "http://["})
+def test_any_json_renders(schema: Any) -> None:
+    render_schema(schema).encode()
+    render_schema({"type": "object", "properties": {"a": schema}, "allOf": [schema]}, "T").encode()
