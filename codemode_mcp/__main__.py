@@ -5,9 +5,28 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command line; exits with its code."""
+    import os
+    import sys
+
     from codemode_mcp.cli import app
 
-    app()
+    try:
+        app()
+    except BaseException as raised:
+        error = raised
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            raise error from None
+        if isinstance(error, BrokenPipeError):
+            # Whoever read our output has gone; nothing more can be said to them.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        if os.environ.get("CODEMODE_MCP_DEBUG"):
+            raise
+        print(f"codemode-mcp failed: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
+        print("This is a fault of ours; run it again with CODEMODE_MCP_DEBUG=1 for the details.", file=sys.stderr)  # noqa: T201
+        sys.exit(1)
 
 
 if __name__ == "__main__":

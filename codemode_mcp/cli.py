@@ -19,6 +19,7 @@ import anyio
 import typer
 
 from codemode_mcp.errors import CodeModeError, ConfigError
+from codemode_mcp.settings import LogLevel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ ConfigOption = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="Configuration file; default: looked up.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-LogLevelOption = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")]
+LogLevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="How much to log.")]
 LogFileOption = Annotated[str | None, typer.Option("--log-file", metavar="FILE", help="Log there, not to stderr.")]
 
 
@@ -310,14 +311,12 @@ def _compiled(open_engine: Callable[..., Any], cache: Path) -> str:
 # shared by the commands
 
 
-def _load(path: str | None, level: str | None, file: str | None, *, read_only: bool = False) -> Config:
+def _load(path: str | None, level: LogLevel | None, file: str | None, *, read_only: bool = False) -> Config:
     from dataclasses import replace
 
     from codemode_mcp.app import config_dir
     from codemode_mcp.config import find_config, load_config
 
-    if level is not None and level not in ("debug", "info", "warning", "error"):
-        _stop(2, f"--log-level {level}: use debug, info, warning or error")
     found = None
     try:
         found = find_config(path, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir())
@@ -327,7 +326,11 @@ def _load(path: str | None, level: str | None, file: str | None, *, read_only: b
         for problem in error.problems:
             _say(f"  - {problem}")
         raise typer.Exit(2) from None
-    log = replace(loaded.log, **({"level": level} if level else {}), **({"file": file} if file else {}))
+    log = loaded.log
+    if level is not None:
+        log = replace(log, level=level)
+    if file is not None:
+        log = replace(log, file=file)
     tools = loaded.tools
     if read_only:
         tools = replace(tools, policy=replace(tools.policy, read_only=True))
@@ -335,7 +338,7 @@ def _load(path: str | None, level: str | None, file: str | None, *, read_only: b
 
 
 @contextmanager
-def _logging(config: Config, level: str | None = None) -> Iterator[None]:
+def _logging(config: Config, level: LogLevel | None = None) -> Iterator[None]:
     from dataclasses import replace
 
     from codemode_mcp.audit import logging_to
@@ -345,7 +348,7 @@ def _logging(config: Config, level: str | None = None) -> Iterator[None]:
             text = spec.redact(text)
         return text
 
-    settings = config.log if level is None else replace(config.log, level=level)  # type: ignore[arg-type]
+    settings = config.log if level is None else replace(config.log, level=level)
     try:
         with logging_to(settings, redact):
             yield

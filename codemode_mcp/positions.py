@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from codemode_mcp.bridge import Thrown
     from codemode_mcp.settings import Language
-    from codemode_mcp.typescript import Transformed
+
+    Mapping = Callable[[int, int], tuple[int, int]]
 
 WRAPPER_LINES = 2
 """Lines the engine puts before the body of a function made from text."""
@@ -26,14 +29,14 @@ class Positions:
 
     Attributes:
         lines: how many lines the author's text has; frames outside it are ours.
-        transformed: for TypeScript.
-        inserted: where the implicit return was put in, as line, column and number of characters.
+        transformed: from the JavaScript that TypeScript became back to what it was made from.
+        rewritten: from the text with the implicit return back to the author's.
     """
 
     language: Language
     lines: int
-    transformed: Transformed | None = None
-    inserted: tuple[int, int, int] | None = None
+    transformed: Mapping | None = None
+    rewritten: Mapping | None = None
 
     @property
     def file(self) -> str:
@@ -45,9 +48,9 @@ class Positions:
         if line < 1:
             return None
         if self.transformed is not None:
-            line, column = self.transformed.author_position(line, column)
-        if self.inserted is not None and line == self.inserted[0] and column > self.inserted[1]:
-            column = max(self.inserted[1], column - self.inserted[2])
+            line, column = self.transformed(line, column)
+        if self.rewritten is not None:
+            line, column = self.rewritten(line, column)
         return (line, column) if 1 <= line <= self.lines else None
 
     def frames(self, stack: str) -> list[str]:

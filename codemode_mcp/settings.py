@@ -11,6 +11,8 @@ from typing import Literal
 
 Language = Literal["javascript", "typescript"]
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
@@ -100,7 +102,7 @@ class PolicyRules:
 class LogSettings:
     """`log`, `--log-level`, `--log-file`."""
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    level: LogLevel = "info"
     file: str | None = None
 
 

@@ -1,9 +1,8 @@
 """JSON Schema to TypeScript, tool names to identifiers. Pure: no I/O, no MCP.
 
 General layout: `names` decides what servers and tools are called; `schema` turns a JSON Schema into a small tree of
-types; `render` writes such trees as TypeScript, for one call or for whole files; `jsdoc` makes comments of what upstreams
-say.
-`guest.d.ts` declares the other globals of a program, by hand.
+types; `render` writes such trees as TypeScript, for one call or for whole files; `jsdoc` makes comments of what
+upstreams say. `guest.d.ts` declares the other globals of a program, by hand.
 """
 
 from declarations.names import aliases, identifiers

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from declarations.jsdoc import comment_line, comment_lines
-from declarations.schema import (
+from declarations.schema import compile_schema
+from declarations.typetree import (
     ANY_OBJECT,
     UNKNOWN,
     ArrayOf,
@@ -28,7 +29,6 @@ from declarations.schema import (
     Type,
     UnionOf,
     Unknown,
-    compile_schema,
     string_literal,
     union,
 )

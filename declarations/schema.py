@@ -13,152 +13,48 @@ Work is bounded for any input: nesting beyond `MAX_DEPTH` and everything after `
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from graphlib import TopologicalSorter
-from math import prod
-from typing import Any, Final, Literal
-from urllib.parse import unquote, urljoin
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from declarations.definitions import inlined
 from declarations.jsdoc import property_doc
+from declarations.references import Document, Place
+from declarations.typetree import (
+    BOOLEAN,
+    MAX_ALTERNATIVES,
+    NEVER,
+    NULL,
+    NUMBER,
+    STRING,
+    UNKNOWN,
+    ArrayOf,
+    Constant,
+    Definition,
+    ObjectOf,
+    Openness,
+    Property,
+    Ref,
+    SchemaType,
+    TupleOf,
+    Type,
+    UnionOf,
+    intersection,
+    number_literal,
+    string_literal,
+    union,
+)
 
 MAX_DEPTH: Final = 40
 MAX_NODES: Final = 5_000
 MAX_DEFINITIONS: Final = 300
-MAX_ALTERNATIVES: Final = 512
+MAX_CONJUNCTS: Final = 64
+"""Members of `allOf` that are looked at; leaving out the others makes the type wider."""
+MAX_TUPLE: Final = 64
 MAX_LITERAL: Final = 500
 """Length of a string constant, or of a property's name; a longer constant is `string`, a longer name is left out."""
-MAX_INLINE: Final = 40
-"""Length of the text of a definition that is written in place of its name, however often it is used."""
-MAX_PRODUCT: Final = 10_000
-"""Alternatives of an intersection of unions, multiplied out; TypeScript's own bound is ten times that."""
-MAX_REPEATED: Final = 400
-"""Length of text that may be written again to say `A & (B | C)` as `A & B | A & C`."""
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The tree
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """Anything at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Never:
-    """Nothing: the schema `false`, or a contradiction."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """All values of one kind."""
-
-    name: Literal["null", "boolean", "number", "string"]
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """One value, as the text of a TypeScript literal type. The text tells `1` from `true`, which Python does not."""
-
-    kind: Literal["boolean", "number", "string"]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayOf:
-    items: Type
-    min_items: int = 0
-    max_items: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TupleOf:
-    """Fixed elements, the first `required` of them mandatory; `rest` is the type of further ones, if there may be."""
-
-    elements: tuple[Type, ...]
-    required: int
-    rest: Type | None
-
-
-@dataclass(frozen=True, slots=True)
-class Property:
-    """One property; not `declared` when only `required` mentions it."""
-
-    name: str
-    type: Type
-    required: bool = False
-    doc: str = ""
-    declared: bool = True
-
-
-Openness = Literal["closed", "silent", "open"]
-"""What an object says of properties that it does not name: none, nothing, or `rest`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectOf:
-    """Attributes:
-    properties: in the order of the schema.
-    openness: what the schema says of other properties.
-    rest: the type of other properties, if `open`.
-    patterns: template literal types of names, such as `x-${string}`, and the types under them.
-    """
-
-    properties: tuple[Property, ...] = ()
-    openness: Openness = "silent"
-    rest: Type | None = None
-    patterns: tuple[tuple[str, Type], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class UnionOf:
-    members: tuple[Type, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class IntersectionOf:
-    members: tuple[Type, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """A definition of the same `SchemaType`, by name."""
-
-    name: str
-
-
-Type = (
-    Unknown | Never | Scalar | Constant | ArrayOf | TupleOf | ObjectOf | UnionOf | IntersectionOf | Ref
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    type: Type
-    doc: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaType:
-    """A schema's type and the named types that it refers to: those which recur, or are long and used repeatedly."""
-
-    root: Type
-    definitions: Mapping[str, Definition] = field(default_factory=dict)
-
-
-UNKNOWN: Final = Unknown()
-NEVER: Final = Never()
-NULL: Final = Scalar("null")
-BOOLEAN: Final = Scalar("boolean")
-NUMBER: Final = Scalar("number")
-STRING: Final = Scalar("string")
-ANY_OBJECT: Final = ObjectOf((), "open", UNKNOWN)
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Kinds: which of JSON's six kinds of values a schema speaks of, as bits
-
+# Kinds: which of JSON's six kinds of values a schema speaks of, as bits.
 _NULL, _BOOLEAN, _NUMBER, _STRING, _ARRAY, _OBJECT = 1, 2, 4, 8, 16, 32
 _ANY: Final = 63
 _KIND_BITS: Final = {
@@ -173,10 +69,6 @@ _KIND_BITS: Final = {
 _SCALARS: Final = {"null": NULL, "boolean": BOOLEAN, "number": NUMBER, "integer": NUMBER, "string": STRING}
 _SCALAR_BITS: Final = ((_STRING, STRING), (_NUMBER, NUMBER), (_BOOLEAN, BOOLEAN), (_NULL, NULL))
 
-_HIDDEN: Final = re.compile(
-    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff"
-    "\U000e0000-\U000e007f]"
-)
 _SIMPLE_PATTERN: Final = re.compile(r"(?P<start>\^?)(?P<text>(?:[\w:@/ -]|\\[-./$])+)(?P<end>\$?)", re.ASCII)
 
 _COMBINING: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
@@ -223,225 +115,11 @@ def _value_bits(value: object) -> int:
     return _ARRAY if isinstance(value, list) else _OBJECT
 
 
-def _kind_of(type_: Type) -> int:
-    """The kinds of a type other than a union; all of them where it cannot be told."""
-    match type_:
-        case Scalar(name):
-            return _KIND_BITS[name]
-        case Constant(kind):
-            return _KIND_BITS[kind]
-        case ArrayOf() | TupleOf():
-            return _ARRAY
-        case ObjectOf():
-            return _OBJECT
-        case _:
-            return _ANY
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Algebra: unions and intersections of types
-
-
-def union(types: Iterable[Type]) -> Type:
-    """The union, flat and without what another member says already."""
-    members: dict[Type, None] = {}
-    for type_ in types:
-        for member in type_.members if isinstance(type_, UnionOf) else (type_,):
-            if isinstance(member, Unknown):
-                return UNKNOWN
-            if not isinstance(member, Never):
-                members[member] = None
-    kept = [
-        member for member in members if not (isinstance(member, Constant) and Scalar(member.kind) in members)
-    ]  # fmt: skip
-    both = [Constant("boolean", "true"), Constant("boolean", "false")]
-    if all(value in members for value in both) and BOOLEAN not in members:
-        return union([BOOLEAN if member == both[0] else member for member in kept if member != both[1]])
-    if _is_anything(kept):
-        return UNKNOWN
-    if len(kept) > MAX_ALTERNATIVES:
-        return (
-            union(dict.fromkeys(Scalar(m.kind) if isinstance(m, Constant) else m for m in kept))
-            if any(isinstance(m, Constant) for m in kept)
-            else UNKNOWN
-        )
-    if len(kept) <= 1:
-        return kept[0] if kept else NEVER
-    return UnionOf(tuple(kept))
-
-
-def _is_anything(members: Sequence[Type]) -> bool:
-    """Whether the members are all values of all six kinds: generators write `unknown` so."""
-    return (
-        len(members) >= 6
-        and all(scalar in members for scalar in (NULL, BOOLEAN, NUMBER, STRING))
-        and ArrayOf(UNKNOWN) in members
-        and any(m in members for m in (ANY_OBJECT, ObjectOf()))
-    )
-
-
-def intersection(first: Type, second: Type) -> Type:
-    """What both types accept; members that cannot be merged stay side by side."""
-    if first == second or isinstance(second, Unknown) or isinstance(first, Never):
-        return first
-    if isinstance(first, Unknown) or isinstance(second, Never):
-        return second
-    if isinstance(first, UnionOf) or isinstance(second, UnionOf):
-        return _distribute(first, second)
-    if isinstance(first, (Ref, IntersectionOf)) or isinstance(second, (Ref, IntersectionOf)):
-        return _side_by_side(first, second)
-    if not _kind_of(first) & _kind_of(second):
-        return NEVER
-    match first, second:
-        case (Scalar(), _):
-            return second
-        case (_, Scalar()):
-            return first
-        case (Constant(), Constant()):
-            return NEVER
-        case (ObjectOf() as one, ObjectOf() as other) if not (one.patterns or other.patterns):
-            return _merge(one, other)
-        case (ArrayOf() as one, ArrayOf() as other):
-            maxima = [m for m in (one.max_items, other.max_items) if m is not None]
-            items = intersection(one.items, other.items)
-            return ArrayOf(items, max(one.min_items, other.min_items), min(maxima, default=None))
-        case (ArrayOf(items=Unknown(), min_items=0, max_items=None), TupleOf()):
-            return second
-        case (TupleOf(), ArrayOf(items=Unknown(), min_items=0, max_items=None)):
-            return first
-        case _:
-            return _side_by_side(first, second)
-
-
-def _distribute(first: Type, second: Type) -> Type:
-    """An intersection with unions in it: member by member where that stays short, side by side otherwise."""
-    ones = first.members if isinstance(first, UnionOf) else (first,)
-    others = second.members if isinstance(second, UnionOf) else (second,)
-    if all(isinstance(member, (Scalar, Constant)) for member in (*ones, *others)):
-        small = len(ones) * len(others) <= 4 * MAX_ALTERNATIVES
-    else:
-        # Every alternative of one side is written once for every alternative of the other. Measuring the text, not the
-        # number of members, keeps nested repetitions from multiplying.
-        small = _length(first, MAX_REPEATED) * len(others) + _length(second, MAX_REPEATED) * len(ones) <= MAX_REPEATED
-    if not small:
-        return _side_by_side(first, second)
-    return union([intersection(one, other) for one in ones for other in others])
-
-
-def _length(type_: Type, limit: int) -> int:
-    """About how long the text of a type is; counting ends soon after `limit`."""
-    match type_:
-        case Constant(text=text):
-            return len(text) + 3
-        case Ref(name):
-            return len(name)
-        case ArrayOf(items):
-            return 2 + _length(items, limit)
-        case ObjectOf():
-            length = 4
-            for member in type_.properties:
-                length += len(member.name) + 4 + len(member.doc) + _length(member.type, limit - length)
-                if length > limit:
-                    return length
-            others = [type_.rest] if type_.rest is not None else []
-            return length + sum(18 + _length(t, limit - length) for t in [*others, *(t for _, t in type_.patterns)])
-        case UnionOf(members) | IntersectionOf(members):
-            length = 0
-            for part in members:
-                length += 3 + _length(part, limit - length)
-                if length > limit:
-                    return length
-            return length
-        case TupleOf(elements, _, rest):
-            length = 2 if rest is None else 5 + _length(rest, limit)
-            for element in elements:
-                length += 2 + _length(element, limit - length)
-                if length > limit:
-                    return length
-            return length
-        case _:
-            return 7
-
-
-def _side_by_side(first: Type, second: Type) -> Type:
-    """Both types as an intersection, objects in it as one object."""
-    members: list[Type] = list(first.members) if isinstance(first, IntersectionOf) else [first]
-    for addition in second.members if isinstance(second, IntersectionOf) else (second,):
-        for position, member in enumerate(members):
-            if member == addition:
-                break
-            if (
-                isinstance(member, ObjectOf)
-                and isinstance(addition, ObjectOf)
-                and not member.patterns + addition.patterns
-            ):
-                members[position] = _merge(member, addition)
-                break
-        else:
-            members.append(addition)
-    return _bounded(members, {})
-
-
-def _bounded(members: Sequence[Type], alternatives: Mapping[str, int]) -> Type:
-    """An intersection without those members that would make TypeScript give up: it multiplies out every union."""
-    product = 1
-    kept = []
-    for member in members:
-        count = _alternatives(member, alternatives)
-        if product * count <= MAX_PRODUCT:
-            product *= count
-            kept.append(member)
-    if len(kept) <= 1:
-        return kept[0] if kept else UNKNOWN
-    return IntersectionOf(tuple(kept))
-
-
-def _alternatives(type_: Type, known: Mapping[str, int]) -> int:
-    """How many alternatives a type has at its top, with `known` ones of definitions."""
-    match type_:
-        case Ref(name):
-            return known.get(name, 1)
-        case UnionOf(members):
-            return sum(_alternatives(member, known) for member in members)
-        case IntersectionOf(members):
-            return prod(_alternatives(member, known) for member in members)
-        case _:
-            return 1
-
-
-def _merge(one: ObjectOf, other: ObjectOf) -> ObjectOf:
-    """Two objects without patterns as one. A closed one forbids the other's properties; that is passed over, as the
-    authors of `allOf` with closed members never mean it."""
-    properties = {p.name: p for p in one.properties}
-    theirs = {p.name: p for p in other.properties}
-    for name, mine in properties.items():
-        both = theirs.get(name)
-        if both is None:
-            if other.rest is not None:
-                properties[name] = replace(mine, type=intersection(mine.type, other.rest))
-            continue
-        properties[name] = Property(
-            name,
-            intersection(mine.type, both.type),
-            mine.required or both.required,
-            mine.doc or both.doc,
-            mine.declared or both.declared,
-        )
-    for name, added in theirs.items():
-        if name not in properties:
-            rest = one.rest
-            properties[name] = added if rest is None else replace(added, type=intersection(added.type, rest))
-    if "closed" in (one.openness, other.openness):
-        return ObjectOf(tuple(properties.values()), "closed")
-    rests = [rest for rest in (one.rest, other.rest) if rest is not None]
-    if not rests:
-        return ObjectOf(tuple(properties.values()), "silent")
-    rest = rests[0] if len(rests) == 1 else intersection(rests[0], rests[1])
-    return ObjectOf(tuple(properties.values()), "open", rest)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Schemas to types
+_SAYS_NOTHING: Final = frozenset(
+    {"$ref", "$defs", "$comment", "definitions", "title", "description", "default", "examples", "example", "deprecated"}
+    | {"readOnly", "writeOnly", "nullable", "$schema", "$id", "format"}
+)
+"""What may stand beside a reference without a word on its type; `nullable` is dealt with elsewhere."""
 
 
 def compile_schema(schema: object, name: str = "Root") -> SchemaType:
@@ -450,17 +128,11 @@ def compile_schema(schema: object, name: str = "Root") -> SchemaType:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A schema and the resource, the nearest enclosing schema with an `$id`, that its references are relative to."""
-
-    schema: object
-    base: Mapping[str, Any]
-
-
 class _Compiler:
     def __init__(self, root: object, name: str) -> None:
         self._root: Mapping[str, Any] = root if isinstance(root, Mapping) else {}
         self._schema = root
+        self._document = Document(self._root)
         self._root_name = name
         self._nodes = MAX_NODES
         self._base = self._root
@@ -468,10 +140,9 @@ class _Compiler:
         self._siblings_of_ref_count = not (isinstance(dialect, str) and "/draft-0" in dialect)
         # Definitions, found through references and compiled one after another, not inside each other.
         self._names: dict[int, str] = {}
-        self._queue: list[tuple[str, _Place]] = []
+        self._queue: list[tuple[str, Place]] = []
         self._definitions: dict[str, Definition] = {}
         self._bits: dict[int, tuple[int, bool]] = {}
-        self._identified: dict[str, _Place] | None = None
 
     def compile(self) -> SchemaType:
         root = self._type(self._schema, _ANY, 0)
@@ -485,7 +156,7 @@ class _Compiler:
             self._definitions[name] = Definition(self._type(place.schema, _ANY, 0), property_doc(place.schema, name))
         if not self._definitions:
             return SchemaType(root)
-        return _inlined(root, self._definitions)
+        return inlined(root, self._definitions)
 
     def _type(self, schema: object, context: int, depth: int) -> Type:
         """The type of one schema, of which only the kinds in `context` matter."""
@@ -610,7 +281,7 @@ class _Compiler:
         """What references, constants and combined schemas say of a schema's kinds."""
         said: list[tuple[int, bool]] = []
         reference = schema.get("$ref")
-        if isinstance(reference, str) and (place := self._resolve(reference)) is not None:
+        if isinstance(reference, str) and (place := self._document.resolve(reference, self._base)) is not None:
             said.append(self._kinds(place.schema, depth + 1))
         if "const" in schema:
             said.append((_value_bits(schema["const"]), True))
@@ -635,7 +306,7 @@ class _Compiler:
     # -- references
 
     def _reference(self, reference: str) -> Type:
-        place = self._resolve(reference)
+        place = self._document.resolve(reference, self._base)
         if place is None or place.schema is True:
             return UNKNOWN
         if place.schema is False:
@@ -657,27 +328,6 @@ class _Compiler:
             self._queue.append((name, place))
         return Ref(name)
 
-    def _resolve(self, reference: str) -> _Place | None:
-        """What a reference points to inside this document; None if it is elsewhere or nowhere."""
-        resource, _, fragment = reference.partition("#")
-        base: Mapping[str, Any] | None = self._base
-        if resource:
-            place = self._by_identity(resource)
-            base = place.schema if place is not None and isinstance(place.schema, Mapping) else None
-        if base is None:
-            return None
-        if not fragment:
-            return _Place(base, base)
-        if not fragment.startswith("/"):
-            return self._by_identity("#" + fragment)
-        return _follow(base, fragment)
-
-    def _by_identity(self, identity: str) -> _Place | None:
-        """The schema with this `$id` or, after `#`, this `$anchor`. The document is searched at the first question."""
-        if self._identified is None:
-            self._identified = _identities(self._root)
-        return self._identified.get(identity)
-
     # -- values
 
     def _values(self, values: Sequence[object], bits: int, depth: int) -> Type:
@@ -698,7 +348,7 @@ class _Compiler:
         if isinstance(value, str):
             return STRING if len(value) > MAX_LITERAL else Constant("string", string_literal(value))
         if isinstance(value, (int, float)):
-            text = _number_literal(value)
+            text = number_literal(value)
             return NUMBER if text is None else Constant("number", text)
         self._nodes -= 1
         if self._nodes < 0 or depth > MAX_DEPTH:
@@ -798,7 +448,7 @@ class _Compiler:
         elif openness != "closed":
             allowed = schema.get("propertyNames")
             if isinstance(allowed, Mapping) and isinstance(allowed.get("$ref"), str):
-                place = self._resolve(allowed["$ref"])
+                place = self._document.resolve(allowed["$ref"], self._base)
                 allowed = None if place is None else place.schema
             if isinstance(allowed, Mapping):
                 choice = [allowed["const"]] if "const" in allowed else allowed.get("enum")
@@ -816,16 +466,6 @@ class _Compiler:
         return ObjectOf(tuple(properties), openness, rest, templates)
 
 
-MAX_CONJUNCTS: Final = 64
-MAX_TUPLE: Final = 64
-
-_SAYS_NOTHING: Final = frozenset(
-    {"$ref", "$defs", "$comment", "definitions", "title", "description", "default", "examples", "example", "deprecated"}
-    | {"readOnly", "writeOnly", "nullable", "$schema", "$id", "format"}
-)
-"""What may stand beside a reference without a word on its type; `nullable` is dealt with elsewhere."""
-
-
 def _both(one: int, one_hard: bool, other: int, other_hard: bool) -> tuple[int, bool]:
     """Two statements on kinds in one. What is said beats what is only suggested; of two suggestions, that of the
     combined schemas (`other`) is the better one, as an object's `properties` may stand beside `anyOf` with null."""
@@ -840,28 +480,6 @@ def _count(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 2**31:
         return None
     return int(value)
-
-
-def string_literal(text: str) -> str:
-    """A string literal of TypeScript and JavaScript, on one line, without what hides or reverses text."""
-    literal = json.dumps(text, ensure_ascii=False)
-    if not literal.isascii() or "\x7f" in literal:
-        literal = _HIDDEN.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _utf16(match[0])), literal)
-    return literal
-
-
-def _utf16(character: str) -> list[int]:
-    code = ord(character)
-    return [code] if code < 0x10000 else [0xD800 + (code - 0x10000 >> 10), 0xDC00 + (code - 0x10000 & 0x3FF)]
-
-
-def _number_literal(value: int | float) -> str | None:
-    """A number as TypeScript writes it; None for what it has no literal for."""
-    if isinstance(value, int):
-        return str(value) if value.bit_length() <= 1023 else None
-    if value != value or value in (float("inf"), float("-inf")):
-        return None
-    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
 def _template(pattern: str) -> str | None:
@@ -893,194 +511,3 @@ def _dependent(type_: ObjectOf, dependent: object) -> Type:
         lacking = ObjectOf((Property(trigger, NEVER, declared=False),))
         result = intersection(result, UnionOf((lacking, having)))
     return result
-
-
-def _follow(base: Mapping[str, Any], pointer: str) -> _Place | None:
-    """A JSON pointer, percent-encoded as in a URI fragment."""
-    if len(pointer) > 2_000:
-        return None
-    here: Any = base
-    for segment in unquote(pointer).split("/")[1:]:
-        key = segment.replace("~1", "/").replace("~0", "~")
-        if isinstance(here, Mapping):
-            if key not in here:
-                return None
-            here = here[key]
-        elif isinstance(here, list):
-            if not key.isdecimal() or len(key) > 6 or int(key) >= len(here):
-                return None
-            here = here[int(key)]
-        else:
-            return None
-        if isinstance(here, Mapping) and isinstance(here.get("$id"), str) and not here["$id"].startswith("#"):
-            base = here
-    return _Place(here, base)
-
-
-def _identities(root: Mapping[str, Any]) -> dict[str, _Place]:
-    """Every `$id` and, after `#`, every `$anchor` of a document; the first of equal ones."""
-    found: dict[str, _Place] = {}
-    root_id = root.get("$id")
-    stack: list[tuple[Any, Mapping[str, Any]]] = [(root, root)]
-    visits = 20 * MAX_NODES
-    while stack and visits:
-        visits -= 1
-        here, base = stack.pop()
-        if isinstance(here, list):
-            stack.extend((member, base) for member in reversed(here[:visits]) if isinstance(member, (dict, list)))
-            continue
-        if not isinstance(here, Mapping):
-            continue
-        for keyword in ("$id", "id"):
-            identity = here.get(keyword)
-            if not isinstance(identity, str) or not identity:
-                continue
-            if identity.startswith("#"):
-                found.setdefault(identity, _Place(here, base))
-            elif keyword == "$id":
-                base = here
-                found.setdefault(identity.rstrip("#"), _Place(here, here))
-                if isinstance(root_id, str) and here is not root:
-                    found.setdefault(_joined(root_id, identity), _Place(here, here))
-        for keyword in ("$anchor", "$dynamicAnchor"):
-            anchor = here.get(keyword)
-            if isinstance(anchor, str):
-                found.setdefault("#" + anchor, _Place(here, base))
-        stack.extend((member, base) for member in here.values() if isinstance(member, (Mapping, list)))
-    return found
-
-
-def _joined(base: str, relative: str) -> str:
-    try:
-        return urljoin(base, relative)
-    except ValueError:
-        return relative
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Which definitions keep a name
-
-
-def _inlined(root: Type, definitions: dict[str, Definition]) -> SchemaType:
-    """The same types with a definition in place of its name where that reads better: used once, or short.
-
-    Definitions that contain themselves keep their names. One that is nothing but itself (`A: {"anyOf": [A, ...]}`) is
-    `unknown`: TypeScript refuses such a type, and JSON Schema does not say what it means.
-    """
-    immediate = {name: _refs(d.type, immediate=True) for name, d in definitions.items()}
-    for name in _recurring(immediate):
-        definitions[name] = Definition(UNKNOWN, definitions[name].doc)
-    graph = {name: _refs(d.type) for name, d in definitions.items()}
-    recurring = _recurring(graph)
-    uses: dict[str, int] = {}
-    for refs in [_refs(root), *graph.values()]:
-        for name in refs:
-            uses[name] = uses.get(name, 0) + 1
-
-    scope = _Scope({}, {})
-    acyclic = {name: set(graph[name]) - recurring for name in definitions if name not in recurring}
-    kept: dict[str, Definition] = {}
-    for name in (*TopologicalSorter(acyclic).static_order(), *sorted(recurring)):
-        definition = Definition(_expand(definitions[name].type, scope), definitions[name].doc)
-        scope.alternatives[name] = _alternatives(definition.type, scope.alternatives)
-        brief = _length(definition.type, MAX_INLINE) <= MAX_INLINE
-        fits = (brief or uses.get(name) == 1) and _height(definition.type) <= MAX_DEPTH // 2
-        (scope.inline if fits and name not in recurring else kept)[name] = definition
-
-    expanded = _expand(root, scope)
-    reached: dict[str, Definition] = {}
-    waiting = list(dict.fromkeys(_refs(expanded)))
-    while waiting:
-        name = waiting.pop(0)
-        if name not in reached:
-            reached[name] = kept[name]
-            waiting.extend(_refs(kept[name].type))
-    return SchemaType(expanded, reached)
-
-
-def _recurring(graph: Mapping[str, Sequence[str]]) -> set[str]:
-    """The nodes that can be reached from themselves."""
-    result = set()
-    for start in graph:
-        seen: set[str] = set()
-        stack = list(graph[start])
-        while stack and start not in seen:
-            node = stack.pop()
-            if node not in seen:
-                seen.add(node)
-                stack.extend(graph[node])
-        if start in seen:
-            result.add(start)
-    return result
-
-
-def _parts(type_: Type) -> Iterable[Type]:
-    match type_:
-        case ArrayOf(items):
-            return (items,)
-        case TupleOf(elements, _, rest):
-            return elements if rest is None else (*elements, rest)
-        case ObjectOf(properties, _, rest, patterns):
-            parts = [p.type for p in properties] + [t for _, t in patterns]
-            return parts if rest is None else [*parts, rest]
-        case UnionOf(members) | IntersectionOf(members):
-            return members
-        case _:
-            return ()
-
-
-def _refs(type_: Type, *, immediate: bool = False) -> list[str]:
-    """The names that a type refers to, repeated ones too; `immediate`: not those inside an object or array."""
-    if isinstance(type_, Ref):
-        return [type_.name]
-    if immediate and isinstance(type_, (ArrayOf, TupleOf, ObjectOf)):
-        return []
-    return [name for part in _parts(type_) for name in _refs(part, immediate=immediate)]
-
-
-def _height(type_: Type) -> int:
-    return 1 + max(map(_height, _parts(type_)), default=0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """What is known of the definitions that were dealt with: those to write in place, and how many alternatives each
-    has."""
-
-    inline: dict[str, Definition]
-    alternatives: dict[str, int]
-
-
-def _expand(type_: Type, scope: _Scope) -> Type:
-    """The type with definitions in place of the names that are not kept."""
-    match type_:
-        case Ref(name):
-            return scope.inline[name].type if name in scope.inline else type_
-        case ArrayOf(items):
-            return replace(type_, items=_expand(items, scope))
-        case TupleOf(elements, required, rest):
-            expanded = tuple(_expand(element, scope) for element in elements)
-            return TupleOf(expanded, required, None if rest is None else _expand(rest, scope))
-        case ObjectOf(properties, openness, rest, patterns):
-            return ObjectOf(
-                tuple(_expand_property(p, scope) for p in properties),
-                openness,
-                None if rest is None else _expand(rest, scope),
-                tuple((template, _expand(t, scope)) for template, t in patterns),
-            )
-        case UnionOf(members):
-            return union([_expand(member, scope) for member in members])
-        case IntersectionOf(members):
-            result: Type = UNKNOWN
-            for member in members:
-                result = intersection(result, _expand(member, scope))
-            return _bounded(result.members, scope.alternatives) if isinstance(result, IntersectionOf) else result
-        case _:
-            return type_
-
-
-def _expand_property(member: Property, scope: _Scope) -> Property:
-    doc = member.doc
-    if not doc and isinstance(member.type, Ref) and member.type.name in scope.inline:
-        doc = scope.inline[member.type.name].doc
-    return replace(member, type=_expand(member.type, scope), doc=doc)

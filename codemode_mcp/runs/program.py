@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -41,10 +42,9 @@ class Program:
 
 def javascript(found: Preflight) -> Program:
     """The program of a JavaScript cell."""
-    lines = _line_count(found.source)
     if found.returning is None:
-        return Program(found.source, None, Positions("javascript", lines))
-    positions = Positions("javascript", lines, inserted=_insertion(found.source, found.returning))
+        return Program(found.source, None, Positions("javascript", _line_count(found.source)))
+    positions = Positions("javascript", _line_count(found.source), rewritten=found.author_position)
     return Program(found.returning, found.source, positions)
 
 
@@ -54,26 +54,20 @@ async def typescript(found: Preflight, transform: Transform) -> Program:
     if found.returning is not None:
         try:
             made = await transform(found.returning)
-        except ProgramError:
-            pass  # the implicit return does not fit in; what the author wrote decides
+        except ProgramError as error:
+            if error.code != "typescript_transform_failed":
+                raise
+            # The implicit return does not fit in; what the author wrote decides.
         else:
-            inserted = _insertion(found.source, found.returning)
-            return Program(made.code, None, Positions("typescript", lines, made, inserted))
+            positions = Positions("typescript", lines, made.author_position, found.author_position)
+            return Program(made.code, None, positions)
     made = await transform(found.source)
-    return Program(made.code, None, Positions("typescript", lines, made))
+    return Program(made.code, None, Positions("typescript", lines, made.author_position))
 
 
 def _line_count(source: str) -> int:
-    return source.count("\n") + 1
+    return len(_LINE_END.findall(source)) + 1
 
 
-def _insertion(source: str, returning: str) -> tuple[int, int, int]:
-    """Where `returning` has `return ` or `return (` and `source` does not: line, column, length."""
-    at = next((i for i, (a, b) in enumerate(zip(source, returning, strict=False)) if a != b), len(source))
-    # What follows may begin with the same letters, so the difference may show late.
-    at = returning.rfind("return", 0, at + len("return"))
-    length = len("return ")
-    if returning[at : at + length + 1] == "return (" and source[at : at + 1] != "(":
-        length += 1
-    before = source[:at]
-    return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1, length
+_LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
+"""As ECMAScript counts lines."""

@@ -236,7 +236,7 @@ def test_files_compile_alone_and_together(type_check: Callable[..., Any]) -> Non
             text(header.servers?.map((server) => server.identifier).join() ?? header.header);
             for (const hit of await API.search("issue")) json([hit.call, number]);
             const page = await MCP.github.resources.list();
-            console.log(page.resources[0]?.uri, await MCP.github.prompts.get({ name: "p" }), issue.isError, issue._meta);
+            console.log(page.resources[0]?.uri, await MCP.github.prompts.get({ name: "p" }), issue._meta);
             setTimeout((word: string) => text(word), 10, "later");
             store("k", new TextEncoder().encode(new URL("https://example.com/?q=1").searchParams.get("q") ?? ""));
             // @ts-expect-error a misspelt parameter

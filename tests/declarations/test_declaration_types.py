@@ -122,7 +122,7 @@ def test_a_name_makes_a_declaration() -> None:
 
 def test_a_definition_keeps_clear_of_the_name_that_was_asked_for() -> None:
     schema = {"properties": {"n": {"$ref": "#/$defs/T"}}, "$defs": {"T": {"properties": {"n": {"$ref": "#/$defs/T"}}}}}
-    assert render_schema(schema) == "type T = { n?: T_2 };\ntype T_2 = { n?: T_2 };"
+    assert render_schema(schema) == "type T = { n?: T2 };\ntype T2 = { n?: T2 };"
 
 
 def test_every_text_compiles(type_check: Callable[..., Any]) -> None:

@@ -1,0 +1,110 @@
+"""References inside one schema document. Pure: no I/O; what is elsewhere is never fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote, urljoin
+
+MAX_VISITS: Final = 100_000
+"""Values looked at for `$id` and `$anchor`."""
+MAX_POINTER: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A schema and the resource, the nearest enclosing schema with an `$id`, that its references are relative to."""
+
+    schema: object
+    base: Mapping[str, Any]
+
+
+class Document:
+    """One schema document, in which references are looked up."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._identified: dict[str, Place] | None = None
+
+    def resolve(self, reference: str, base: Mapping[str, Any]) -> Place | None:
+        """What a reference in the resource `base` points to; None if that is elsewhere or nowhere."""
+        resource, _, fragment = reference.partition("#")
+        if resource:
+            place = self._by_identity(resource)
+            if place is None:
+                return None
+            base = place.base
+        if not fragment:
+            return Place(base, base)
+        if not fragment.startswith("/"):
+            return self._by_identity("#" + fragment)
+        return _follow(base, fragment)
+
+    def _by_identity(self, identity: str) -> Place | None:
+        """The schema with this `$id` or, after `#`, this `$anchor`. The document is searched at the first question."""
+        if self._identified is None:
+            self._identified = _identities(self._root)
+        return self._identified.get(identity)
+
+
+def _follow(base: Mapping[str, Any], pointer: str) -> Place | None:
+    """A JSON pointer, percent-encoded as in a URI fragment."""
+    if len(pointer) > MAX_POINTER:
+        return None
+    here: Any = base
+    for segment in unquote(pointer).split("/")[1:]:
+        key = segment.replace("~1", "/").replace("~0", "~")
+        if isinstance(here, Mapping):
+            if key not in here:
+                return None
+            here = here[key]
+        elif isinstance(here, list):
+            if not key.isdecimal() or len(key) > 6 or int(key) >= len(here):
+                return None
+            here = here[int(key)]
+        else:
+            return None
+        if isinstance(here, Mapping) and isinstance(here.get("$id"), str) and not here["$id"].startswith("#"):
+            base = here
+    return Place(here, base)
+
+
+def _identities(root: Mapping[str, Any]) -> dict[str, Place]:
+    """Every `$id` and, after `#`, every `$anchor` of a document; the first of equal ones."""
+    found: dict[str, Place] = {}
+    root_id = root.get("$id")
+    stack: list[tuple[Any, Mapping[str, Any]]] = [(root, root)]
+    visits = MAX_VISITS
+    while stack and visits:
+        visits -= 1
+        here, base = stack.pop()
+        if isinstance(here, list):
+            stack.extend((member, base) for member in reversed(here[:visits]) if isinstance(member, (dict, list)))
+            continue
+        if not isinstance(here, Mapping):
+            continue
+        for keyword in ("$id", "id"):
+            identity = here.get(keyword)
+            if not isinstance(identity, str) or not identity:
+                continue
+            if identity.startswith("#"):
+                found.setdefault(identity, Place(here, base))
+            elif keyword == "$id":
+                base = here
+                found.setdefault(identity.rstrip("#"), Place(here, here))
+                if isinstance(root_id, str) and here is not root:
+                    found.setdefault(_joined(root_id, identity), Place(here, here))
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            anchor = here.get(keyword)
+            if isinstance(anchor, str):
+                found.setdefault("#" + anchor, Place(here, base))
+        stack.extend((member, base) for member in here.values() if isinstance(member, (Mapping, list)))
+    return found
+
+
+def _joined(base: str, relative: str) -> str:
+    try:
+        return urljoin(base, relative)
+    except ValueError:
+        return relative

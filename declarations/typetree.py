@@ -1,0 +1,380 @@
+"""The types that a schema can have in TypeScript, as a tree, and their unions and intersections. Pure: no I/O."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Final, Literal
+
+MAX_ALTERNATIVES: Final = 512
+"""Members of a union; one with more is wider."""
+MAX_PRODUCT: Final = 10_000
+"""Alternatives of an intersection of unions, multiplied out; TypeScript's own bound is ten times that."""
+MAX_REPEATED: Final = 400
+"""Length of text that may be written again to say `A & (B | C)` as `A & B | A & C`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Anything at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """Nothing: the schema `false`, or a contradiction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """All values of one kind."""
+
+    name: Literal["null", "boolean", "number", "string"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """One value, as the text of a TypeScript literal type. The text tells `1` from `true`, which Python does not."""
+
+    kind: Literal["boolean", "number", "string"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayOf:
+    items: Type
+    min_items: int = 0
+    max_items: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TupleOf:
+    """Fixed elements, the first `required` of them mandatory; `rest` is the type of further ones, if there may be."""
+
+    elements: tuple[Type, ...]
+    required: int
+    rest: Type | None
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One property; not `declared` when only `required` mentions it."""
+
+    name: str
+    type: Type
+    required: bool = False
+    doc: str = ""
+    declared: bool = True
+
+
+Openness = Literal["closed", "silent", "open"]
+"""What an object says of properties that it does not name: none, nothing, or `rest`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectOf:
+    """Attributes:
+    properties: in the order of the schema.
+    openness: what the schema says of other properties.
+    rest: the type of other properties, if `open`.
+    patterns: template literal types of names, such as `x-${string}`, and the types under them.
+    """
+
+    properties: tuple[Property, ...] = ()
+    openness: Openness = "silent"
+    rest: Type | None = None
+    patterns: tuple[tuple[str, Type], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnionOf:
+    members: tuple[Type, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IntersectionOf:
+    members: tuple[Type, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A definition of the same `SchemaType`, by name."""
+
+    name: str
+
+
+Type = (
+    Unknown | Never | Scalar | Constant | ArrayOf | TupleOf | ObjectOf | UnionOf | IntersectionOf | Ref
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    type: Type
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaType:
+    """A schema's type and the named types that it refers to: those which recur, or are long and used repeatedly."""
+
+    root: Type
+    definitions: Mapping[str, Definition] = field(default_factory=dict)
+
+
+UNKNOWN: Final = Unknown()
+NEVER: Final = Never()
+NULL: Final = Scalar("null")
+BOOLEAN: Final = Scalar("boolean")
+NUMBER: Final = Scalar("number")
+STRING: Final = Scalar("string")
+ANY_OBJECT: Final = ObjectOf((), "open", UNKNOWN)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Constants
+
+_HIDDEN: Final = re.compile(
+    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+
+
+def string_literal(text: str) -> str:
+    """A string literal of TypeScript and JavaScript, on one line, without what hides or reverses text."""
+    literal = json.dumps(text, ensure_ascii=False)
+    if not literal.isascii() or "\x7f" in literal:
+        literal = _HIDDEN.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _utf16(match[0])), literal)
+    return literal
+
+
+def _utf16(character: str) -> list[int]:
+    code = ord(character)
+    return [code] if code < 0x10000 else [0xD800 + (code - 0x10000 >> 10), 0xDC00 + (code - 0x10000 & 0x3FF)]
+
+
+def number_literal(value: int | float) -> str | None:
+    """A number as TypeScript writes it; None for what it has no literal for."""
+    if isinstance(value, int):
+        return str(value) if value.bittext_length() <= 1023 else None
+    if value != value or value in (float("inf"), float("-inf")):
+        return None
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Unions and intersections
+
+
+def union(types: Iterable[Type]) -> Type:
+    """The union, flat and without what another member says already."""
+    members: dict[Type, None] = {}
+    for type_ in types:
+        for member in type_.members if isinstance(type_, UnionOf) else (type_,):
+            if isinstance(member, Unknown):
+                return UNKNOWN
+            if not isinstance(member, Never):
+                members[member] = None
+    kept = [
+        member for member in members if not (isinstance(member, Constant) and Scalar(member.kind) in members)
+    ]  # fmt: skip
+    both = [Constant("boolean", "true"), Constant("boolean", "false")]
+    if all(value in members for value in both) and BOOLEAN not in members:
+        return union([BOOLEAN if member == both[0] else member for member in kept if member != both[1]])
+    if _is_anything(kept):
+        return UNKNOWN
+    if len(kept) > MAX_ALTERNATIVES:
+        return (
+            union(dict.fromkeys(Scalar(m.kind) if isinstance(m, Constant) else m for m in kept))
+            if any(isinstance(m, Constant) for m in kept)
+            else UNKNOWN
+        )
+    if len(kept) <= 1:
+        return kept[0] if kept else NEVER
+    return UnionOf(tuple(kept))
+
+
+def _is_anything(members: Sequence[Type]) -> bool:
+    """Whether the members are all values of all six kinds: generators write `unknown` so."""
+    return (
+        len(members) >= 6
+        and all(scalar in members for scalar in (NULL, BOOLEAN, NUMBER, STRING))
+        and ArrayOf(UNKNOWN) in members
+        and any(m in members for m in (ANY_OBJECT, ObjectOf()))
+    )
+
+
+def intersection(first: Type, second: Type) -> Type:
+    """What both types accept; members that cannot be merged stay side by side."""
+    if first == second or isinstance(second, Unknown) or isinstance(first, Never):
+        return first
+    if isinstance(first, Unknown) or isinstance(second, Never):
+        return second
+    if isinstance(first, UnionOf) or isinstance(second, UnionOf):
+        return _distribute(first, second)
+    if isinstance(first, (Ref, IntersectionOf)) or isinstance(second, (Ref, IntersectionOf)):
+        return _side_by_side(first, second)
+    if _kind(first) != _kind(second):
+        return NEVER
+    match first, second:
+        case (Scalar(), _):
+            return second
+        case (_, Scalar()):
+            return first
+        case (Constant(), Constant()):
+            return NEVER
+        case (ObjectOf() as one, ObjectOf() as other) if not (one.patterns or other.patterns):
+            return _merge(one, other)
+        case (ArrayOf() as one, ArrayOf() as other):
+            maxima = [m for m in (one.max_items, other.max_items) if m is not None]
+            items = intersection(one.items, other.items)
+            return ArrayOf(items, max(one.min_items, other.min_items), min(maxima, default=None))
+        case (ArrayOf(items=Unknown(), min_items=0, max_items=None), TupleOf()):
+            return second
+        case (TupleOf(), ArrayOf(items=Unknown(), min_items=0, max_items=None)):
+            return first
+        case _:
+            return _side_by_side(first, second)
+
+
+def _kind(type_: Type) -> str:
+    """Which kind of JSON value a type describes that is neither a union nor an intersection nor a name."""
+    match type_:
+        case Scalar(kind) | Constant(kind):
+            return kind
+        case ArrayOf() | TupleOf():
+            return "array"
+        case _:
+            return "object"
+
+
+def _distribute(first: Type, second: Type) -> Type:
+    """An intersection with unions in it: member by member where that stays short, side by side otherwise."""
+    ones = first.members if isinstance(first, UnionOf) else (first,)
+    others = second.members if isinstance(second, UnionOf) else (second,)
+    if all(isinstance(member, (Scalar, Constant)) for member in (*ones, *others)):
+        small = len(ones) * len(others) <= 4 * MAX_ALTERNATIVES
+    else:
+        # Every alternative of one side is written once for every alternative of the other. Measuring the text, not the
+        # number of members, keeps nested repetitions from multiplying.
+        small = (
+            text_length(first, MAX_REPEATED) * len(others) + text_length(second, MAX_REPEATED) * len(ones)
+            <= MAX_REPEATED
+        )
+    if not small:
+        return _side_by_side(first, second)
+    return union([intersection(one, other) for one in ones for other in others])
+
+
+def text_length(type_: Type, limit: int) -> int:
+    """About how long the text of a type is; counting ends soon after `limit`."""
+    match type_:
+        case Constant(text=text):
+            return len(text) + 3
+        case Ref(name):
+            return len(name)
+        case ArrayOf(items):
+            return 2 + text_length(items, limit)
+        case ObjectOf():
+            length = 4
+            for member in type_.properties:
+                length += len(member.name) + 4 + len(member.doc) + text_length(member.type, limit - length)
+                if length > limit:
+                    return length
+            others = [type_.rest] if type_.rest is not None else []
+            return length + sum(18 + text_length(t, limit - length) for t in [*others, *(t for _, t in type_.patterns)])
+        case UnionOf(members) | IntersectionOf(members):
+            length = 0
+            for part in members:
+                length += 3 + text_length(part, limit - length)
+                if length > limit:
+                    return length
+            return length
+        case TupleOf(elements, _, rest):
+            length = 2 if rest is None else 5 + text_length(rest, limit)
+            for element in elements:
+                length += 2 + text_length(element, limit - length)
+                if length > limit:
+                    return length
+            return length
+        case _:
+            return 7
+
+
+def _side_by_side(first: Type, second: Type) -> Type:
+    """Both types as an intersection, objects in it as one object."""
+    members: list[Type] = list(first.members) if isinstance(first, IntersectionOf) else [first]
+    for addition in second.members if isinstance(second, IntersectionOf) else (second,):
+        for position, member in enumerate(members):
+            if member == addition:
+                break
+            if (
+                isinstance(member, ObjectOf)
+                and isinstance(addition, ObjectOf)
+                and not member.patterns + addition.patterns
+            ):
+                members[position] = _merge(member, addition)
+                break
+        else:
+            members.append(addition)
+    return bounded_intersection(members, {})
+
+
+def bounded_intersection(members: Sequence[Type], alternatives: Mapping[str, int]) -> Type:
+    """An intersection without those members that would make TypeScript give up: it multiplies out every union."""
+    product = 1
+    kept = []
+    for member in members:
+        count = alternatives(member, alternatives)
+        if product * count <= MAX_PRODUCT:
+            product *= count
+            kept.append(member)
+    if len(kept) <= 1:
+        return kept[0] if kept else UNKNOWN
+    return IntersectionOf(tuple(kept))
+
+
+def alternatives(type_: Type, known: Mapping[str, int]) -> int:
+    """How many alternatives a type has at its top, with `known` ones of definitions."""
+    match type_:
+        case Ref(name):
+            return known.get(name, 1)
+        case UnionOf(members):
+            return sum(alternatives(member, known) for member in members)
+        case IntersectionOf(members):
+            return prod(alternatives(member, known) for member in members)
+        case _:
+            return 1
+
+
+def _merge(one: ObjectOf, other: ObjectOf) -> ObjectOf:
+    """Two objects without patterns as one. A closed one forbids the other's properties; that is passed over, as the
+    authors of `allOf` with closed members never mean it."""
+    properties = {p.name: p for p in one.properties}
+    theirs = {p.name: p for p in other.properties}
+    for name, mine in properties.items():
+        both = theirs.get(name)
+        if both is None:
+            if other.rest is not None:
+                properties[name] = replace(mine, type=intersection(mine.type, other.rest))
+            continue
+        properties[name] = Property(
+            name,
+            intersection(mine.type, both.type),
+            mine.required or both.required,
+            mine.doc or both.doc,
+            mine.declared or both.declared,
+        )
+    for name, added in theirs.items():
+        if name not in properties:
+            rest = one.rest
+            properties[name] = added if rest is None else replace(added, type=intersection(added.type, rest))
+    if "closed" in (one.openness, other.openness):
+        return ObjectOf(tuple(properties.values()), "closed")
+    rests = [rest for rest in (one.rest, other.rest) if rest is not None]
+    if not rests:
+        return ObjectOf(tuple(properties.values()), "silent")
+    rest = rests[0] if len(rests) == 1 else intersection(rests[0], rests[1])
+    return ObjectOf(tuple(properties.values()), "open", rest)

@@ -1,0 +1,140 @@
+"""The test command: `python3 tests/run.py [ARGUMENTS FOR PYTEST]`.
+
+Installs what the tests need, beside the sources and nowhere else: a virtual environment in `.venv`, and in
+`.cache/node` the npm packages that tests run as upstream servers and compile types with. Then runs every check, in
+order, and stops at the first that fails. Needs Python 3.11 or later and, for the tests that use them, Node with npm.
+
+A second run installs nothing unless something it depends on has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+NODE = ROOT / ".cache" / "node"
+PINS = (
+    "@modelcontextprotocol/server-everything@2026.8.31",
+    "@modelcontextprotocol/server-filesystem@2026.8.31",
+    "@modelcontextprotocol/server-memory@2026.8.31",
+    "typescript@5.9.3",
+)
+DECIDES_PYTHON = ("pyproject.toml", "hatch_build.py", "codemode_mcp/esbuild_pin.py")
+"""Files whose change calls for a new installation."""
+
+
+def main() -> int:
+    if sys.version_info < (3, 11):
+        print(f"Python 3.11 or later is needed; this is {sys.version.split()[0]} ({sys.executable}).", file=sys.stderr)
+        return 2
+    try:
+        npm = shutil.which("npm")
+        install_python()
+        if npm is None:
+            headline("npm is not on PATH: the tests of npm servers and of compiled types are skipped")
+        else:
+            install_node(npm)
+        run("esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
+        run("ruff check", tool("ruff"), "check", ".")
+        run("ruff format", tool("ruff"), "format", "--check", ".")
+        run("mypy", tool("mypy"))
+        run("lint-imports", tool("lint-imports"))
+        run("pytest", tool("python"), "-m", "pytest", *sys.argv[1:])
+    except StepFailed as failed:
+        headline(f"FAILED: {failed}")
+        return failed.code
+    headline("all checks passed")
+    return 0
+
+
+# installation
+
+
+def install_python() -> None:
+    """The virtual environment, with the project in editable form and its `dev` group."""
+    stamp = VENV / ".codemode-mcp-installed"
+    wanted = digest(sys.version, *((ROOT / name).read_text("utf-8") for name in DECIDES_PYTHON))
+    if read(stamp) == wanted and works(tool("python")):
+        return
+    if not works(tool("python")):
+        run("virtual environment", sys.executable, "-m", "venv", "--clear", str(VENV))
+    pip = (tool("python"), "-m", "pip", "--disable-pip-version-check", "--no-input")
+    run("pip", *pip, "install", "--quiet", "--upgrade", "pip")
+    run("Python packages", *pip, "install", "--quiet", "-e", ".", "--group", "dev")
+    stamp.write_text(wanted, "utf-8")
+
+
+def install_node(npm: str) -> None:
+    """The npm packages, at their pinned versions."""
+    stamp = NODE / ".installed"
+    wanted = digest(*PINS)
+    if read(stamp) == wanted and (NODE / "node_modules").is_dir():
+        return
+    NODE.mkdir(parents=True, exist_ok=True)
+    flags = ("--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
+    run("npm packages", npm, "install", "--prefix", str(NODE), *flags, *PINS)
+    stamp.write_text(wanted, "utf-8")
+
+
+def digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def read(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8")
+    except OSError:
+        return None
+
+
+def tool(name: str) -> str:
+    """A program of the virtual environment."""
+    return str(VENV / "Scripts" / f"{name}.exe") if os.name == "nt" else str(VENV / "bin" / name)
+
+
+def works(python: str) -> bool:
+    """Whether this interpreter is there and recent enough."""
+    check = "import sys; raise SystemExit(sys.version_info < (3, 11))"
+    try:
+        return subprocess.run([python, "-c", check], stdin=subprocess.DEVNULL, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+# steps
+
+
+class StepFailed(Exception):
+    def __init__(self, name: str, code: int) -> None:
+        super().__init__(f"{name} (exit code {code})")
+        self.code = code if 0 < code < 256 else 1
+
+
+def run(name: str, *command: str, optional: bool = False) -> None:
+    """One step, with nothing to read from and its output shown as it comes."""
+    headline(name)
+    environ = {**os.environ, "TYPESCRIPT_DIR": str(NODE / "node_modules" / "typescript")}
+    began = time.monotonic()
+    try:
+        code = subprocess.run(command, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, check=False).returncode
+    except OSError as error:
+        print(f"{command[0]} cannot be run: {error.strerror}", file=sys.stderr)
+        code = 1
+    print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
+    if code != 0 and not optional:
+        raise StepFailed(name, code)
+
+
+def headline(text: str) -> None:
+    print(f"\n=== {text} ===", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
