@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import jsonschema_rs
-
 from codemode_mcp.bridge import ABSENT
 from codemode_mcp.errors import ProgramError
+from upstream_clients.schemas import UnusableSchema, compile_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import jsonschema_rs
 
     from codemode_mcp.bridge import ToolCall
 
@@ -67,14 +68,9 @@ class ArgumentChecker:
 
     def _compile(self, key: str, schema: Mapping[str, Any]) -> jsonschema_rs.Validator | None:
         try:
-            return jsonschema_rs.validator_for(
-                dict(schema),
-                # The regular expressions of an untrusted server: only those that run in linear time.
-                pattern_options=jsonschema_rs.RegexOptions(),
-                offline=True,
-            )
-        except (ValueError, jsonschema_rs.ReferencingError) as error:
-            self.unusable[key[:200]] = _clip(str(error))
+            return compile_schema(schema)
+        except UnusableSchema as error:
+            self.unusable[key[:200]] = str(error)
             return None
 
 

@@ -47,9 +47,10 @@ def logging_to(settings: LogSettings, redact: Callable[[str], str]) -> Iterator[
     root.addHandler(handler)
     root.setLevel(max(level, logging.WARNING))
     # Our own rooms at the level asked for; libraries only when something is wrong.
-    own = [logging.getLogger(name) for name in ("codemode_mcp", "upstream_clients")]
-    for logger in own:
-        logger.setLevel(level)
+    for name in ("codemode_mcp", "upstream_clients"):
+        logging.getLogger(name).setLevel(level)
+    # The SDK logs lost connections and junk from servers with tracebacks; `upstream_clients` reports both in a line.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL if level > logging.DEBUG else logging.DEBUG)
     try:
         yield
     finally:

@@ -21,6 +21,7 @@ from declarations.definitions import inlined
 from declarations.jsdoc import property_doc
 from declarations.references import Document, Place
 from declarations.typetree import (
+    ANY_OBJECT,
     BOOLEAN,
     MAX_ALTERNATIVES,
     NEVER,
@@ -127,7 +128,6 @@ def compile_schema(schema: object, name: str = "Root") -> SchemaType:
     return _Compiler(schema, name).compile()
 
 
-@dataclass(frozen=True, slots=True)
 class _Compiler:
     def __init__(self, root: object, name: str) -> None:
         self._root: Mapping[str, Any] = root if isinstance(root, Mapping) else {}
@@ -175,12 +175,7 @@ class _Compiler:
                     return scalar if _KIND_BITS[declared] & context else NEVER
             if declared is None and not schema:
                 return UNKNOWN
-            bits, hard = self._own_bits(schema)
-            if hard:
-                bits &= context
-            elif context != _ANY:
-                bits = context
-            return self._of_kinds(schema, bits, depth)
+            return self._of_kinds(schema, _within(context, *self._own_bits(schema)), depth)
         if isinstance(schema.get("$id"), str) and not schema["$id"].startswith("#"):
             outer, self._base = self._base, schema
             try:
@@ -206,12 +201,7 @@ class _Compiler:
             return UNKNOWN
         own_bits, own_hard = self._own_bits(schema)
         their_bits, their_hard = self._combined_kinds(schema, depth)
-        bits, hard = _both(own_bits, own_hard, their_bits, their_hard)
-        if hard:
-            bits &= context
-        elif context != _ANY:
-            bits = context
-
+        bits = _within(context, *_both(own_bits, own_hard, their_bits, their_hard))
         if "const" in schema:
             return intersection(result, self._values([schema["const"]], bits, depth))
         if isinstance(schema.get("enum"), list):
@@ -266,7 +256,7 @@ class _Compiler:
         """The kinds of a schema with all that it combines. Asked once per schema, whatever refers to it."""
         if schema is False:
             return 0, True
-        if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
+        if not isinstance(schema, Mapping) or depth > MAX_DEPTH or "$id" in schema:
             return _ANY, False
         if _COMBINING.isdisjoint(schema) and "const" not in schema and "enum" not in schema:
             return self._own_bits(schema)
@@ -281,7 +271,9 @@ class _Compiler:
         """What references, constants and combined schemas say of a schema's kinds."""
         said: list[tuple[int, bool]] = []
         reference = schema.get("$ref")
-        if isinstance(reference, str) and (place := self._document.resolve(reference, self._base)) is not None:
+        place = self._document.resolve(reference, self._base) if isinstance(reference, str) else None
+        # In another resource, references would have to be looked up there.
+        if place is not None and place.base is self._base:
             said.append(self._kinds(place.schema, depth + 1))
         if "const" in schema:
             said.append((_value_bits(schema["const"]), True))
@@ -357,10 +349,12 @@ class _Compiler:
             if len(value) > MAX_TUPLE:
                 return ArrayOf(UNKNOWN)
             return TupleOf(tuple(self._value(element, depth + 1) for element in value), len(value), None)
-        if isinstance(value, Mapping) and len(value) <= MAX_ALTERNATIVES:
-            members = [(k, v) for k, v in value.items() if isinstance(k, str)]
-            return ObjectOf(tuple(Property(k, self._value(v, depth + 1), True) for k, v in members), "closed")
-        return UNKNOWN
+        if not isinstance(value, Mapping) or len(value) > MAX_ALTERNATIVES:
+            return UNKNOWN
+        if any(not isinstance(key, str) or len(key) > MAX_LITERAL for key in value):
+            return ANY_OBJECT
+        members = [Property(key, self._value(member, depth + 1), True) for key, member in value.items()]
+        return ObjectOf(tuple(members), "closed")
 
     # -- arrays
 
@@ -410,12 +404,11 @@ class _Compiler:
                 if isinstance(name, str) and len(name) <= MAX_LITERAL:
                     type_ = self._type(sub, _ANY, depth + 1)
                     properties.append(Property(name, type_, name in required, property_doc(sub, name)))
-        patterns: tuple[tuple[str, Type], ...] = ()
         if "patternProperties" in schema or "propertyNames" in schema:
             return self._with_patterns(schema, ObjectOf(tuple(properties), openness, rest), required, depth)
         if len(properties) < len(required):
             properties.extend(self._undeclared(properties, required, rest or UNKNOWN))
-        result = ObjectOf(tuple(properties), openness, rest, patterns)
+        result = ObjectOf(tuple(properties), openness, rest)
         if "dependentRequired" in schema or "dependencies" in schema:
             return _dependent(result, schema.get("dependentRequired", schema.get("dependencies")))
         return result
@@ -474,6 +467,11 @@ def _both(one: int, one_hard: bool, other: int, other_hard: bool) -> tuple[int, 
             return one & other, True
         return (other if other != _ANY else one), False
     return (one, True) if one_hard else (other, True)
+
+
+def _within(context: int, bits: int, hard: bool) -> int:
+    """The kinds of a schema where only those in `context` matter; what is only suggested gives way to it."""
+    return bits & context if hard or context == _ANY else context
 
 
 def _count(value: object) -> int | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 MAX_ALTERNATIVES: Final = 512
 """Members of a union; one with more is wider."""
@@ -75,11 +77,13 @@ Openness = Literal["closed", "silent", "open"]
 
 @dataclass(frozen=True, slots=True)
 class ObjectOf:
-    """Attributes:
-    properties: in the order of the schema.
-    openness: what the schema says of other properties.
-    rest: the type of other properties, if `open`.
-    patterns: template literal types of names, such as `x-${string}`, and the types under them.
+    """An object.
+
+    Attributes:
+        properties: in the order of the schema.
+        openness: what the schema says of other properties.
+        rest: the type of other properties, if `open`.
+        patterns: template literal types of names, such as `x-${string}`, and the types under them.
     """
 
     properties: tuple[Property, ...] = ()
@@ -105,9 +109,7 @@ class Ref:
     name: str
 
 
-Type = (
-    Unknown | Never | Scalar | Constant | ArrayOf | TupleOf | ObjectOf | UnionOf | IntersectionOf | Ref
-)  # fmt: skip
+Type = Unknown | Never | Scalar | Constant | ArrayOf | TupleOf | ObjectOf | UnionOf | IntersectionOf | Ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ BOOLEAN: Final = Scalar("boolean")
 NUMBER: Final = Scalar("number")
 STRING: Final = Scalar("string")
 ANY_OBJECT: Final = ObjectOf((), "open", UNKNOWN)
+_TRUE: Final = Constant("boolean", "true")
+_FALSE: Final = Constant("boolean", "false")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -158,7 +162,7 @@ def _utf16(character: str) -> list[int]:
 def number_literal(value: int | float) -> str | None:
     """A number as TypeScript writes it; None for what it has no literal for."""
     if isinstance(value, int):
-        return str(value) if value.bittext_length() <= 1023 else None
+        return str(value) if value.bit_length() <= 1023 else None
     if value != value or value in (float("inf"), float("-inf")):
         return None
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
@@ -177,20 +181,14 @@ def union(types: Iterable[Type]) -> Type:
                 return UNKNOWN
             if not isinstance(member, Never):
                 members[member] = None
-    kept = [
-        member for member in members if not (isinstance(member, Constant) and Scalar(member.kind) in members)
-    ]  # fmt: skip
-    both = [Constant("boolean", "true"), Constant("boolean", "false")]
-    if all(value in members for value in both) and BOOLEAN not in members:
-        return union([BOOLEAN if member == both[0] else member for member in kept if member != both[1]])
+    kept = [m for m in members if not (isinstance(m, Constant) and Scalar(m.kind) in members)]
+    if _TRUE in members and _FALSE in members and BOOLEAN not in members:
+        return union([BOOLEAN if member == _TRUE else member for member in kept if member != _FALSE])
     if _is_anything(kept):
         return UNKNOWN
     if len(kept) > MAX_ALTERNATIVES:
-        return (
-            union(dict.fromkeys(Scalar(m.kind) if isinstance(m, Constant) else m for m in kept))
-            if any(isinstance(m, Constant) for m in kept)
-            else UNKNOWN
-        )
+        wider = dict.fromkeys(Scalar(m.kind) if isinstance(m, Constant) else m for m in kept)
+        return union(wider) if len(wider) < len(kept) else UNKNOWN
     if len(kept) <= 1:
         return kept[0] if kept else NEVER
     return UnionOf(tuple(kept))
@@ -226,7 +224,8 @@ def intersection(first: Type, second: Type) -> Type:
         case (Constant(), Constant()):
             return NEVER
         case (ObjectOf() as one, ObjectOf() as other) if not (one.patterns or other.patterns):
-            return _merge(one, other)
+            merged = _merge(one, other)
+            return NEVER if any(p.required and isinstance(p.type, Never) for p in merged.properties) else merged
         case (ArrayOf() as one, ArrayOf() as other):
             maxima = [m for m in (one.max_items, other.max_items) if m is not None]
             items = intersection(one.items, other.items)
@@ -322,12 +321,12 @@ def _side_by_side(first: Type, second: Type) -> Type:
     return bounded_intersection(members, {})
 
 
-def bounded_intersection(members: Sequence[Type], alternatives: Mapping[str, int]) -> Type:
+def bounded_intersection(members: Sequence[Type], known: Mapping[str, int]) -> Type:
     """An intersection without those members that would make TypeScript give up: it multiplies out every union."""
     product = 1
     kept = []
     for member in members:
-        count = alternatives(member, alternatives)
+        count = alternatives(member, known)
         if product * count <= MAX_PRODUCT:
             product *= count
             kept.append(member)

@@ -31,7 +31,7 @@ DECIDES_PYTHON = ("pyproject.toml", "hatch_build.py", "codemode_mcp/esbuild_pin.
 
 
 def main() -> int:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - this file is run by whatever Python there is
         print(f"Python 3.11 or later is needed; this is {sys.version.split()[0]} ({sys.executable}).", file=sys.stderr)
         return 2
     try:

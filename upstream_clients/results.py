@@ -19,7 +19,7 @@ def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOu
     """
     if not isinstance(raw, dict):
         return ToolOutcome({"content": [_text_block(raw)]}, ("the result was no object; it is shown as text",))
-    result: dict[str, Any] = dict(raw)
+    result = without_plumbing(raw)
     notes: list[str] = []
     _repair_content(result, notes)
     if not isinstance(result.get("isError", False), bool):
@@ -32,6 +32,24 @@ def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOu
         elif (complaint := check_output(structured)) is not None:
             notes.append(f"structuredContent does not match the tool's own output schema: {complaint}")
     return ToolOutcome(result, tuple(notes))
+
+
+def without_plumbing(raw: JsonObject) -> dict[str, Any]:
+    """A result without what the modern revision (2026-07-28) adds for the client alone: the kind of result, how long it
+    may be cached, and the server's identity stamp."""
+    result = {key: value for key, value in raw.items() if key not in _PLUMBING}
+    meta = result.get("_meta")
+    if isinstance(meta, dict) and _IDENTITY in meta:
+        rest = {key: value for key, value in meta.items() if key != _IDENTITY}
+        if rest:
+            result["_meta"] = rest
+        else:
+            del result["_meta"]
+    return result
+
+
+_PLUMBING = frozenset({"resultType", "ttlMs", "cacheScope"})
+_IDENTITY = "io.modelcontextprotocol/serverInfo"
 
 
 def needs_input(raw: JsonObject) -> bool:

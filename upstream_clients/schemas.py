@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import jsonschema_rs
+
     from upstream_clients.results import OutputCheck
     from upstream_clients.tools import JsonObject
 
@@ -19,17 +21,36 @@ MAX_EXPANDED_NODES = 50_000
 _MAX_COMPLAINT = 300
 
 
-def compile_check(schema: JsonObject) -> OutputCheck | None:
-    """A function that says what is wrong with a value, or `None` when the schema cannot be used safely."""
-    import jsonschema_rs  # costs start-up time that a server without output schemas never needs
+class UnusableSchema(Exception):
+    """A schema that values cannot be checked against safely; the message says why, for a person."""
+
+
+def compile_schema(schema: JsonObject) -> jsonschema_rs.Validator:
+    """A validator that fetches nothing and takes bounded time.
+
+    Raises:
+        UnusableSchema: the schema is invalid, refers to something outside itself, has patterns that do not match in
+            linear time, or refers to itself too often.
+    """
+    import jsonschema_rs  # costs start-up time that a server without schemas to check never needs
 
     if _expanded_nodes(schema) > MAX_EXPANDED_NODES:
-        return None
+        raise UnusableSchema(f"it expands to more than {MAX_EXPANDED_NODES} subschemas")
     try:
-        validator = jsonschema_rs.validator_for(
+        return jsonschema_rs.validator_for(
             dict(schema), offline=True, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=False
         )
-    except ValueError:
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        raise UnusableSchema(str(error)[:_MAX_COMPLAINT]) from None
+
+
+def compile_check(schema: JsonObject) -> OutputCheck | None:
+    """A function that says what is wrong with a value, or `None` when the schema cannot be used safely."""
+    import jsonschema_rs
+
+    try:
+        validator = compile_schema(schema)
+    except UnusableSchema:
         return None
 
     def check(value: object) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import anyio
 
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
-from upstream_clients.results import OutputCheck, needs_input, read_outcome
+from upstream_clients.results import OutputCheck, needs_input, read_outcome, without_plumbing
 from upstream_clients.schemas import compile_check
 from upstream_clients.tools import JsonObject, ProgressFn, Tool, ToolOutcome, UpstreamView
 
@@ -101,7 +101,7 @@ class Upstream:
                 f"server {self.name!r} asks for further input to answer {method}, which cannot be given here yet",
                 dispatched=True,
             )
-        return raw
+        return without_plumbing(raw)
 
     async def _send(
         self, method: str, params: Mapping[str, Any], on_progress: ProgressFn | None, timeout: float | None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
+import anyio.lowlevel
 
 from codemode_mcp import bridge
 from codemode_mcp.bridge import Completion, GuestError, decode_turn, deliver_message, json_text, start_message
@@ -147,6 +148,8 @@ class Run:
         """Return after the next `change`, or at `until`."""
         with anyio.move_on_after(max(0.0, until - clock())):
             await self._changed.wait()
+            # Whatever else has happened by now belongs to the same batch.
+            await anyio.lowlevel.checkpoint()
         self._changed = anyio.Event()
 
     @property
@@ -213,8 +216,6 @@ class Driver:
         run.observation = observation
         engine = await self._engine()
         try:
-            image = await self._on_thread(engine, engine.image, run.manifest)
-            run.guest = await self._on_thread(engine, self._open, engine, image, None)
             message = start_message(
                 code=program.code,
                 fallback=program.fallback,
@@ -222,7 +223,7 @@ class Driver:
                 output_limit=min(OUTPUT_CHARACTERS, self._settings.memory_limit_bytes // 4),
                 elapsed_ms=self._elapsed_ms(run),
             )
-            turn = await self._on_thread(engine, run.guest.start, message, self._budget(observation))
+            turn = await self._on_thread(engine, self._launch, engine, run, observation, message)
             return await self._drive(engine, run, observation, turn)
         except CodeModeError as error:
             return await self._fail(run, error.code, error.message)
@@ -246,8 +247,7 @@ class Driver:
                     return await self._park_again(run, parked)
                 await run.wait_for_change(self._next_event(run, observation), self._clock)
             engine = await self._engine()
-            image = await self._on_thread(engine, engine.image, parked.manifest)
-            run.guest = await self._on_thread(engine, self._open, engine, image, parked.snapshot)
+            await self._on_thread(engine, self._restore, engine, run, parked)
             ended = await self._drive(engine, run, observation, None)
             assert not isinstance(ended, SyntaxFault)
             return ended
@@ -586,8 +586,18 @@ class Driver:
         due = run.next_timer
         return observation.deadline if due is None else min(due, observation.deadline)
 
-    def _open(self, engine: Engine, image: Any, parked: bytes | None) -> Guest:
-        return Guest(engine, image, memory_limit=self._settings.memory_limit_bytes, parked=parked)
+    # on the engine's threads
+
+    def _launch(self, engine: Engine, run: Run, observation: Observation, message: str) -> Turn:
+        image = engine.image(run.manifest)
+        run.guest = Guest(engine, image, memory_limit=self._settings.memory_limit_bytes)
+        if observation.aborted:
+            run.guest.interrupt()
+        return run.guest.start(message, self._budget(observation))
+
+    def _restore(self, engine: Engine, run: Run, parked: ParkedRun) -> None:
+        image = engine.image(parked.manifest)
+        run.guest = Guest(engine, image, memory_limit=self._settings.memory_limit_bytes, parked=parked.snapshot)
 
     async def _on_thread(self, engine: Engine, work: Callable[..., Any], *args: Any) -> Any:
         # Shielded: a guest must be at rest before anything else is done with it. What is computed is bounded in time.

@@ -18,6 +18,8 @@ from declarations import render_schema
 
 HERE = Path(__file__).parent
 
+INNER = {"x": {"$ref": "#/$defs/y"}, "y": {"type": "string"}}
+
 TEXTS: list[tuple[Any, str]] = [
     ({}, "unknown"),
     (True, "unknown"),
@@ -107,6 +109,21 @@ TEXTS: list[tuple[Any, str]] = [
         '{ "__proto__"?: string; class?: unknown; "a-b"?: unknown }',
     ),
     ({"const": "\u2028\u202e'\"\\\n"}, '"\\u2028\\u202e\'\\"\\\\\\n"'),
+    (
+        {"properties": {"a": {"type": "string"}}, "required": ["a"], "dependentRequired": {"a": ["b"]}},
+        "{ a: string; b: unknown }",
+    ),
+    (
+        {"$id": "https://a.example/s", "$ref": "https://a.example/s#/$defs/x", "$defs": {"x": {"type": "null"}}},
+        "null",
+    ),
+    (
+        {
+            "anyOf": [{"$ref": "item#/$defs/x"}],
+            "$defs": {"x": {"type": "null"}, "item": {"$id": "item", "$defs": INNER}},
+        },
+        "string",
+    ),
     ({"enum": [1e22, -0.5, 1.0]}, "1e+22 | -0.5 | 1"),
 ]
 

@@ -64,8 +64,12 @@ function encode(v, ancestors, depth) {
 }
 
 function isEngineFault(error) {
-  if (error === null || typeof error !== "object") return false;
-  return internalErrorPrototype !== null && getPrototypeOf(error) === internalErrorPrototype;
+  if (internalErrorPrototype === null || error === null || typeof error !== "object") return false;
+  try {
+    return getPrototypeOf(error) === internalErrorPrototype;
+  } catch {
+    return false; // a proxy, which the engine never throws
+  }
 }
 
 function encodeObject(v, here, depth) {

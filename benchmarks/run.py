@@ -1,0 +1,214 @@
+"""Measure what the specification sets bars for, as ratios taken in one run: python benchmarks/run.py [NAME ...].
+
+Names: sandbox, startup, exec, sequential, parallel. Every figure is the median of several rounds; things that are
+compared are measured in turn, A B A B, so that a machine whose speed drifts does not favour either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters
+
+from codemode_mcp.bridge import Completion, deliver_message, start_message
+from codemode_mcp.catalog import build
+from codemode_mcp.sandbox.engine import Engine, open_engine
+from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.settings import PolicyRules
+from upstream_clients.tools import Tool, UpstreamView
+
+ECHO = Path(__file__).parent / "echo_server.py"
+LIMIT = 64 * 1024 * 1024
+CALLS = 100
+
+
+def report(name: str, figure: str, bar: str, ok: bool) -> None:
+    print(f"{'ok  ' if ok else 'MISS'}  {name:<58} {figure:<34} bar: {bar}")
+
+
+# in one process
+
+
+def sandbox() -> None:
+    """A fresh guest with a trivial program; parking and resuming a small one."""
+    view = UpstreamView("echo", "ready", tools=(Tool("echo"),))
+    manifest = build([view], PolicyRules()).manifest
+    with tempfile.TemporaryDirectory() as cache, open_engine(Path(cache), max_threads=1) as engine:
+        engine.threads.submit(_sandbox, engine, manifest).result()
+
+
+def _sandbox(engine: Engine, manifest: str) -> None:
+    image = engine.image(manifest)
+    trivial = start_message(code="return 1", fallback=None, seed=os.urandom(32), output_limit=1 << 20, elapsed_ms=0)
+    small = start_message(
+        code="const r = await MCP.echo.echo({ text: 'x' }); return r.content[0].text",
+        fallback=None,
+        seed=os.urandom(32),
+        output_limit=1 << 20,
+        elapsed_ms=0,
+    )
+    answer = deliver_message([Completion(1, json.dumps({"content": [{"type": "text", "text": "x"}]}))], elapsed_ms=1)
+    fresh, parking, sizes = [], [], []
+    for _ in range(300):
+        began = time.perf_counter()
+        with Guest(engine, image, memory_limit=LIMIT) as guest:
+            guest.start(trivial, 1)
+        fresh.append(time.perf_counter() - began)
+    for _ in range(200):
+        guest = Guest(engine, image, memory_limit=LIMIT)
+        guest.start(small, 1)
+        began = time.perf_counter()
+        data = guest.snapshot()
+        guest.close()
+        guest = Guest(engine, image, memory_limit=LIMIT, parked=data)
+        turn = guest.deliver(answer, 1)
+        parking.append(time.perf_counter() - began)
+        guest.close()
+        assert turn.text is not None
+        assert '"state":"done","value":"x"' in turn.text
+        sizes.append(len(data))
+    first, second = statistics.median(fresh) * 1000, statistics.median(parking) * 1000
+    report("fresh sandbox and trivial program", f"{first:.2f} ms", "< 1 ms", first < 1)
+    report("park and resume of a small program", f"{second:.2f} ms", "< 5 ms", second < 5)
+    report("stored snapshot of it", f"{max(sizes)} bytes", "< 65536 bytes", max(sizes) < 65536)
+
+
+# over stdio
+
+
+def ours(config: Path) -> StdioServerParameters:
+    return StdioServerParameters(
+        command=sys.executable, args=["-m", "codemode_mcp", "serve", "--config", str(config), "--log-level", "error"]
+    )
+
+
+def plain() -> StdioServerParameters:
+    return StdioServerParameters(command=sys.executable, args=[str(ECHO)])
+
+
+@asynccontextmanager
+async def clients() -> AsyncIterator[tuple[Client, Client]]:
+    """One of codemode-mcp with the echo server behind it, one of the echo server itself; both warm."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "codemode-mcp.json"
+        config.write_text(json.dumps({"mcpServers": {"echo": {"command": sys.executable, "args": [str(ECHO)]}}}))
+        async with Client(ours(config)) as code_mode, Client(plain()) as direct:
+            for _ in range(5):
+                result = await code_mode.call_tool("exec", {"code": "return await MCP.echo.echo({ text: 'x' })"})
+                assert not result.is_error, result
+                await direct.call_tool("echo", {"text": "x"})
+            yield code_mode, direct
+
+
+async def timed(work: Callable[[], Awaitable[object]]) -> float:
+    began = time.perf_counter()
+    await work()
+    return time.perf_counter() - began
+
+
+async def compare(
+    name: str, bar: float, rounds: int, a: Callable[[], Awaitable[object]], b: Callable[[], Awaitable[object]]
+) -> None:
+    times: list[tuple[float, float]] = [(await timed(a), await timed(b)) for _ in range(rounds)]
+    ratio = statistics.median(x / y for x, y in times)
+    ms_a, ms_b = (statistics.median(pair[i] for pair in times) * 1000 for i in (0, 1))
+    report(name, f"{ratio:.2f}x ({ms_a:.1f} ms to {ms_b:.1f} ms)", f"<= {bar}x", ratio <= bar)
+
+
+async def startup() -> None:
+    """From starting the process to the answer to the first tools/list."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "codemode-mcp.json"
+        servers = {f"echo{i}": {"command": sys.executable, "args": [str(ECHO)]} for i in range(3)}
+        config.write_text(json.dumps({"mcpServers": servers}))
+
+        async def first_list(parameters: StdioServerParameters) -> float:
+            began = time.perf_counter()
+            async with Client(parameters) as client:
+                await client.list_tools()
+                return time.perf_counter() - began
+
+        for parameters in (ours(config), plain()):
+            await first_list(parameters)
+        pairs = [(await first_list(ours(config)), await first_list(plain())) for _ in range(9)]
+    ratio = statistics.median(a / b for a, b in pairs)
+    a, b = (statistics.median(pair[i] for pair in pairs) * 1000 for i in (0, 1))
+    report("start to first tools/list", f"{ratio:.2f}x ({a:.0f} ms to {b:.0f} ms)", "<= 1.3x", ratio <= 1.3)
+
+
+async def one_exec() -> None:
+    """`return 1` against one call of the echo tool."""
+    async with clients() as (code_mode, direct):
+        await compare(
+            "exec of `return 1` over stdio, to a plain echo call",
+            2.5,
+            200,
+            lambda: code_mode.call_tool("exec", {"code": "return 1"}),
+            lambda: direct.call_tool("echo", {"text": "1"}),
+        )
+
+
+SEQUENTIAL = f"for (let i = 0; i < {CALLS}; i++) await MCP.echo.echo({{ text: 'x' }})"
+PARALLEL = f"await Promise.all(Array.from({{ length: {CALLS} }}, () => MCP.echo.echo({{ text: 'x' }}))); return 1"
+
+
+async def sequential() -> None:
+    """A hundred nested calls, one after another."""
+    async with clients() as (code_mode, direct):
+
+        async def directly() -> None:
+            for _ in range(CALLS):
+                await direct.call_tool("echo", {"text": "x"})
+
+        await compare(
+            f"{CALLS} nested calls in sequence, to the same made directly",
+            1.3,
+            15,
+            lambda: code_mode.call_tool("exec", {"code": SEQUENTIAL}),
+            directly,
+        )
+
+
+async def parallel() -> None:
+    """A hundred nested calls at once."""
+    async with clients() as (code_mode, direct):
+
+        async def directly() -> None:
+            async with anyio.create_task_group() as group:
+                for _ in range(CALLS):
+                    group.start_soon(direct.call_tool, "echo", {"text": "x"})
+
+        await compare(
+            f"{CALLS} nested calls in parallel, to the same made directly",
+            1.2,
+            15,
+            lambda: code_mode.call_tool("exec", {"code": PARALLEL}),
+            directly,
+        )
+
+
+def main() -> None:
+    """Run what is named, or all."""
+    known: dict[str, Callable[[], object]] = {
+        "sandbox": sandbox,
+        "startup": lambda: anyio.run(startup),
+        "exec": lambda: anyio.run(one_exec),
+        "sequential": lambda: anyio.run(sequential),
+        "parallel": lambda: anyio.run(parallel),
+    }
+    for name in sys.argv[1:] or known:
+        known[name]()
+
+
+if __name__ == "__main__":
+    main()
