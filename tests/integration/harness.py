@@ -1,0 +1,422 @@
+"""What the tests here share: the real command as a process, clients for it, upstream servers to put behind it.
+
+Everything goes over real pipes. `serve` gives the SDK's own client, `raw` one of bare JSON lines that sees every byte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import jsonschema_rs
+import pytest
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from mcp_types import CallToolResult
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+SERVERS = Path(__file__).resolve().parent / "servers"
+OTHER_SERVERS = REPOSITORY / "tests" / "upstream_clients" / "servers"
+QUICKSTART = REPOSITORY / "examples" / "quickstart"
+NODE_MODULES = REPOSITORY / ".cache" / "node" / "node_modules"
+COMMAND = (sys.executable, "-m", "codemode_mcp")
+
+SECONDS = 30
+"""No test waits longer for anything than this; a healthy one waits for a fraction of it."""
+
+ERROR_CODES = (
+    *("runtime_unavailable", "invalid_config", "invalid_input", "unsupported_language", "typescript_transform_failed"),
+    *("module_access_denied", "timeout", "memory_limit_exceeded", "output_limit_exceeded", "snapshot_limit_exceeded"),
+    *("snapshot_expired", "snapshot_restore_failed", "too_many_pending_tool_calls", "nested_tool_failed", "aborted"),
+    "internal_error",
+)
+
+_OUTPUT = {
+    "type": "array",
+    "items": {
+        "oneOf": [
+            {"required": ["type", "text"], "properties": {"type": {"const": "text"}, "text": {"type": "string"}}},
+            {"required": ["type", "value"], "properties": {"type": {"const": "json"}}},
+            {
+                "required": ["type", "mimeType", "bytes"],
+                "properties": {"type": {"const": "image"}, "bytes": {"type": "integer"}},
+            },
+        ]
+    },
+}
+_PENDING = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["id", "tool", "status", "elapsedMs"],
+        "additionalProperties": False,
+        "properties": {
+            "id": {"type": "string"},
+            "tool": {"type": "string"},
+            "status": {"enum": ["queued", "executing", "needs_approval", "needs_input"]},
+            "elapsedMs": {"type": "integer", "minimum": 0},
+        },
+    },
+}
+
+
+def _variant(status: str, required: list[str], **properties: Any) -> dict[str, Any]:
+    shared = {"status": {"const": status}, "output": _OUTPUT, "telemetry": {"type": "object"}}
+    return {
+        "type": "object",
+        "required": ["status", "telemetry", *required],
+        "properties": shared | properties,
+        "additionalProperties": False,
+    }
+
+
+CODE_MODE_RESULT = jsonschema_rs.Draft202012Validator(
+    {
+        "oneOf": [
+            _variant("completed", ["value"], value={}),
+            _variant(
+                "waiting",
+                ["runId", "reason"],
+                runId={"type": "string", "minLength": 22},
+                reason={"enum": ["pending_tools", "yield"]},
+                pendingToolCalls=_PENDING,
+            ),
+            _variant("failed", ["error", "code"], error={"type": "string"}, code={"enum": list(ERROR_CODES)}),
+        ]
+    }
+)
+"""`CodeModeResult` as it is documented, and nothing more."""
+
+
+# configuration
+
+
+def counting(log: Path, *flags: str, **more: Any) -> dict[str, Any]:
+    """The entry of a counting upstream that writes into `log`."""
+    return {"command": sys.executable, "args": [str(SERVERS / "counting.py"), str(log), *flags], **more}
+
+
+def other(script: str, *flags: str, **more: Any) -> dict[str, Any]:
+    """The entry of one of the servers that `upstream_clients` is tested with."""
+    return {"command": sys.executable, "args": [str(OTHER_SERVERS / script), *flags], **more}
+
+
+def quickstart() -> dict[str, Any]:
+    """The entries of the two servers of the quick start."""
+    return {
+        name: {"command": sys.executable, "args": [str(QUICKSTART / f"{name}.py")]} for name in ("tracker", "reports")
+    }
+
+
+def npm_server(name: str, *arguments: str, **more: Any) -> dict[str, Any]:
+    """The entry of an npm server; skips the test when it is not installed."""
+    if shutil.which("node") is None:
+        pytest.skip("node is not on PATH")
+    script = NODE_MODULES / "@modelcontextprotocol" / f"server-{name}" / "dist" / "index.js"
+    if not script.is_file():
+        pytest.skip(f"server-{name} is not installed; python3 tests/run.py installs it where npm is on PATH")
+    return {"command": "node", "args": [str(script), *arguments], **more}
+
+
+def write_config(folder: Path, servers: dict[str, Any], *, name: str = "config.json", **tools: Any) -> Path:
+    """A configuration with these servers; what else is given are fields of `tools`, `codeMode` among them."""
+    path = folder / name
+    path.write_text(json.dumps({"mcpServers": servers, "tools": tools}), "utf-8")
+    return path
+
+
+def events(log: Path) -> list[str]:
+    """What a counting upstream has written down so far, without its process ids."""
+    return [line for line in _lines(log) if not line.startswith("pid ")]
+
+
+def pids(log: Path) -> list[int]:
+    """The process ids that a counting upstream has had."""
+    return [int(line.removeprefix("pid ")) for line in _lines(log) if line.startswith("pid ")]
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text("utf-8").splitlines() if path.exists() else []
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, one that has ended and was not reaped left out."""
+    stat = Path(f"/proc/{pid}/stat")
+    if Path("/proc/self/stat").exists():
+        try:
+            return stat.read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
+        except (OSError, IndexError):
+            return False
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return once `condition` holds: for what happens in other processes, which nothing announces."""
+    with anyio.fail_after(SECONDS):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
+# the SDK's client
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result of one `exec` or `wait`, already held against what every result promises."""
+
+    structured: dict[str, Any]
+    content: list[Any]
+    is_error: bool
+
+    @property
+    def status(self) -> str:
+        return self.structured["status"]
+
+    @property
+    def value(self) -> Any:
+        assert self.status == "completed", self.structured
+        return self.structured["value"]
+
+    @property
+    def code(self) -> str:
+        assert self.status == "failed", self.structured
+        return self.structured["code"]
+
+    @property
+    def error(self) -> str:
+        assert self.status == "failed", self.structured
+        return self.structured["error"]
+
+    @property
+    def run_id(self) -> str:
+        assert self.status == "waiting", self.structured
+        return self.structured["runId"]
+
+    @property
+    def pending(self) -> list[str]:
+        return [call["tool"] for call in self.structured.get("pendingToolCalls", [])]
+
+    @property
+    def texts(self) -> list[str]:
+        return [item["text"] for item in self.structured.get("output", []) if item["type"] == "text"]
+
+    @property
+    def read(self) -> str:
+        """What a model reads."""
+        return "\n".join(block.text for block in self.content if block.type == "text")
+
+
+def checked(result: CallToolResult) -> Answer:
+    """Hold a result against the promises that all of them share."""
+    answer = Answer(result.structured_content or {}, list(result.content), bool(result.is_error))
+    CODE_MODE_RESULT.validate(answer.structured)
+    assert answer.content, "a model has nothing to read"
+    assert answer.is_error == (answer.status == "failed")
+    telemetry = answer.structured["telemetry"]
+    assert len(json.dumps(telemetry, ensure_ascii=False, separators=(",", ":")).encode()) <= 600
+    if answer.status == "failed":
+        assert answer.code in answer.read
+        assert answer.error in answer.read
+        for foreign in ("Traceback (most", 'File "', str(REPOSITORY), sys.prefix):
+            assert foreign not in answer.read
+    if answer.status == "waiting":
+        assert answer.run_id in answer.read
+        assert "wait" in answer.read
+    return answer
+
+
+class Session:
+    """A client that is connected to `codemode-mcp serve`."""
+
+    def __init__(self, client: Client, stderr: Path) -> None:
+        self.client = client
+        self._stderr = stderr
+
+    async def exec(self, code: str, **arguments: Any) -> Answer:
+        return await self.call("exec", {"code": code, **arguments})
+
+    async def wait(self, run_id: str, **arguments: Any) -> Answer:
+        return await self.call("wait", {"runId": run_id, **arguments})
+
+    async def call(self, tool: str, arguments: dict[str, Any] | None, **options: Any) -> Answer:
+        with anyio.fail_after(SECONDS):
+            return checked(await self.client.call_tool(tool, arguments, **options))
+
+    async def value(self, code: str, **arguments: Any) -> Any:
+        return (await self.exec(code, **arguments)).value
+
+    async def finish(self, answer: Answer) -> Answer:
+        """Follow a run to its end."""
+        while answer.status == "waiting":
+            answer = await self.wait(answer.run_id)
+        return answer
+
+    @property
+    def stderr(self) -> str:
+        return self._stderr.read_text("utf-8", "replace")
+
+
+@asynccontextmanager
+async def serve(config: Path, *, mode: str = "auto", env: dict[str, str] | None = None) -> AsyncIterator[Session]:
+    """`codemode-mcp serve` and a client of it. Its stderr never holds a traceback."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stderr"
+        with path.open("w", encoding="utf-8") as errlog:
+            command, *arguments = COMMAND
+            parameters = StdioServerParameters(
+                command=command,
+                args=[*arguments, "serve", "--config", str(config)],
+                env={**os.environ, **(env or {})},
+                cwd=config.parent,
+            )
+            async with Client(stdio_client(parameters, errlog=errlog), mode=mode) as client:
+                session = Session(client, path)
+                yield session
+        assert "Traceback" not in session.stderr, session.stderr
+
+
+# bare JSON lines
+
+
+class Raw:
+    """A client that writes and reads lines, and keeps every byte."""
+
+    def __init__(self, process: Any, stderr: Path) -> None:
+        self.process = process
+        self._stderr = stderr
+        self.sent = 0
+        self.received = b""
+        self.notifications: list[dict[str, Any]] = []
+        self._rest = b""
+
+    async def send_bytes(self, data: bytes) -> None:
+        await self.process.stdin.send(data)
+
+    async def send(self, **message: Any) -> None:
+        await self.send_bytes(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def line(self) -> bytes:
+        """The next line, without its end."""
+        with anyio.fail_after(SECONDS):
+            while b"\n" not in self._rest:
+                chunk = await self.process.stdout.receive()
+                self.received += chunk
+                self._rest += chunk
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    async def answer_to(self, request: int) -> dict[str, Any]:
+        """The answer to one request; notifications before it are kept, anything else is a failure."""
+        while True:
+            message = parse_message(await self.line())
+            if "method" in message:
+                self.notifications.append(message)
+                continue
+            assert message["id"] == request, message
+            return message
+
+    async def request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        self.sent += 1
+        await self.send(id=self.sent, method=method, **({} if params is None else {"params": params}))
+        return await self.answer_to(self.sent)
+
+    async def initialize(self, version: str) -> dict[str, Any]:
+        client = {"name": "raw", "version": "1"}
+        params = {"protocolVersion": version, "capabilities": {}, "clientInfo": client}
+        answer = await self.request("initialize", params)
+        await self.send(method="notifications/initialized")
+        return answer["result"]
+
+    async def end(self) -> int:
+        """Close its input; its exit code. What it still writes is kept."""
+        await self.process.stdin.aclose()
+        return await self.exit_code()
+
+    async def exit_code(self) -> int:
+        with anyio.fail_after(SECONDS):
+            async for chunk in self.process.stdout:
+                self.received += chunk
+            return await self.process.wait()
+
+    @property
+    def stderr(self) -> str:
+        return self._stderr.read_text("utf-8", "replace")
+
+
+def parse_message(line: bytes) -> dict[str, Any]:
+    """A JSON-RPC message, or a failure of the test."""
+    message = json.loads(line)
+    assert isinstance(message, dict)
+    assert message["jsonrpc"] == "2.0"
+    assert ("method" in message) != ("result" in message or "error" in message), message
+    return message
+
+
+MODERN = {
+    "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+}
+
+
+@asynccontextmanager
+async def raw(config: Path, *flags: str, env: dict[str, str] | None = None) -> AsyncIterator[Raw]:
+    """`codemode-mcp serve` and a client of bare lines. It is killed in the end if it has not ended by itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stderr"
+        with path.open("wb") as errlog:
+            process = await anyio.open_process(
+                [*COMMAND, "serve", "--config", str(config), *flags],
+                stderr=errlog,
+                env={**os.environ, **(env or {})},
+                cwd=config.parent,
+            )
+            try:
+                yield Raw(process, path)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    if process.returncode is None:
+                        process.terminate()
+                        with anyio.move_on_after(5):
+                            await process.wait()
+                    if process.returncode is None:
+                        process.kill()
+                    await process.aclose()
+
+
+# the command line
+
+
+def cli(
+    *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, text: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `codemode-mcp` with these arguments to its end."""
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        input=text or "",
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS * 2,
+        check=False,
+    )

@@ -1,0 +1,132 @@
+"""What a client sees before it runs anything: two tools, in both eras, at once, and nothing but JSON-RPC."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from harness import MODERN, counting, other, parse_message, raw, serve, write_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+
+def size(*values: Any) -> int:
+    texts = (v if isinstance(v, str) else json.dumps(v, separators=(",", ":"), ensure_ascii=False) for v in values)
+    return sum(len(text.encode()) for text in texts)
+
+
+def check_budget(tools: list[dict[str, Any]]) -> None:
+    assert [tool["name"] for tool in tools] == ["exec", "wait"]
+    assert sum(size(tool["name"], tool["description"], tool["inputSchema"]) for tool in tools) <= 2200
+    assert all(size(tool["outputSchema"]) <= 900 for tool in tools)
+    assert all(tool["title"] and tool["annotations"] for tool in tools)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_list_is_exec_and_wait_and_stays_so(tmp_path: Path, mode: str) -> None:
+    config = write_config(tmp_path, {"counting": counting(tmp_path / "log")})
+    async with serve(config, mode=mode) as session:
+        with anyio.fail_after(30):
+            first = (await session.client.list_tools()).model_dump(by_alias=True, mode="json")
+            assert await session.value('return unwrap(await MCP.counting.count({ name: "x" }))') == "x"
+            second = (await session.client.list_tools()).model_dump(by_alias=True, mode="json")
+    assert first["tools"] == second["tools"]
+    check_budget(first["tools"])
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_budget_holds_for_many_servers_with_long_names(tmp_path: Path, mode: str) -> None:
+    names = [f"server-number-{n}-with-a-long-name-é" for n in range(150)]
+    config = write_config(tmp_path, {name: {"command": "no-such-command"} for name in names})
+    async with serve(config, mode=mode) as session:
+        tools = (await session.client.list_tools()).model_dump(by_alias=True, mode="json")["tools"]
+        instructions = session.client.instructions
+    check_budget(tools)
+    assert "serverNumber0WithALongName" in tools[0]["description"]
+    assert "more" in tools[0]["description"]
+    assert instructions is not None
+    assert size(instructions) <= 1000
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_list_is_answered_while_an_upstream_never_answers(tmp_path: Path, mode: str) -> None:
+    config = write_config(tmp_path, {"mute": other("raw_server.py", "silent", "probe_silent")})
+    async with serve(config, mode=mode) as session:
+        with anyio.fail_after(5):
+            tools = (await session.client.list_tools()).tools
+            again = (await session.client.list_tools()).tools
+        assert [tool.name for tool in tools] == [tool.name for tool in again] == ["exec", "wait"]
+        assert "mute" in (tools[0].description or "")
+
+
+async def test_the_oldest_client_gets_its_own_version_and_clean_lines(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"counting": counting(tmp_path / "log", "junk", "stderr=upstream noise")})
+    async with raw(config) as client:
+        hello = await client.initialize("2024-11-05")
+        assert hello["protocolVersion"] == "2024-11-05"
+        assert hello["serverInfo"]["name"] == "codemode-mcp"
+        assert "exec" in hello["instructions"]
+        assert list(hello["capabilities"]) == ["tools"]
+        check_budget((await client.request("tools/list"))["result"]["tools"])
+        code = 'console.log("print\\nme"); return unwrap(await MCP.counting.count({ name: "raw" }))'
+        answer = (await client.request("tools/call", {"name": "exec", "arguments": {"code": code}}))["result"]
+        assert answer["structuredContent"]["value"] == "raw"
+        assert answer["isError"] is False
+        assert await client.end() == 0
+    for line in client.received.splitlines():
+        parse_message(line)
+    assert client.received.endswith(b"}\n")
+
+
+async def test_the_newest_client_needs_no_handshake(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"counting": counting(tmp_path / "log", "junk")})
+    async with raw(config) as client:
+        discovered = (await client.request("server/discover", MODERN))["result"]
+        assert "2026-07-28" in discovered["supportedVersions"]
+        listed = (await client.request("tools/list", MODERN))["result"]
+        assert listed["resultType"] == "complete"
+        check_budget(listed["tools"])
+        code = 'text("hi"); return unwrap(await MCP.counting.count({ name: "raw" }))'
+        call = {**MODERN, "name": "exec", "arguments": {"code": code}}
+        answer = (await client.request("tools/call", call))["result"]
+        assert answer["structuredContent"]["value"] == "raw"
+        assert answer["resultType"] == "complete"
+        assert await client.end() == 0
+    for line in client.received.splitlines():
+        parse_message(line)
+
+
+async def test_lines_that_are_no_messages_do_not_end_the_server(tmp_path: Path) -> None:
+    async with raw(write_config(tmp_path, {})) as client:
+        await client.initialize("2025-11-25")
+        for line in (b"hello\n", b"\n", b"[]\n", b"42\n", b"\xff\xfe\x00\n", b'{"jsonrpc": "2.0"}\n'):
+            await client.send_bytes(line)
+        await client.send(id=77, method="tools/list")
+        while True:
+            message = parse_message(await client.line())
+            if message.get("id") == 77:
+                break
+            assert "error" in message
+        assert [tool["name"] for tool in message["result"]["tools"]] == ["exec", "wait"]
+
+
+async def test_unknown_methods_are_refused_and_the_server_goes_on(tmp_path: Path) -> None:
+    async with raw(write_config(tmp_path, {})) as client:
+        await client.initialize("2025-06-18")
+        for method in ("resources/list", "prompts/list", "no/such/method"):
+            assert (await client.request(method))["error"]["code"] == -32601
+        assert (await client.request("ping"))["result"] == {}
+
+
+async def test_a_policy_that_allows_nothing_leaves_no_tools(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"counting": counting(tmp_path / "log")}, allow=[])
+    async with serve(config) as session:
+        assert (await session.client.list_tools()).tools == []
+        refused = await session.exec("return 1")
+    assert refused.code == "invalid_input"
+    assert "no tools" in refused.error
