@@ -1,7 +1,7 @@
 """Composition root: the one async context manager that opens and closes everything, in the order things depend on.
 
-What the first `tools/list` does not need, the engine and the connections to upstreams, is started by `App.touch`, when a
-client has shown itself, or by the first program.
+What the first `tools/list` does not need, the engine and the connections to upstreams, is started by `App.touch`, when
+a client has shown itself, or by the first program.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ TOUCH_SECONDS = 0.02
 """After a client has shown itself: enough for the answer it waits for to be written first."""
 
 TRANSFORM_SECONDS = 30.0
+
+CLOSE_SECONDS = 3.0
+"""For an engine that is still being compiled when everything ends."""
 
 
 def cache_dir() -> Path:
@@ -238,7 +241,7 @@ class _EngineRoom:
         with self._lock:
             started, self._started = self._started, True
         if started:
-            self._ready.wait()
+            self._ready.wait(CLOSE_SECONDS)
         self._stack.close()
 
     def start(self) -> None:

@@ -1,8 +1,8 @@
 """The messages between host and guest, and their strict JSON. Pure.
 
 Host to guest: `start_message` once, then `deliver_message` for every later turn. Guest to host: one `TurnReport` a
-turn. The guest's side of it is `sandbox/prelude`. Guest code cannot write these messages, but nothing here relies on that: a
-report that does not have the exact form is refused as a whole.
+turn. The guest's side of it is `sandbox/prelude`. Guest code cannot write these messages, but nothing here relies on
+that: a report that does not have the exact form is refused as a whole.
 """
 
 from __future__ import annotations

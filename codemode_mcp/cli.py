@@ -60,7 +60,8 @@ def serve(
     if depth(os.environ) >= MAX_DEPTH:
         _stop(
             2,
-            f"codemode-mcp is started by itself, {MAX_DEPTH} deep ({DEPTH_VARIABLE}); look for a server entry that starts it",
+            f"codemode-mcp is started by itself, {MAX_DEPTH} deep ({DEPTH_VARIABLE}); "
+            "look for a server entry that starts it",
         )
     loaded = _load(config, log_level, log_file, read_only=read_only)
     with _logging(loaded):

@@ -22,19 +22,21 @@ _EXEC = """\
 Run a {languages} program (the body of an async function) in a sandbox. It reaches the tools of these MCP servers:
 {servers}
 - Call: const r = await MCP.server.tool({{...}}); r is the MCP result; unwrap(r) gives its data, throws on isError.
-- Read types first: (await API.read("mcp/<server>.d.ts")).content. All files: API.list(). Find tools: await API.search("what you need").
-- return a value (JSON), print with text(v)/json(v), show images with image(block). Do loops, joins, filters here; run independent calls with Promise.all. Return only what you need.
+- Read types first: (await API.read("mcp/<server>.d.ts")).content. All files: API.list(). \
+Find tools: await API.search("what you need").
+- return a value (JSON), print with text(v)/json(v), show images with image(block). Do loops, joins, filters here; \
+run independent calls with Promise.all. Return only what you need.
 - store(key, v) and await load(key) keep values for later programs. No network, files, modules.
 If the result has status "waiting", go on with wait."""
 
 _WAIT = """\
-Go on with a program that exec left "waiting": waits for its pending calls and returns the next result. cancel: true ends it; \
-fromStart: true gives all output again."""
+Go on with a program that exec left "waiting": waits for its pending calls and returns the next result. \
+cancel: true ends it; fromStart: true gives all output again."""
 
 _INSTRUCTIONS = """\
-Other MCP servers are behind two tools here. exec runs a {languages} program in which every tool of every server is a function: \
-await MCP.server.tool({{...}}), typed by API.read("mcp/<server>.d.ts"), found by API.search("..."). Combine many calls in one \
-program and return only what matters. A result with status "waiting" carries a runId: pass it to wait.
+Other MCP servers are behind two tools here. exec runs a {languages} program in which every tool of every server is a \
+function: await MCP.server.tool({{...}}), typed by API.read("mcp/<server>.d.ts"), found by API.search("..."). Combine \
+many calls in one program and return only what matters. A result with status "waiting" carries a runId: pass it to wait.
 {servers}"""
 
 OUTPUT_SCHEMA: dict[str, Any] = {

@@ -63,16 +63,16 @@ class Usage:
         ms: milliseconds since it started.
     """
 
-    catalog_size: int
-    servers: int
-    execs: int
-    waits: int
-    searches: int
-    describes: int
-    call_count: int
-    calls: tuple[CallRecord, ...]
-    snapshots: int
-    ms: int
+    catalog_size: int = 0
+    servers: int = 0
+    execs: int = 1
+    waits: int = 0
+    searches: int = 0
+    describes: int = 0
+    call_count: int = 0
+    calls: tuple[CallRecord, ...] = ()
+    snapshots: int = 0
+    ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""From a run's outcome to what the client gets: the structured result, the readable content, the caps (SPEC 3.3, 3.4, 9).
+"""From a run's outcome to what the client gets: structured result, readable content, caps (SPEC 3.3, 3.4, 9).
 
 Plain dicts in the shape of the protocol; `server` puts them into the SDK's types.
 """
@@ -9,9 +9,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from codemode_mcp.outcome import Usage
+
 if TYPE_CHECKING:
     from codemode_mcp.errors import CodeModeError, ErrorCode
-    from codemode_mcp.outcome import Outcome, Usage
+    from codemode_mcp.outcome import Outcome
     from codemode_mcp.settings import ToolSettings
 
 TELEMETRY_BYTES = 600
@@ -83,7 +85,7 @@ def render(ended: Outcome, settings: ToolSettings, offload: Offload, now: float)
 
 def render_error(error: CodeModeError, settings: ToolSettings) -> Rendered:
     """The answer when nothing of a program has run."""
-    return _failed(error.message, error.code, [], (), {}, settings)
+    return _failed(error.message, error.code, [], (), _telemetry(Usage(), settings, 0.0), settings)
 
 
 def _failed(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,7 +21,6 @@ from mcp.server.stdio import stdio_server
 from codemode_mcp import descriptions
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.output import Rendered, render, render_error
-from codemode_mcp.settings import Language
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from codemode_mcp.outcome import Outcome
-    from codemode_mcp.settings import ToolSettings
+    from codemode_mcp.settings import Language, ToolSettings
 
 log = logging.getLogger("codemode_mcp.server")
 
@@ -245,10 +244,9 @@ async def _progress(context: ServerRequestContext[Any]) -> AsyncIterator[Progres
     async def report(message: str) -> None:
         nonlocal step
         step += 1
-        try:
+        # When the client has gone, its request is about to be cancelled.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await context.session.report_progress(float(step), None, message)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            pass  # the client has gone; its request is about to be cancelled
 
     async def tick() -> None:
         while True:

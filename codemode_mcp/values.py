@@ -13,6 +13,9 @@ from codemode_mcp.errors import ProgramError
 
 REF_PREFIX = "result:"
 
+ENTRY = 256
+"""What an entry counts for beyond its text, so that many small ones are bounded too."""
+
 
 @dataclass(slots=True)
 class _Drawer:
@@ -25,7 +28,7 @@ class Values:
     """JSON texts by owner and key.
 
     Args:
-        max_bytes: per owner, keys and texts together, counted in characters.
+        max_bytes: per owner, keys and texts together, counted in characters, and `ENTRY` for each.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -41,8 +44,8 @@ class Values:
         if key.startswith(REF_PREFIX):
             raise ProgramError("nested_tool_failed", f"store(): keys that start with {REF_PREFIX!r} belong to results")
         drawer = self._drawers.setdefault(owner, _Drawer())
-        freed = len(key) + len(drawer.stored[key]) if key in drawer.stored else 0
-        needed = len(key) + len(text) - freed
+        freed = _size(key, drawer.stored[key]) if key in drawer.stored else 0
+        needed = _size(key, text) - freed
         self._make_room(drawer, needed)
         if drawer.size + needed > self._max:
             raise ProgramError(
@@ -55,12 +58,13 @@ class Values:
     def offload(self, owner: str, text: str) -> str | None:
         """Keep a result that was too large to show. Its ref, or None when it does not fit at all."""
         drawer = self._drawers.setdefault(owner, _Drawer())
-        self._make_room(drawer, len(text))
-        if drawer.size + len(text) > self._max:
-            return None
         ref = REF_PREFIX + secrets.token_hex(8)
+        needed = _size(ref, text)
+        self._make_room(drawer, needed)
+        if drawer.size + needed > self._max:
+            return None
         drawer.results[ref] = text
-        drawer.size += len(text)
+        drawer.size += needed
         return ref
 
     def load(self, owner: str, key: str) -> str | None:
@@ -71,6 +75,11 @@ class Values:
         return drawer.results.get(key) if key.startswith(REF_PREFIX) else drawer.stored.get(key)
 
     def _make_room(self, drawer: _Drawer, needed: int) -> None:
+        if needed > self._max:
+            return
         while drawer.results and drawer.size + needed > self._max:
-            _, text = drawer.results.popitem(last=False)
-            drawer.size -= len(text)
+            drawer.size -= _size(*drawer.results.popitem(last=False))
+
+
+def _size(key: str, text: str) -> int:
+    return len(key) + len(text) + ENTRY

@@ -1,5 +1,5 @@
-"""Drive one run: step the guest, dispatch what it asks for, step again as soon as anything has settled, until it ends or
-must be parked.
+"""Drive one run: step the guest, dispatch what it asks for, step again as soon as anything has settled, until it ends
+or must be parked.
 
 A run has one driver at a time, in a task of the manager's group. Requests do not touch the guest: they open an
 `Observation` and wait for its outcome.
@@ -160,6 +160,12 @@ class Run:
                 return due
             heapq.heappop(self.timer_heap)
         return None
+
+    def tidy_timers(self) -> None:
+        """Timers that were cleared stay in the heap until they are due; not too many of them."""
+        if len(self.timer_heap) > 2 * len(self.timers) + 1000:
+            self.timer_heap = [(due, timer) for timer, due in self.timers.items()]
+            heapq.heapify(self.timer_heap)
 
     def ready(self, now: float) -> bool:
         """Whether there is anything to deliver."""
@@ -322,6 +328,7 @@ class Driver:
                 case bridge.Timer(id=timer, ms=ms):
                     run.timers[timer] = now + ms / 1000
                     heapq.heappush(run.timer_heap, (run.timers[timer], timer))
+                    run.tidy_timers()
                 case bridge.ClearTimer(target=timer):
                     run.timers.pop(timer, None)
                 case bridge.YieldControl(id=yielded):

@@ -166,6 +166,7 @@ class RunManager:
             return outcome
         run = self._runs.get(run_id)
         if run is None:
+            await self._store.release(run_id, owner)
             raise unknown_run(run_id)
         seconds = min(self._settings.timeout_ms, self._settings.max_request_ms) / 1000
         observation = Observation(self._clock() + seconds, progress)

@@ -19,6 +19,9 @@ COLLECT_SECONDS = 0.25
 EPOCH_GRACE_SECONDS = 0.5
 """After the engine's own interrupt check should have stopped the program, the epoch does."""
 
+MAX_TURN_BYTES = 24 * 1024 * 1024
+"""Of what one turn hands over, as JSON; decoded it takes a multiple of that."""
+
 Stopped = Literal["time", "memory", "trap"]
 
 
@@ -144,6 +147,8 @@ class Guest:
             if at == 0:
                 return None
         size = int.from_bytes(instance.read(entries.scratch + 8, 4), "little")
+        if size > MAX_TURN_BYTES:
+            return None
         text = instance.read(at, size).decode("utf-8", "replace")
         instance.call("JS_FreeCString", entries.ctx, at)
         return text

@@ -170,7 +170,7 @@ def is_running(pid: int) -> bool:
 async def until(condition: Callable[[], object]) -> None:
     """Return once `condition` holds: for what happens in other processes, which nothing announces."""
     with anyio.fail_after(SECONDS):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - other processes set no events
             await anyio.sleep(0.01)
 
 

@@ -1,0 +1,279 @@
+"""Programs over the quick start's servers: joins, TypeScript, values, output, and errors of every kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from harness import QUICKSTART, Session, counting, quickstart, serve, write_config
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module", params=["auto", "legacy"])
+async def session(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Session]:
+    servers = quickstart() | {"counting": counting(folder / f"log-{request.param}")}
+    config = write_config(folder, servers, codeMode={"maxOutputBytes": 20_000, "memoryLimitBytes": 32 << 20})
+    async with serve(config, mode=request.param) as session:
+        yield session
+
+
+async def test_one_program_joins_two_servers(session: Session) -> None:
+    answer = await session.exec((QUICKSTART / "join.ts").read_text("utf-8"), language="typescript")
+    assert answer.texts == ["Week 2026-W23: 24 open issues, 3 of nobody"]
+    assert answer.value[0] == {
+        "name": "Ada Moreau",
+        "team": "platform",
+        "openIssues": 5,
+        "oldest": "Login loops when the session cookie has expired",
+        "hours": 44,
+    }
+    assert [person["openIssues"] for person in answer.value] == [5, 4, 3, 3, 3, 3]
+    assert answer.read.startswith("Week 2026-W23: 24 open issues")
+    telemetry = answer.structured["telemetry"]
+    assert telemetry["counts"]["call"] == 3
+    assert {call["tool"] for call in telemetry["calls"]} <= {
+        "mcp:tracker:list_people",
+        "mcp:tracker:list_issues",
+        "mcp:reports:team_hours",
+    }
+
+
+async def test_parallel_calls_overlap(session: Session) -> None:
+    # `hold` answers when `release` is called: one after the other, this program would never end.
+    code = """
+        const held = Promise.all(["a", "b", "c"].map((name) => MCP.counting.hold({ name })));
+        for (const name of ["c", "b", "a"]) await MCP.counting.release({ name });
+        return (await held).map(unwrap);
+    """
+    assert await session.value(code) == ["a is done", "b is done", "c is done"]
+
+
+async def test_the_first_of_several_calls_wins_a_race(session: Session) -> None:
+    code = """
+        const slow = MCP.counting.hold({ name: "slow" });
+        const first = await Promise.race([slow, MCP.counting.count({ name: "quick" })]);
+        await MCP.counting.release({ name: "slow" });
+        return [unwrap(first), unwrap(await slow)];
+    """
+    assert await session.value(code) == ["quick", "slow is done"]
+
+
+async def test_the_last_expression_is_the_value(session: Session) -> None:
+    assert await session.value("const x = 20; x + 22") == 42
+    assert await session.value("MCP.counting.count({ name: 'last' }).then(unwrap)") == "last"
+
+
+async def test_nothing_returned_is_null_and_said(session: Session) -> None:
+    answer = await session.exec("const x = 1;")
+    assert answer.value is None
+    assert answer.read == "The program ended without returning anything."
+
+
+async def test_typescript_is_recognised_without_being_named(session: Session) -> None:
+    code = "interface P { a: number }\nconst p: P = { a: 1 };\nreturn (p satisfies P).a as number;"
+    assert await session.value(code) == 1
+
+
+async def test_javascript_is_not_treated_as_typescript_when_it_is_named(session: Session) -> None:
+    answer = await session.exec("const x: number = 1;", language="javascript")
+    assert answer.code == "invalid_input"
+    assert "cell.js:1:8" in answer.error
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("MCP.tracker.getIssue({ issue_id: 1 }).then(unwrap).then((i) => i.id)", 1),
+        ('MCP.tracker["get_issue"]({ issue_id: 2 }).then(unwrap).then((i) => i.id)', 2),
+        ("MCP.tracker.resources.list().then((r) => r.resources[0].uri)", "tracker://labels"),
+        ("MCP.tracker.prompts.list().then((r) => r.prompts[0].name)", "triage"),
+    ],
+)
+async def test_a_tool_can_be_called_in_several_ways(session: Session, call: str, expected: Any) -> None:
+    assert await session.value(f"return await {call}") == expected
+
+
+async def test_values_of_every_kind_become_json(session: Session) -> None:
+    code = "return [undefined, 10n, new Map([[1, 2]]), new Set([3]), new Date(0), NaN, () => 1, new Error('e'), 'é😀']"
+    value = await session.value(code)
+    assert value[0] is None
+    assert value[1] in ("10", 10)
+    assert value[8] == "é😀"
+    cyclic = await session.exec("const a = { b: 1 }; a.self = a; return a")
+    assert cyclic.value["b"] == 1
+
+
+async def test_outputs_keep_the_order_of_the_program(session: Session) -> None:
+    code = 'text("one"); json({ two: 2 }); console.log("three", 3); text({ four: 4 }); return 5'
+    answer = await session.exec(code)
+    outputs = answer.structured["output"]
+    assert [item["type"] for item in outputs] == ["text", "json", "text", "text"]
+    assert outputs[1]["value"] == {"two": 2}
+    assert answer.read.splitlines() == ["one", "```json", '{"two":2}', "```", "three 3", '{"four":4}', "5"]
+
+
+async def test_output_before_a_failure_is_kept(session: Session) -> None:
+    answer = await session.exec('text("so far"); throw new Error("no further")')
+    assert answer.code == "internal_error"
+    assert answer.texts == ["so far"]
+    assert answer.read.startswith("so far\n")
+
+
+async def test_a_large_value_is_cut_and_can_be_read_later(session: Session) -> None:
+    cut = await session.value('return "x".repeat(50_000)')
+    assert cut["truncated"] is True
+    assert cut["bytes"] == 50_002
+    assert await session.value(f'const whole = await load("{cut["ref"]}"); return whole.length') == 50_000
+
+
+async def test_values_are_stored_for_a_later_program(session: Session) -> None:
+    await session.exec('store("key", { n: [1, 2] })')
+    assert await session.value('return await load("key")') == {"n": [1, 2]}
+    assert await session.value('return (await load("nothing")) === undefined') is True
+
+
+ERRORS = {
+    "syntax error": ("const x = ;", "invalid_input", ["cell.js:1:11", "const x = ;"]),
+    "unclosed block": ("if (true) {\n  text(1)", "invalid_input", ["cell.js"]),
+    "shell command": ("ls -la /tmp", "invalid_input", ["MCP"]),
+    "unknown tool": ("await MCP.tracker.listIssue({})", "invalid_input", ["listIssues"]),
+    "unknown server": ("await MCP.trakker.listIssues({})", "invalid_input", ["tracker"]),
+    "import": ('import fs from "fs";\nreturn 1', "module_access_denied", ["cell.js:1:1"]),
+    "require": ('return 1;\nrequire("fs")', "module_access_denied", ["cell.js:2:1"]),
+    "dynamic import": ('await import("fs")', "module_access_denied", ["cell.js:1:7"]),
+    "exception": ('text(1);\nthrow new TypeError("oops")', "internal_error", ["TypeError: oops", "cell.js:2"]),
+    "reference": ("return process.env", "internal_error", ["ReferenceError", "cell.js:1"]),
+    "thrown value": ("throw { odd: 1 }", "internal_error", ["odd"]),
+    "arguments": ("await MCP.tracker.getIssue({ issue_id: 0 })", "nested_tool_failed", ["issue_id", "getIssue("]),
+    "missing argument": ("await MCP.tracker.getIssue({})", "nested_tool_failed", ["issue_id"]),
+    "two objects": ("await MCP.tracker.getIssue(1)", "nested_tool_failed", ["MCP.tracker.getIssue", "object"]),
+    "tool error": ("unwrap(await MCP.counting.refuse({}))", "nested_tool_failed", ["the tool says no"]),
+    "server error": ("await MCP.counting.reject({})", "nested_tool_failed", ["counting", "the server says no"]),
+    "by id": ('await tools.call("mcp:tracker:list_issues", {})', "nested_tool_failed", ["MCP.tracker.listIssues"]),
+    "unknown id": ('await tools.call("plugin:a:b", {})', "nested_tool_failed", ["plugin:a:b"]),
+    "unknown file": ('await API.read("mcp/trakker.d.ts")', "nested_tool_failed", ["mcp/tracker.d.ts"]),
+    "never settles": ("await new Promise(() => {})", "internal_error", ["nothing can settle"]),
+    "memory": ("const a = []; for (;;) a.push(new Array(10000).fill(1))", "memory_limit_exceeded", ["memory"]),
+    "recursion": ("const f = () => f() + 1; f()", "internal_error", ["cell.js:1"]),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+async def test_an_error_has_its_code_and_says_what_to_look_at(session: Session, name: str) -> None:
+    code, expected, words = ERRORS[name]
+    answer = await session.exec(code)
+    assert answer.code == expected, answer.error
+    for word in words:
+        assert word in answer.error
+    assert await session.value("return 1") == 1
+
+
+async def test_typescript_errors_point_into_the_authors_text(session: Session) -> None:
+    broken = await session.exec("const a: number = 1;\nconst b: = 2;", language="typescript")
+    assert broken.code == "typescript_transform_failed"
+    assert "cell.ts:2:10" in broken.error
+    assert "const b: = 2;" in broken.error
+    thrown = await session.exec(
+        'interface A {\n  x: number;\n}\nconst a: A = { x: 1 };\n  throw new Error("line five")', language="typescript"
+    )
+    assert thrown.code == "internal_error"
+    assert "cell.ts:5:" in thrown.error
+
+
+async def test_a_tool_that_fails_resolves_and_a_program_can_catch_the_rest(session: Session) -> None:
+    code = """
+        const result = await MCP.counting.refuse({});
+        const caught = await MCP.counting.reject({}).catch((e) => ({ name: e.name, message: e.message, code: e.code }));
+        return { isError: result.isError, caught };
+    """
+    value = await session.value(code)
+    assert value["isError"] is True
+    assert value["caught"]["code"] == "nested_tool_failed"
+    assert "the server says no" in value["caught"]["message"]
+
+
+async def test_a_mistyped_call_is_found_before_anything_is_sent(session: Session, folder: Path) -> None:
+    answer = await session.exec(
+        'await MCP.counting.count({ name: "typo" });\nawait MCP.counting.cuont({ name: "typo" })'
+    )
+    assert answer.code == "invalid_input"
+    assert "count" in answer.error
+    for log in folder.glob("log-*"):
+        assert "call typo" not in log.read_text("utf-8")
+
+
+async def test_an_endless_loop_ends_in_time_and_delays_nobody(folder: Path) -> None:
+    config = write_config(folder, {}, name="short.json", codeMode={"timeoutMs": 4000})
+    async with serve(config) as session, anyio.create_task_group() as group:
+        await session.value("return 1")
+        ended: list[str] = []
+
+        async def loop() -> None:
+            answer = await session.exec("let n = 0;\nfor (;;) n++;")
+            assert answer.code == "timeout"
+            assert "cell.js:2" in answer.error
+            ended.append("loop")
+
+        group.start_soon(loop)
+        for n in range(20):
+            assert await session.value(f"return {n}") == n
+        ended.append("others")
+    assert ended == ["others", "loop"]
+
+
+async def test_the_api_is_listed_read_and_searched(session: Session) -> None:
+    files = await session.value("return (await API.list()).files.map((f) => f.path)")
+    assert files == ["mcp/index.d.ts", "mcp/counting.d.ts", "mcp/reports.d.ts", "mcp/tracker.d.ts"]
+    content = await session.value('return (await API.read("mcp/tracker.d.ts")).content')
+    assert "declare namespace MCP.tracker" in content
+    assert 'label: "bug" | "feature" | "docs" | "performance"' in content
+    hits = await session.value('return await API.search("close an issue")')
+    assert hits[0]["call"] == "MCP.tracker.closeIssue"
+    assert hits[0]["server"] == "tracker"
+    only = await session.value('return await API.search("hours", { server: "reports", limit: 1 })')
+    assert [hit["server"] for hit in only] == ["reports"]
+
+
+async def test_headers_tell_what_a_server_has(session: Session) -> None:
+    root = await session.value("return await MCP.$api()")
+    assert root["kind"] == "mcp_api"
+    assert {server["identifier"] for server in root["servers"]} == {"tracker", "reports", "counting"}
+    one = await session.value('return await MCP.tracker.$api("getIssue", { schema: true })')
+    assert one["scope"] == "tool"
+    assert [tool["mcpTool"] for tool in one["tools"]] == ["get_issue"]
+    assert "issue_id" in str(one["schemas"])
+
+
+async def test_a_result_is_rendered_plainly_on_request(folder: Path) -> None:
+    config = write_config(folder, {}, name="plain.json", resultFormat="plain")
+    async with serve(config) as session:
+        assert (await session.exec("return { a: 1 }")).read == '{"a":1}'
+        assert (await session.exec("nope")).read.startswith("Error internal_error: ")
+
+
+async def test_a_language_that_is_switched_off_is_refused(folder: Path) -> None:
+    config = write_config(folder, {}, name="js.json", codeMode={"languages": ["javascript"]})
+    async with serve(config) as session:
+        assert (await session.exec("return 1", language="typescript")).code == "unsupported_language"
+        assert await session.value("return 1") == 1
+        schema = (await session.client.list_tools()).tools[0].input_schema
+        assert schema["properties"]["language"]["enum"] == ["javascript"]
+
+
+async def test_denied_tools_do_not_exist(folder: Path) -> None:
+    config = write_config(folder, quickstart(), name="policy.json", deny=["destructive", "mcp:reports:*"])
+    async with serve(config) as session:
+        assert (await session.exec("await MCP.tracker.closeIssue({ issue_id: 1 })")).code == "invalid_input"
+        content = await session.value('return (await API.read("mcp/tracker.d.ts")).content')
+        assert "closeIssue" not in content
+        assert "createIssue" in content
+        hits = await session.value('return await API.search("hours close issue", { limit: 50 })')
+        assert not [hit for hit in hits if hit["server"] == "reports" or hit["call"].endswith("closeIssue")]
+        sneaky = await session.exec('const m = "closeIssue"; return await MCP.tracker[m]?.({ issue_id: 1 }) ?? "none"')
+        assert sneaky.value == "none"
