@@ -148,6 +148,11 @@ class Thrown:
     engine: bool
     code: str | None
 
+    @property
+    def is_null(self) -> bool:
+        """Null was thrown: by the program, or by an engine that could not make an error."""
+        return (self.name, self.message) == ("Uncaught", "null")
+
 
 @dataclass(frozen=True, slots=True)
 class TurnReport:

@@ -135,8 +135,6 @@ class Dispatcher:
             raise _no_such_tool(call.target, context.catalog)
         entry = context.catalog.resolve(call.target)
         self._admit(entry)
-        record.repeatable = entry.repeatable
-        record.read_only = entry.effects.read_only
         signature = context.catalog.signature(entry)
         arguments = self.arguments.prepare(call, entry.path, entry.tool.input_schema, signature)
         text = json_text(await self._send(entry, arguments, record, on_progress))

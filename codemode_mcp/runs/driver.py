@@ -312,6 +312,8 @@ class Driver:
                 return await self._complete(run, report)
             case "failed":
                 assert report.error is not None
+                if turn.full and report.error.is_null:
+                    return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(""), report.rejections)
                 return await self._thrown(run, report.error, report.rejections)
             case "syntax":
                 assert report.error is not None
@@ -375,7 +377,12 @@ class Driver:
     # nested calls
 
     def _accept_call(self, run: Run, call: ToolCall, now: float) -> None:
-        live = _LiveCall(call, CallRecord(call.id, call.target, now))
+        record = CallRecord(call.id, call.target, now)
+        entry = run.context.catalog.get(call.target)
+        if entry is not None:
+            record.repeatable = entry.repeatable
+            record.read_only = entry.effects.read_only
+        live = _LiveCall(call, record)
         if run.executing < self._settings.max_pending_tool_calls:
             run.calls[call.id] = live
             self._begin(run, live)
@@ -489,7 +496,7 @@ class Driver:
         return await self._abort(run)
 
     async def _end(self, run: Run, outcome: Outcome) -> Outcome:
-        outcome = self._with_outputs(run, outcome)
+        outcome = self._with_outputs(run, replace(outcome, notes=(*outcome.notes, *self._keep_stored(run))))
         if run.snapshots:
             whole = _replace_outputs(outcome, tuple(run.history))
             size = sum(len(str(item)) for item in whole.outputs) + len(str(whole.value)) + 1000
@@ -515,6 +522,13 @@ class Driver:
     def _rejection_notes(self, run: Run, rejections: tuple[Thrown, ...]) -> tuple[str, ...]:
         assert run.positions is not None
         return tuple(f"Unhandled rejection: {run.positions.describe(each)}" for each in rejections)
+
+    def _keep_stored(self, run: Run) -> tuple[str, ...]:
+        """Carry out the `store()`s of the last turn, which nothing awaits any more; what was refused, for the reader."""
+        stores = [asked for asked in run.asked if isinstance(asked, bridge.Store)]
+        run.asked.clear()
+        answers = [self._answer(run, asked) for asked in stores]
+        return tuple(answer.error.message for answer in answers if answer.error is not None)
 
     # parking
 

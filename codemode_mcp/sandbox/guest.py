@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.sandbox import snapshot
+from codemode_mcp.sandbox.binary import PAGE
 from codemode_mcp.sandbox.engine import IMAGE_SLACK_BYTES, Engine, Image, load_image
 from codemode_mcp.sandbox.instance import GuestTrap, Instance
 
@@ -33,11 +34,13 @@ class Turn:
         text: the turn as the prelude tells it (JSON, see `bridge`); None when the guest can no longer say anything.
         stopped: why the guest cannot go on, or None when it is at rest.
         detail: for a trap, what the engine said.
+        full: the program's memory is about used up. The engine may then be unable to make an error, and throws null.
     """
 
     text: str | None
     stopped: Stopped | None = None
     detail: str = ""
+    full: bool = False
 
 
 class Guest:
@@ -129,11 +132,12 @@ class Guest:
                 text = self._collect()
         except GuestTrap as trap:
             return Turn(None, "time" if trap.interrupted else "trap", str(trap))
+        full = instance.pages * PAGE > 0.9 * self._memory_limit
         if status == 2:
-            return Turn(text, "time")
+            return Turn(text, "time", full=full)
         if text is None:
-            return Turn(None, "memory")
-        return Turn(text, "trap" if status else None)
+            return Turn(None, "memory", full=full)
+        return Turn(text, "trap" if status else None, full=full)
 
     def _collect(self) -> str | None:
         instance = self._instance

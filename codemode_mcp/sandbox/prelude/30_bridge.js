@@ -3,6 +3,9 @@
 const pending = new NativeMap();
 const bridgeErrors = new NativeWeakMap();
 let lastId = 0;
+
+// Calls that remember where they were made, for the error they may end with; a flood of calls does not.
+const MAX_SITES = 500;
 let calls = "";
 let outputs = "";
 let outputSize = 0;
@@ -27,7 +30,7 @@ function newPromise(executor) {
 // `fields` is a function because reading the guest's arguments may throw: that rejects, it does not throw.
 // With `boxed` the answer is an array, whose first element, if any, is the value: there is no undefined in JSON.
 function request(op, fields, boxed = false) {
-  const site = new NativeError().stack;
+  const site = mapSize(pending) < MAX_SITES ? new NativeError().stack : "";
   return newPromise((resolve, reject) => {
     let text;
     try {
