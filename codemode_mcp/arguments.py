@@ -10,7 +10,7 @@ from codemode_mcp.errors import ProgramError
 from upstream_clients.schemas import UnusableSchema, compile_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import jsonschema_rs
 
@@ -24,27 +24,30 @@ class ArgumentChecker:
     """Compiles each schema once and checks arguments with it.
 
     A schema that does not compile, that refers to something outside itself, or whose patterns cannot be matched in
-    linear time is not used: its tool checks its own arguments, and `unusable` says so for `doctor`.
+    linear time is not used: its tool checks its own arguments.
     """
 
     def __init__(self) -> None:
-        self._validators: dict[str, jsonschema_rs.Validator | None] = {}
-        self.unusable: dict[str, str] = {}
+        # By identity of the schema, which is kept with its validator so that the identity stays its own.
+        self._validators: dict[int, tuple[Mapping[str, Any], jsonschema_rs.Validator | None]] = {}
 
-    def prepare(self, call: ToolCall, expression: str, schema: Mapping[str, Any], signature: str) -> dict[str, Any]:
+    def prepare(
+        self, call: ToolCall, expression: str, schema: Mapping[str, Any], signature: Callable[[], str]
+    ) -> dict[str, Any]:
         """The object to send for a call, top-level defaults filled in.
 
         Args:
             expression: what the program wrote, for messages.
+            signature: asked for when something is wrong.
 
         Raises:
             ProgramError: `nested_tool_failed` with every problem by its path, and the signature.
         """
         if call.count > 1:
-            raise _problems(expression, [f"takes one object, but was given {call.count} arguments"], signature)
+            raise _problems(expression, [f"takes one object, but was given {call.count} arguments"], signature())
         given = {} if call.input is ABSENT else call.input
         if not isinstance(given, dict):
-            raise _problems(expression, [f"takes one plain object, but was given {_kind(given)}"], signature)
+            raise _problems(expression, [f"takes one plain object, but was given {_kind(given)}"], signature())
         arguments = _with_defaults(given, schema)
         validator = self._validator(schema)
         if validator is not None:
@@ -55,23 +58,20 @@ class ArgumentChecker:
                     problems.append("… and more")
                     break
             if problems:
-                raise _problems(expression, problems, signature)
+                raise _problems(expression, problems, signature())
         return arguments
 
     def _validator(self, schema: Mapping[str, Any]) -> jsonschema_rs.Validator | None:
-        key = json.dumps(schema, sort_keys=True)
-        if key not in self._validators:
+        found = self._validators.get(id(schema))
+        if found is None:
             if len(self._validators) >= _MAX_CACHED:
                 self._validators.clear()
-            self._validators[key] = self._compile(key, schema)
-        return self._validators[key]
-
-    def _compile(self, key: str, schema: Mapping[str, Any]) -> jsonschema_rs.Validator | None:
-        try:
-            return compile_schema(schema)
-        except UnusableSchema as error:
-            self.unusable[key[:200]] = str(error)
-            return None
+            try:
+                validator = compile_schema(schema)
+            except UnusableSchema:
+                validator = None
+            found = self._validators[id(schema)] = (schema, validator)
+        return found[1]
 
 
 def _with_defaults(given: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:

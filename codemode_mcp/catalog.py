@@ -157,8 +157,11 @@ class Catalog:
         entry = self._by_id.get(entry_id)
         if entry is None:
             for server in self.servers:
-                if server.status == "down" and entry_id.startswith(f"mcp:{server.name}:"):
-                    raise ProgramError("nested_tool_failed", f"MCP.{server.identifier} is down: {server.error}")
+                if server.status != "ready" and entry_id.startswith(f"mcp:{server.name}:"):
+                    why = f"is down: {server.error}"
+                    if server.status != "down":
+                        why = "was still connecting when this program started; run the program again"
+                    raise ProgramError("nested_tool_failed", f"MCP.{server.identifier} {why}")
             near = _nearest(entry_id, self._by_id)
             raise ProgramError("nested_tool_failed", f"there is no tool {_shown(entry_id)}.{_did_you_mean(near)}")
         return entry
@@ -463,7 +466,7 @@ def _manifest(servers: Sequence[Server]) -> str:
                 "identifier": server.identifier,
                 "alias": server.alias,
                 "name": server.name,
-                "down": server.status == "down",
+                "down": server.status != "ready",
                 "tools": [
                     [entry.identifier, entry.tool.name if entry.tool.name in by_alias else None, entry.id]
                     for entry in server.tools

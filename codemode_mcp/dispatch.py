@@ -60,7 +60,7 @@ class Dispatcher:
         self._source = source
         self._rules = rules
         self._settings = settings
-        self.arguments = ArgumentChecker()
+        self._arguments = ArgumentChecker()
 
     # look-ups
 
@@ -135,8 +135,9 @@ class Dispatcher:
             raise _no_such_tool(call.target, context.catalog)
         entry = context.catalog.resolve(call.target)
         self._admit(entry)
-        signature = context.catalog.signature(entry)
-        arguments = self.arguments.prepare(call, entry.path, entry.tool.input_schema, signature)
+        arguments = self._arguments.prepare(
+            call, entry.path, entry.tool.input_schema, lambda: context.catalog.signature(entry)
+        )
         text = json_text(await self._send(entry, arguments, record, on_progress))
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if size > self._settings.max_tool_result_bytes:

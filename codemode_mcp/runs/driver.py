@@ -148,8 +148,9 @@ class Run:
         """Return after the next `change`, or at `until`."""
         with anyio.move_on_after(max(0.0, until - clock())):
             await self._changed.wait()
-            # Whatever else has happened by now belongs to the same batch.
-            await anyio.lowlevel.checkpoint()
+            if self.calls:
+                # Whatever else has ended by now belongs to the same batch.
+                await anyio.lowlevel.checkpoint()
         self._changed = anyio.Event()
 
     @property
@@ -524,7 +525,7 @@ class Driver:
         return tuple(f"Unhandled rejection: {run.positions.describe(each)}" for each in rejections)
 
     def _keep_stored(self, run: Run) -> tuple[str, ...]:
-        """Carry out the `store()`s of the last turn, which nothing awaits any more; what was refused, for the reader."""
+        """Carry out the `store()`s of the last turn, which nothing awaits; what was refused, for the reader."""
         stores = [asked for asked in run.asked if isinstance(asked, bridge.Store)]
         run.asked.clear()
         answers = [self._answer(run, asked) for asked in stores]

@@ -15,8 +15,12 @@ from __future__ import annotations
 
 import hashlib
 from importlib import resources
+from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import RuntimeUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 PACKAGE = "qjs-wasi-reactor"
 VERSION = "0.15.1.1"
@@ -70,7 +74,22 @@ def verify(data: bytes) -> bytes:
 
 def prepare(data: bytes) -> bytes:
     """The binary with the four edits of this module's docstring."""
-    edits = {4: _grow_table, 5: _grow_memory, 6: _move_stack, 7: _add_exports}
+    return _edited(data, {4: _grow_table, 5: _grow_memory, 6: _move_stack, 7: _add_exports})
+
+
+def with_memory(prepared: bytes, segments: Sequence[tuple[int, bytes]], pages: int) -> bytes:
+    """A prepared binary that starts with another memory: `segments` are offsets and bytes, the rest is blank.
+
+    Instances of it share that memory with each other, copy on write, until they change it.
+    """
+    data = _uleb(len(segments))
+    for offset, content in segments:
+        data += b"\x00\x41" + _sleb(offset) + b"\x0b" + _uleb(len(content)) + content
+    return _edited(prepared, {5: lambda body: body[:2] + _uleb(pages), 11: lambda _: data})
+
+
+def _edited(data: bytes, edits: Mapping[int, Callable[[bytes], bytes]]) -> bytes:
+    """Every section that has an edit, through it."""
     out = bytearray(data[:8])
     at = 8
     while at < len(data):

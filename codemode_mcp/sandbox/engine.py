@@ -6,6 +6,7 @@ Everything here is synchronous and belongs on a worker thread; `Engine.threads` 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import threading
@@ -13,7 +14,7 @@ import time
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from importlib import metadata, resources
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -53,6 +54,11 @@ holds already."""
 SCRATCH = 64
 """Bytes of guest memory that the glue uses between its own steps."""
 
+_BLOCK = 4096
+_BLANK = bytes(_BLOCK)
+
+_BOOT_MEMORY = 256 * 1024 * 1024
+
 _CACHED_IMAGES = 8
 
 
@@ -83,6 +89,8 @@ class Image:
     memory: bytes
     entries: Entries
     digest: str
+    changes: tuple[tuple[int, bytes], ...] = ()
+    """Where it differs from the memory that a new instance has anyway: offsets and bytes."""
 
     @property
     def pages(self) -> int:
@@ -92,15 +100,13 @@ class Image:
 class Engine:
     """The compiled engine. Thread-safe. Use `open_engine`."""
 
-    def __init__(self, engine: wasmtime.Engine, modules: Modules, threads: GuestThreads, prelude_digest: str) -> None:
-        self._engine = engine
+    def __init__(self, engine: wasmtime.Engine, modules: Modules, threads: GuestThreads, entries: Entries) -> None:
         self.modules = modules
         self.threads = threads
-        self.prelude_digest = prelude_digest
         self._ticker = _Ticker(engine)
         self._images: OrderedDict[str, Image] = OrderedDict()
         self._images_lock = threading.Lock()
-        self.base = threads.submit(self._make_base).result()
+        self.base = self._read_base(entries)
 
     @contextmanager
     def deadline(self, instance: Instance, seconds: float) -> Iterator[None]:
@@ -129,24 +135,10 @@ class Engine:
         self._ticker.close()
         self.threads.close()
 
-    def _make_base(self) -> Image:
-        # A snapshot names the image it is relative to, so every process should make the same one. All that differs
-        # between two is what the engine took from the clock (its random seed, which the prelude replaces, and its time
-        # origin, of which only differences are used): blank it.
-        first, second = self._boot(), self._boot()
-        memory = bytearray(first.memory)
-        for offset in _differing_words(first.memory, second.memory):
-            memory[offset : offset + 8] = bytes(8)
-        return _image(bytes(memory), first.entries)
-
-    def _boot(self) -> Image:
-        instance = Instance(self.modules, 256 * 1024 * 1024)
+    def _read_base(self, entries: Entries) -> Image:
+        instance = Instance(self.modules, _BOOT_MEMORY)
         try:
-            with self.deadline(instance, 60):
-                entries = _boot(instance)
             return _image(instance.image(), entries)
-        except GuestTrap as trap:
-            raise RuntimeUnavailable(f"the JavaScript engine does not start: {trap}") from None
         finally:
             instance.close()
 
@@ -154,7 +146,7 @@ class Engine:
         instance = Instance(self.modules, 2 * 1024 * 1024 * 1024)
         entries = self.base.entries
         try:
-            load_image(instance, self.base)
+            bind(instance, entries)
             with self.deadline(instance, 60):
                 raw = manifest.encode()
                 at = instance.call("malloc", len(raw) + 1)
@@ -163,8 +155,7 @@ class Engine:
                 instance.call("free", at)
                 if status & 0xFFFFFFFF:
                     raise InternalError("the catalog could not be installed in the sandbox")
-                instance.call("JS_RunGC", entries.rt)
-            return _image(instance.image(), entries)
+            return _image(instance.image(), entries, self.base.memory)
         finally:
             instance.close()
 
@@ -180,16 +171,15 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
     Raises:
         RuntimeUnavailable: the binary is missing, is another one, or does not start.
     """
-    prepared = binary.prepare(binary.load())
     engine = wasmtime.Engine(_config())
-    glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(_glue_source())))
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
-    module = _compiled(engine, prepared, cache_dir)
-    modules = Modules(engine, linker, linker.instantiate_pre(module), glue)
+    glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(_glue_source())))
     threads = GuestThreads(max_threads)
     try:
-        opened = Engine(engine, modules, threads, hashlib.sha256(prelude_source().encode()).hexdigest())
+        module, entries = threads.submit(_warm_module, engine, linker, glue, cache_dir).result()
+        modules = Modules(engine, linker, linker.instantiate_pre(module), glue)
+        opened = Engine(engine, modules, threads, entries)
     except BaseException:
         threads.close()
         raise
@@ -213,7 +203,8 @@ def load_image(instance: Instance, image: Image) -> bool:
     """Make a fresh instance the guest of an image. False when its memory limit does not allow it."""
     if not instance.grow_to(image.pages):
         return False
-    instance.write(0, image.memory)
+    for offset, data in image.changes:
+        instance.write(offset, data)
     bind(instance, image.entries)
     return True
 
@@ -233,6 +224,50 @@ def _config() -> wasmtime.Config:
     ffi.wasmtime_config_async_stack_size_set(config.ptr(), ASYNC_STACK)
     config.max_wasm_stack = NATIVE_STACK
     return config
+
+
+def _warm_module(
+    engine: wasmtime.Engine, linker: wasmtime.Linker, glue: wasmtime.Module, cache_dir: Path | None
+) -> tuple[wasmtime.Module, Entries]:
+    """The module whose memory is the base image, compiled or from the cache."""
+    prepared = binary.prepare(binary.load())
+    path = None if cache_dir is None else _cache_path(cache_dir, prepared)
+    if path is not None:
+        cached = _from_cache(engine, path)
+        if cached is not None:
+            return cached
+    try:
+        cold = Modules(engine, linker, linker.instantiate_pre(wasmtime.Module(engine, prepared)), glue)
+        base = _make_base(cold)
+        segments = tuple(_changes(base.memory, b""))
+        module = wasmtime.Module(engine, binary.with_memory(prepared, segments, base.pages))
+    except wasmtime.WasmtimeError as error:
+        raise RuntimeUnavailable(f"the JavaScript engine does not compile: {str(error).splitlines()[0]}") from None
+    except GuestTrap as trap:
+        raise RuntimeUnavailable(f"the JavaScript engine does not start: {trap}") from None
+    if path is not None:
+        _to_cache(path, base.entries, bytes(module.serialize()))
+    return module, base.entries
+
+
+def _make_base(cold: Modules) -> Image:
+    # A snapshot names the image it is relative to, so every process should make the same one. All that differs
+    # between two is what the engine took from the clock (its random seed, which the prelude replaces, and its time
+    # origin, of which only differences are used): blank it.
+    first, second = _boot_image(cold), _boot_image(cold)
+    memory = bytearray(first.memory)
+    for offset in _differing_words(first.memory, second.memory):
+        memory[offset : offset + 8] = bytes(8)
+    return _image(bytes(memory), first.entries)
+
+
+def _boot_image(cold: Modules) -> Image:
+    instance = Instance(cold, _BOOT_MEMORY)
+    try:
+        entries = _boot(instance)
+        return _image(instance.image(), entries)
+    finally:
+        instance.close()
 
 
 def _boot(instance: Instance) -> Entries:
@@ -264,12 +299,28 @@ def _boot(instance: Instance) -> Entries:
     return Entries(ctx, rt, scratch, start, deliver, collect, fault, on_rejection, install)
 
 
-def _image(memory: bytes, entries: Entries) -> Image:
+def _image(memory: bytes, entries: Entries, base: bytes | None = None) -> Image:
     # The stack and the scratch words hold nothing at rest; blanked, they do not make images differ.
     blanked = bytearray(memory)
     blanked[binary.STACK_START : binary.STACK_END] = bytes(binary.STACK_PAGES * PAGE)
     blanked[entries.scratch : entries.scratch + SCRATCH] = bytes(SCRATCH)
-    return Image(bytes(blanked), entries, hashlib.sha256(blanked).hexdigest())
+    whole = bytes(blanked)
+    changes = () if base is None else tuple(_changes(whole, base))
+    return Image(whole, entries, hashlib.sha256(whole).hexdigest(), changes)
+
+
+def _changes(memory: bytes, base: bytes) -> Iterator[tuple[int, bytes]]:
+    """Runs of blocks in which `memory` is not `base`, taken as blank where it is shorter."""
+    start = None
+    for at in range(0, len(memory), _BLOCK):
+        same = memory[at : at + _BLOCK] == (base[at : at + _BLOCK] or _BLANK)
+        if start is not None and same:
+            yield start, memory[start:at]
+            start = None
+        elif start is None and not same:
+            start = at
+    if start is not None:
+        yield start, memory[start:]
 
 
 def _differing_words(a: bytes, b: bytes) -> Iterator[int]:
@@ -376,21 +427,6 @@ _CLOSING_TICKS = int(3600 / EPOCH_SECONDS)
 # the compile cache
 
 
-def _compiled(engine: wasmtime.Engine, prepared: bytes, cache_dir: Path | None) -> wasmtime.Module:
-    path = None if cache_dir is None else _cache_path(cache_dir, prepared)
-    if path is not None:
-        module = _from_cache(engine, path)
-        if module is not None:
-            return module
-    try:
-        module = wasmtime.Module(engine, prepared)
-    except wasmtime.WasmtimeError as error:
-        raise RuntimeUnavailable(f"the JavaScript engine does not compile: {str(error).splitlines()[0]}") from None
-    if path is not None:
-        _to_cache(path, bytes(module.serialize()))
-    return module
-
-
 def _cache_path(cache_dir: Path, prepared: bytes) -> Path | None:
     """Where the compiled form belongs, or None when the directory cannot be trusted or made."""
     try:
@@ -407,6 +443,8 @@ def _cache_path(cache_dir: Path, prepared: bytes) -> Path | None:
         platform.system(),
         platform.machine(),
         _cpu_features(),
+        _glue_source(),
+        prelude_source(),
     ):
         key.update(part.encode() + b"\0")
     key.update(prepared)
@@ -421,7 +459,7 @@ def _cpu_features() -> str:
         return platform.processor()
 
 
-def _from_cache(engine: wasmtime.Engine, path: Path) -> wasmtime.Module | None:
+def _from_cache(engine: wasmtime.Engine, path: Path) -> tuple[wasmtime.Module, Entries] | None:
     # Machine code is only loaded when its digest shows that it is what was written; anything else means recompile.
     try:
         data = path.read_bytes()
@@ -429,13 +467,15 @@ def _from_cache(engine: wasmtime.Engine, path: Path) -> wasmtime.Module | None:
         return None
     if hashlib.sha256(data[32:]).digest() != data[:32]:
         return None
+    head, _, code = data[32:].partition(b"\n")
     try:
-        return wasmtime.Module.deserialize(engine, data[32:])
-    except wasmtime.WasmtimeError:
+        return wasmtime.Module.deserialize(engine, code), Entries(*json.loads(head))
+    except (wasmtime.WasmtimeError, ValueError, TypeError):
         return None
 
 
-def _to_cache(path: Path, data: bytes) -> None:
+def _to_cache(path: Path, entries: Entries, code: bytes) -> None:
+    data = json.dumps(astuple(entries)).encode() + b"\n" + code
     scratch = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         scratch.write_bytes(hashlib.sha256(data).digest() + data)

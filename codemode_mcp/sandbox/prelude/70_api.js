@@ -104,7 +104,7 @@ function caller(name, id) {
   return exposed(name, (...args) => request("call", () => callFields(target, args)));
 }
 
-// A server that is down and whose tools nobody knows: every call on it rejects with the reason.
+// A server that is down, or not up yet, and whose tools nobody knows: every call on it rejects with the reason.
 function unreachable(object, server) {
   const target = jsonStringify("mcp:" + server + ":");
   return new NativeProxy(freeze(object), {

@@ -1,0 +1,33 @@
+"""What tests of several rooms share: the event loop they run on, and one compiled engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from codemode_mcp.sandbox.engine import open_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from codemode_mcp.sandbox.engine import Engine
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the engine's compiled form is kept; filled by the `engine` fixture."""
+    return tmp_path_factory.mktemp("engine-cache")
+
+
+@pytest.fixture(scope="session")
+def engine(engine_cache: Path) -> Iterator[Engine]:
+    """The engine. Guests run on `engine.threads`."""
+    with open_engine(engine_cache, max_threads=4) as opened:
+        yield opened

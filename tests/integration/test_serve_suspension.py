@@ -1,0 +1,363 @@
+"""Programs that take longer than one request: parked, resumed by `wait`, expired, cancelled."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+from harness import Answer, Session, counting, events, other, quickstart, serve, until, write_config
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+pytestmark = pytest.mark.anyio
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test gives its calls."""
+    return f"n{next(_numbers)}"
+
+
+@pytest.fixture(scope="module")
+def log(folder: Path) -> Path:
+    return folder / "log"
+
+
+@pytest.fixture(scope="module", params=["auto", "legacy"])
+async def session(folder: Path, log: Path, request: pytest.FixtureRequest) -> AsyncIterator[Session]:
+    servers = quickstart() | {"counting": counting(log)}
+    config = write_config(folder, servers, codeMode={"timeoutMs": 200})
+    async with serve(config, mode=request.param) as session:
+        yield session
+
+
+async def release(session: Session, name: str) -> None:
+    """Let the held call of this name end; in a program of its own, while the other one is parked."""
+    done = await session.finish(await session.exec(f'return unwrap(await MCP.counting.release({{ name: "{name}" }}))'))
+    assert done.value == name
+
+
+async def test_a_slow_call_is_waited_for_again_and_again_and_made_once(session: Session, log: Path, name: str) -> None:
+    code = f'text("before"); const r = await MCP.counting.hold({{ name: "{name}" }}); text("after"); return unwrap(r)'
+    answer = await session.exec(code)
+    run_id = answer.run_id
+    assert answer.structured["reason"] == "pending_tools"
+    assert answer.texts == ["before"]
+    for _ in range(3):
+        assert answer.run_id == run_id
+        assert answer.pending == ["mcp:counting:hold"]
+        assert answer.structured["pendingToolCalls"][0]["status"] == "executing"
+        assert "mcp:counting:hold (executing" in answer.read
+        answer = await session.wait(run_id)
+        assert answer.texts == []
+    await release(session, name)
+    end = await session.finish(answer)
+    assert end.value == f"{name} is done"
+    assert end.texts == ["after"]
+    assert [event for event in events(log) if name in event] == [f"call {name}", f"call {name}", f"end {name}"]
+    assert end.structured["telemetry"]["counts"]["call"] == 1
+    assert end.structured["telemetry"]["snapshots"] >= 1
+
+
+async def test_a_report_of_the_quick_start_is_followed_to_its_end(session: Session) -> None:
+    code = """
+        const made = await MCP.reports.generateReport({ kind: "hours", seconds: 1 });
+        const { reports } = unwrap(await MCP.reports.listReports());
+        return [unwrap(made).id, reports.length];
+    """
+    parked = await session.exec(code)
+    assert parked.pending == ["mcp:reports:generate_report"]
+    made, listed = (await session.finish(parked)).value
+    assert made == listed
+
+
+async def test_calls_that_end_while_parked_are_all_delivered(session: Session, log: Path, name: str) -> None:
+    names = [f"{name}-{n}" for n in range(5)]
+    code = f"""
+        const order = [];
+        const held = {names!r}.map((name) => MCP.counting.hold({{ name }}).then(() => order.push(name)));
+        await Promise.all(held);
+        return order;
+    """
+    parked = await session.exec(code)
+    assert len(parked.pending) == 5
+    for each in reversed(names):
+        await release(session, each)
+    end = await session.finish(await session.wait(parked.run_id))
+    assert end.value == list(reversed(names))
+
+
+async def test_yield_control_hands_over_what_there_is(session: Session) -> None:
+    code = 'for (const n of [1, 2]) { text(`step ${n}`); await yield_control("look"); }\nreturn "end"'
+    first = await session.exec(code)
+    assert first.structured["reason"] == "yield"
+    assert first.texts == ["step 1"]
+    assert first.pending == []
+    second = await session.wait(first.run_id)
+    assert (second.run_id, second.texts) == (first.run_id, ["step 2"])
+    last = await session.wait(first.run_id)
+    assert (last.value, last.texts) == ("end", [])
+
+
+async def test_the_end_is_given_again_when_it_is_asked_for_again(session: Session) -> None:
+    first = await session.exec('text("a"); await yield_control(); text("b"); return { n: 1 }')
+    end = await session.wait(first.run_id)
+    again = await session.wait(first.run_id)
+    assert again == end
+    whole = await session.wait(first.run_id, fromStart=True)
+    assert (whole.value, whole.texts) == ({"n": 1}, ["a", "b"])
+
+
+async def test_a_failure_after_a_suspension_is_given_again_too(session: Session) -> None:
+    first = await session.exec('await yield_control();\nthrow new Error("late")')
+    failed = await session.wait(first.run_id)
+    assert failed.code == "internal_error"
+    assert "cell.js:2:" in failed.error
+    assert (await session.wait(first.run_id)) == failed
+
+
+async def test_variables_closures_and_timers_survive_a_suspension(session: Session) -> None:
+    code = """
+        const map = new Map([["k", { deep: [1, 2, 3] }]]);
+        let ticks = 0;
+        const timer = setInterval(() => { ticks++; }, 60);
+        await yield_control();
+        await new Promise((resolve) => setTimeout(resolve, 500));
+        clearInterval(timer);
+        return [map.get("k").deep.length, ticks >= 3];
+    """
+    parked = await session.exec(code)
+    end = await session.wait(parked.run_id)
+    assert end.pending[0] == "core:timer"
+    assert (await session.finish(end)).value == [3, True]
+
+
+async def test_an_unknown_run_is_refused_and_not_guessed(session: Session) -> None:
+    for run_id in ("run_nothing", "x" * 10_000, "run_" + "\0" * 24, "../../etc/passwd"):
+        refused = await session.wait(run_id)
+        assert refused.code == "invalid_input"
+        assert "there is no run" in refused.error
+        assert len(refused.error) < 500
+
+
+async def test_the_second_of_two_waits_is_refused(session: Session, name: str) -> None:
+    parked = await session.exec(f'return unwrap(await MCP.counting.hold({{ name: "{name}" }}))')
+    answers: list[Answer] = []
+
+    async def wait() -> None:
+        answers.append(await session.wait(parked.run_id))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        group.start_soon(wait)
+    refused = [answer for answer in answers if answer.status == "failed"]
+    assert [answer.code for answer in refused] == ["invalid_input"]
+    assert "waited for already" in refused[0].error
+    await release(session, name)
+    assert (await session.finish(await session.wait(parked.run_id))).value == f"{name} is done"
+
+
+async def test_wait_can_cancel_a_parked_run_and_its_calls(session: Session, log: Path, name: str) -> None:
+    parked = await session.exec(f'text("kept"); return await MCP.counting.hold({{ name: "{name}" }})')
+    aborted = await session.wait(parked.run_id, cancel=True)
+    assert aborted.code == "aborted"
+    await until(lambda: f"cancelled {name}" in events(log))
+    again = await session.wait(parked.run_id)
+    assert again.code == "aborted"
+    assert await session.value("return 1") == 1
+
+
+async def test_cancelling_wait_only_lets_go(session: Session, log: Path, name: str) -> None:
+    parked = await session.exec(f'return unwrap(await MCP.counting.hold({{ name: "{name}" }}))')
+    with anyio.move_on_after(0.05) as scope:
+        await session.wait(parked.run_id)
+    assert scope.cancelled_caught
+    await release(session, name)
+    # The server may still be letting go of the first one.
+    answer = await session.wait(parked.run_id)
+    while answer.status == "failed" and "waited for already" in answer.error:
+        answer = await session.wait(parked.run_id)
+    assert (await session.finish(answer)).value == f"{name} is done"
+    assert f"cancelled {name}" not in events(log)
+
+
+async def test_calls_that_are_not_waited_for_are_named(session: Session, log: Path, name: str) -> None:
+    code = f"""
+        MCP.counting.hold({{ name: "{name}-hold" }}).catch(() => 0);
+        MCP.counting.peek({{ name: "{name}-peek" }}).catch(() => 0);
+        await MCP.counting.count({{ name: "{name}" }});
+        return "over";
+    """
+    answer = await session.finish(await session.exec(code))
+    assert answer.value == "over"
+    assert "still going on: mcp:counting:hold" in answer.read
+    assert "cancelled: mcp:counting:peek" in answer.read
+    await until(lambda: f"cancelled {name}-peek" in events(log))
+    await release(session, f"{name}-hold")
+    assert f"end {name}-hold" in events(log)
+
+
+async def test_more_calls_than_may_run_at_once_queue_and_all_are_made(folder: Path, name: str) -> None:
+    log = folder / f"log-{name}"
+    settings = {"timeoutMs": 300, "maxPendingToolCalls": 2, "maxQueuedToolCalls": 3}
+    config = write_config(folder, {"counting": counting(log)}, name="queue.json", codeMode=settings)
+    async with serve(config) as session:
+        code = """
+            const calls = [1, 2, 3, 4, 5, 6].map((n) => MCP.counting.hold({ name: `h${n}` }).then(unwrap));
+            return (await Promise.allSettled(calls)).map((s) => s.value ?? s.reason.code);
+        """
+        parked = await session.exec(code)
+        assert [call["status"] for call in parked.structured["pendingToolCalls"]] == ["executing"] * 2 + ["queued"] * 3
+        assert events(log) == ["call h1", "call h2"]
+        for n in range(1, 6):
+            await until(lambda n=n: f"call h{n}" in events(log))
+            await release(session, f"h{n}")
+        end = await session.finish(await session.wait(parked.run_id))
+    assert end.value == [f"h{n} is done" for n in range(1, 6)] + ["too_many_pending_tool_calls"]
+
+
+async def test_an_expired_run_says_so_and_its_calls_are_cancelled(folder: Path, name: str) -> None:
+    log = folder / f"log-{name}"
+    settings = {"timeoutMs": 100, "snapshotTtlSeconds": 1}
+    config = write_config(folder, {"counting": counting(log)}, name="expiry.json", codeMode=settings)
+    async with serve(config) as session:
+        parked = await session.exec('return await MCP.counting.hold({ name: "old" })')
+        await until(lambda: "cancelled old" in events(log))
+        expired = await session.wait(parked.run_id)
+        assert expired.code == "snapshot_expired"
+        assert "1 s" in expired.error
+        assert (await session.wait("run_unknown")).code == "invalid_input"
+
+
+async def test_only_so_many_runs_may_be_suspended(folder: Path, name: str) -> None:
+    config = write_config(folder, {}, name="full.json", codeMode={"maxSuspendedRuns": 2})
+    async with serve(config) as session:
+        parked = [await session.exec("await yield_control(); return 1") for _ in range(2)]
+        refused = await session.exec("await yield_control(); return 1")
+        assert refused.code == "too_many_pending_tool_calls"
+        assert "maxSuspendedRuns" in refused.error
+        assert (await session.wait(parked[0].run_id)).value == 1
+        assert (await session.exec("await yield_control(); return 1")).status == "waiting"
+
+
+async def test_a_snapshot_that_is_too_large_is_refused(folder: Path) -> None:
+    config = write_config(folder, {}, name="small.json", codeMode={"maxSnapshotBytes": 100_000})
+    async with serve(config) as session:
+        assert (await session.exec("await yield_control(); return 1")).status == "waiting"
+        code = "const a = Array.from({ length: 200_000 }, () => Math.random()); await yield_control(); return a.length"
+        refused = await session.exec(code)
+        assert refused.code == "snapshot_limit_exceeded"
+        assert "maxSnapshotBytes" in refused.error
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("upstream", ["bare", "modern"])
+async def test_cancelling_exec_cancels_its_calls(folder: Path, name: str, mode: str, upstream: str) -> None:
+    log = folder / f"log-{name}"
+    servers = {"bare": counting(log), "modern": other("sdk_server.py")}
+    async with serve(write_config(folder, servers, name=f"{name}.json"), mode=mode) as session:
+        assert await session.value("return 1") == 1
+        began = anyio.Event()
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            began.set()
+
+        async def exec_for_ever() -> None:
+            call = 'bare.hold({ name: "x" })' if upstream == "bare" else "modern.hang({})"
+            code = f'await MCP.{upstream}.$api(); text("on"); return await MCP.{call}'
+            await session.call("exec", {"code": code}, progress_callback=on_progress)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(exec_for_ever)
+            if upstream == "bare":
+                await until(lambda: "call x" in events(log))
+            else:
+                with anyio.fail_after(20):
+                    await began.wait()
+            group.cancel_scope.cancel()
+        if upstream == "bare":
+            await until(lambda: "cancelled x" in events(log))
+        else:
+            assert await session.value("return unwrap(await MCP.modern.waitCancelled({}))") == "done"
+        assert await session.value("return 1") == 1
+
+
+async def test_cancelling_an_endless_loop_frees_its_place(folder: Path) -> None:
+    settings = {"timeoutMs": 25_000, "maxRunningRuns": 1}
+    config = write_config(folder, {}, name="one.json", codeMode=settings)
+    async with serve(config) as session:
+        assert await session.value("return 1") == 1
+        with anyio.move_on_after(0.5) as scope:
+            await session.exec("for (;;);")
+        assert scope.cancelled_caught
+        with anyio.fail_after(5):
+            assert await session.value("return 2") == 2
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_progress_arrives_while_a_request_is_open(folder: Path, name: str, mode: str) -> None:
+    log = folder / f"log-{name}"
+    config = write_config(folder, {"counting": counting(log)}, name=f"{name}.json")
+    async with serve(config, mode=mode) as session, anyio.create_task_group() as group:
+        seen: list[tuple[float, str | None]] = []
+        half = anyio.Event()
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            seen.append((progress, message))
+            if message and "1/2 p half" in message:
+                half.set()
+
+        async def exec_held() -> None:
+            code = 'return unwrap(await MCP.counting.hold({ name: "p" }))'
+            answer = await session.call("exec", {"code": code}, progress_callback=on_progress)
+            assert answer.value == "p is done"
+
+        group.start_soon(exec_held)
+        await until(lambda: "call p" in events(log))
+        await session.exec('await MCP.counting.advance({ name: "p" })')
+        with anyio.fail_after(10):
+            await half.wait()
+        await release(session, "p")
+    steps = [step for step, _ in seen]
+    assert steps == sorted(set(steps))
+    assert any(message == "mcp:counting:hold: 1/2 p half" for _, message in seen)
+
+
+async def test_an_upstream_that_is_slow_to_start_is_waited_for_only_when_named(folder: Path, name: str) -> None:
+    gate = folder / f"gate-{name}"
+    servers = {
+        "early": counting(folder / f"early-{name}"),
+        "late": counting(folder / f"late-{name}", f"wait_for={gate}"),
+    }
+    config = write_config(folder, servers, name=f"{name}.json", codeMode={"connectWaitMs": 25_000})
+    async with serve(config) as session, anyio.create_task_group() as group:
+        answers: list[str] = []
+
+        async def exec_late() -> None:
+            answers.append(await session.value('return unwrap(await MCP.late.count({ name: "late" }))'))
+
+        group.start_soon(exec_late)
+        for _ in range(2):
+            assert await session.value('return unwrap(await MCP.early.count({ name: "early" }))') == "early"
+        assert answers == []
+        gate.touch()
+    assert answers == ["late"]
+
+
+async def test_an_upstream_that_does_not_come_up_in_time_is_reported(folder: Path, name: str) -> None:
+    servers = {"mute": other("raw_server.py", "silent", "probe_silent")}
+    config = write_config(folder, servers, name=f"{name}.json", codeMode={"connectWaitMs": 200})
+    async with serve(config) as session:
+        answer = await session.exec("return await MCP.mute.echo({})")
+        assert answer.code == "nested_tool_failed"
+        assert "MCP.mute was still connecting" in answer.error
+        listed = await session.value("return (await MCP.$api()).servers[0]")
+        assert listed["serverName"] == "mute"
+        assert listed["status"] != "ready"

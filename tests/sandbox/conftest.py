@@ -1,0 +1,47 @@
+"""Guests that are closed when their test is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+from guest_harness import Cell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from guest_harness import Told
+
+    from codemode_mcp.sandbox.engine import Engine
+
+
+class OpenCell(Protocol):
+    def __call__(self, **options: Any) -> Cell: ...
+
+
+class RunCode(Protocol):
+    def __call__(self, code: str, **options: Any) -> Told: ...
+
+
+@pytest.fixture
+def cell(engine: Engine) -> Iterator[OpenCell]:
+    """`cell(...)` opens a guest."""
+    opened: list[Cell] = []
+
+    def open_cell(**options: Any) -> Cell:
+        opened.append(Cell(engine, **options))
+        return opened[-1]
+
+    yield open_cell
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def run(cell: OpenCell) -> RunCode:
+    """`run(code)`: the first turn of a program in a fresh guest."""
+
+    def run_code(code: str, *, memory_limit: int = 64 * 1024 * 1024, **options: Any) -> Told:
+        return cell(memory_limit=memory_limit).start(code, **options)
+
+    return run_code

@@ -1,0 +1,135 @@
+"""Guests without a driver: what one turn brings, read back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.bridge import Completion, decode_turn, deliver_message, start_message
+from codemode_mcp.sandbox.guest import Guest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.bridge import TurnReport
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.sandbox.guest import Turn
+
+MIB = 1024 * 1024
+
+MANIFEST = json.dumps(
+    {
+        "servers": [
+            {
+                "identifier": "files",
+                "alias": "my-files",
+                "name": "my-files",
+                "down": False,
+                "tools": [
+                    ["readFile", "read_file", "mcp:my-files:read_file"],
+                    ["remove", None, "mcp:my-files:remove"],
+                ],
+                "groups": [["resources", [["list", "mcp:my-files:resources/list"]]]],
+            },
+            {"identifier": "lost", "alias": None, "name": "lost", "down": True, "tools": [], "groups": []},
+        ],
+        "tools": [{"id": "plugin:issues:list", "name": "list", "description": "", "source": "plugin"}],
+        "named": [["list", "plugin:issues:list"]],
+    }
+)
+"""A catalog as `prelude/70_api.js` takes it: two MCP servers, one of them down, and a plugin's tool."""
+
+READ = "mcp:my-files:read_file"
+REMOVE = "mcp:my-files:remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One turn; `report` is None when the guest could no longer say anything."""
+
+    turn: Turn
+    report: TurnReport | None
+
+    @property
+    def stopped(self) -> str | None:
+        return self.turn.stopped
+
+    @property
+    def value(self) -> Any:
+        assert self.report is not None
+        assert (self.report.state, self.report.error) == ("done", None), self.turn
+        return self.report.value
+
+    @property
+    def requests(self) -> list[Any]:
+        assert self.report is not None
+        return list(self.report.requests)
+
+    @property
+    def texts(self) -> list[str]:
+        assert self.report is not None
+        return [item["text"] for item in self.report.outputs if item["type"] == "text"]
+
+    @property
+    def out_of_memory(self) -> bool:
+        if self.turn.stopped == "memory":
+            return True
+        said = [] if self.report is None else [self.report.error, self.report.fault]
+        return any(one is not None and one.engine and "out of memory" in one.message for one in said)
+
+
+class Cell:
+    """A program in a guest of its own."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        manifest: str = MANIFEST,
+        memory_limit: int = 64 * MIB,
+        parked: bytes | None = None,
+    ) -> None:
+        self._engine = engine
+        self.guest: Guest = self.on_thread(
+            lambda: Guest(engine, engine.image(manifest), memory_limit=memory_limit, parked=parked)
+        )
+
+    def on_thread(self, work: Callable[[], Any]) -> Any:
+        """`work()` on a thread of the engine."""
+        return self._engine.threads.submit(work).result(timeout=30)
+
+    def start(
+        self,
+        code: str,
+        *,
+        seconds: float = 5.0,
+        fallback: str | None = None,
+        seed: bytes = bytes(32),
+        output_limit: int = MIB,
+        elapsed_ms: float = 0.0,
+    ) -> Told:
+        message = start_message(
+            code=code, fallback=fallback, seed=seed, output_limit=output_limit, elapsed_ms=elapsed_ms
+        )
+        return self._told(self.on_thread(lambda: self.guest.start(message, seconds)))
+
+    def deliver(self, *completions: Completion, seconds: float = 5.0, elapsed_ms: float = 0.0) -> Told:
+        message = deliver_message(completions, elapsed_ms=elapsed_ms)
+        return self._told(self.on_thread(lambda: self.guest.deliver(message, seconds)))
+
+    def snapshot(self) -> bytes:
+        data: bytes = self.on_thread(self.guest.snapshot)
+        return data
+
+    def close(self) -> None:
+        self.guest.close()
+
+    @staticmethod
+    def _told(turn: Turn) -> Told:
+        return Told(turn, None if turn.text is None else decode_turn(turn.text))
+
+
+def ok(request: int, value: Any = None) -> Completion:
+    """The good end of a request."""
+    return Completion(request, json.dumps(value))
