@@ -460,10 +460,11 @@ class Driver:
             where = _places(run.positions, error)
             return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), rejections)
         code: ErrorCode = "internal_error"
-        if error.code is not None:
-            code = (
-                "too_many_pending_tool_calls" if error.code == "too_many_pending_tool_calls" else "nested_tool_failed"
-            )
+        match error.code:
+            case "too_many_pending_tool_calls" | "module_access_denied" as known:
+                code = known
+            case str():
+                code = "nested_tool_failed"
         return await self._fail(run, code, run.positions.describe(error), rejections)
 
     def _out_of_memory(self, where: str) -> str:

@@ -74,6 +74,7 @@ class Entries:
     collect: int
     fault: int
     on_rejection: int
+    module_denied: int
     install: int
 
 
@@ -211,7 +212,7 @@ def load_image(instance: Instance, image: Image) -> bool:
 
 def bind(instance: Instance, entries: Entries) -> None:
     """Tell the glue where things are."""
-    instance.glue("bind", entries.ctx, entries.rt, entries.scratch, entries.on_rejection)
+    instance.glue("bind", entries.ctx, entries.rt, entries.scratch, entries.on_rejection, entries.module_denied)
 
 
 def _glue_source() -> str:
@@ -277,11 +278,12 @@ def _boot(instance: Instance) -> Entries:
     _set_stack_limit(instance, rt)
     instance.call("JS_SetInterruptHandler", rt, binary.FIRST_GLUE_SLOT, 0)
     instance.call("JS_SetHostPromiseRejectionTracker", rt, binary.FIRST_GLUE_SLOT + 1, 0)
+    instance.call("JS_SetModuleLoaderFunc", rt, 0, binary.FIRST_GLUE_SLOT + 2, 0)
     instance.call("JS_SetGCThreshold", rt, GC_THRESHOLD)
     ctx = instance.call("JS_NewContext", rt) & 0xFFFFFFFF
     scratch = instance.call("calloc", 1, SCRATCH) & 0xFFFFFFFF
     # Until the prelude's functions are known, only the clock is needed.
-    instance.glue("bind", ctx, rt, scratch, 0)
+    instance.glue("bind", ctx, rt, scratch, 0, 0)
     source = prelude_source().encode()
     at = instance.call("malloc", len(source) + 1) & 0xFFFFFFFF
     name = instance.call("malloc", 16) & 0xFFFFFFFF
@@ -290,13 +292,12 @@ def _boot(instance: Instance) -> Entries:
     result = instance.call("JS_Eval", ctx, at, len(source), name, 0)
     if (result >> 32) & 0xFFFFFFFF == 6:
         raise InternalError("the prelude failed: " + _exception_text(instance, ctx, scratch))
-    functions = [instance.call("JS_GetPropertyUint32", ctx, result, i) for i in range(6)]
+    functions = [instance.call("JS_GetPropertyUint32", ctx, result, i) for i in range(7)]
     instance.call("JS_FreeValue", ctx, result)
     instance.call("free", at)
     instance.call("free", name)
     instance.call("JS_RunGC", rt)
-    start, deliver, collect, fault, on_rejection, install = functions
-    return Entries(ctx, rt, scratch, start, deliver, collect, fault, on_rejection, install)
+    return Entries(ctx, rt, scratch, *functions)
 
 
 def _image(memory: bytes, entries: Entries, base: bytes | None = None) -> Image:

@@ -1,6 +1,7 @@
 ;; What is added to the engine, in its own small module beside it: one coarse entry per turn, so that the host crosses
 ;; into WebAssembly a handful of times however many jobs a turn runs; the interrupt handler, so that a program that
-;; computes past its time is stopped by the engine itself with its state intact; and the rejection tracker.
+;; computes past its time is stopped by the engine itself with its state intact; the rejection tracker; and the module
+;; loader, which loads nothing.
 ;; JSValues are 64 bits (NaN boxing), tag in the upper half: 3 undefined, 6 exception.
 (module
   (import "engine" "memory" (memory $memory 0))
@@ -11,6 +12,7 @@
   (import "engine" "JS_ExecutePendingJob" (func $JS_ExecutePendingJob (param i32 i32) (result i32)))
   (import "engine" "JS_GetException" (func $JS_GetException (param i32) (result i64)))
   (import "engine" "JS_ToCStringLen2" (func $JS_ToCStringLen2 (param i32 i32 i64 i32) (result i32)))
+  (import "engine" "JS_Throw" (func $JS_Throw (param i32 i64) (result i64)))
   (import "wasi_snapshot_preview1" "clock_time_get" (func $clock_time_get (param i32 i64 i32) (result i32)))
 
   ;; WASI writes the time into the memory its caller exports.
@@ -22,13 +24,16 @@
   (global $rt (mut i32) (i32.const 0))
   (global $scratch (mut i32) (i32.const 0))   ;; 64 bytes of guest memory that are ours, see below
   (global $tracker (mut i64) (i64.const 0))   ;; the prelude's onRejection
+  (global $denial (mut i64) (i64.const 0))    ;; the prelude's moduleDenied
   (global $deadline (mut i64) (i64.const -1)) ;; on the monotonic clock, in nanoseconds; unsigned
 
-  (func (export "bind") (param $ctx i32) (param $rt i32) (param $scratch i32) (param $tracker i64)
+  (func (export "bind")
+    (param $ctx i32) (param $rt i32) (param $scratch i32) (param $tracker i64) (param $denial i64)
     (global.set $ctx (local.get $ctx))
     (global.set $rt (local.get $rt))
     (global.set $scratch (local.get $scratch))
-    (global.set $tracker (local.get $tracker)))
+    (global.set $tracker (local.get $tracker))
+    (global.set $denial (local.get $denial)))
 
   (func $now (result i64)
     (drop (call $clock_time_get (i32.const 1) (i64.const 0) (global.get $scratch)))
@@ -59,7 +64,16 @@
       (then (call $JS_FreeValue (local.get $ctx) (call $JS_GetException (local.get $ctx))))
       (else (call $JS_FreeValue (local.get $ctx) (local.get $result)))))
 
-  (elem (table 0) (offset (i32.const 580)) func $on_interrupt $on_rejection)
+  ;; The module loader: there are none. The prelude makes the error, so that it is known as ours.
+  (func $on_module (param $ctx i32) (param $name i32) (param $opaque i32) (result i32)
+    (local $error i64)
+    (local.set $error
+      (call $JS_Call (local.get $ctx) (global.get $denial) (i64.const 0x300000000) (i32.const 0) (i32.const 0)))
+    (if (i32.eqz (call $is_exception (local.get $error)))
+      (then (drop (call $JS_Throw (local.get $ctx) (local.get $error)))))
+    (i32.const 0))
+
+  (elem (table 0) (offset (i32.const 580)) func $on_interrupt $on_rejection $on_module)
 
   (func $is_exception (param $value i64) (result i32)
     (i64.eq (i64.shr_u (local.get $value) (i64.const 32)) (i64.const 6)))

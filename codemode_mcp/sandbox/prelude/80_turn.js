@@ -69,4 +69,12 @@ function fault(error) {
   fault_ = describe(error);
 }
 
-return [start, deliver, collect, fault, onRejection, install];
+function moduleDenied() {
+  const message = "there are no modules here; call tools through MCP and tools, and read API for their declarations";
+  return bridgeError(
+    { __proto__: null, name: "TypeError", message, code: "module_access_denied", data: null },
+    new NativeError().stack,
+  );
+}
+
+return [start, deliver, collect, fault, onRejection, moduleDenied, install];
