@@ -65,34 +65,39 @@ def serve(
         )
     loaded = _load(config, log_level, log_file, read_only=read_only)
     with _logging(loaded):
-        ended_by_signal = anyio.run(_serve, loaded)
-    if ended_by_signal:
-        # A thread may still sit in a blocking read of standard input, and nothing can wake it.
-        sys.stderr.flush()
-        os._exit(0)
+        anyio.run(_serve, loaded)
 
 
-async def _serve(config: Config) -> bool:
+async def _serve(config: Config) -> None:
     from codemode_mcp.app import open_app
     from codemode_mcp.server import Surface
 
+    over = anyio.Event()
     by_signal = False
+
+    async def on_signal() -> None:
+        nonlocal by_signal
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                by_signal = True
+                over.set()
+                return
+
+    async def talk(surface: Surface) -> None:
+        await surface.serve_stdio()
+        over.set()
+
     async with anyio.create_task_group() as group:
-
-        async def on_signal() -> None:
-            nonlocal by_signal
-            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                async for _ in signals:
-                    by_signal = True
-                    group.cancel_scope.cancel()
-                    return
-
         if sys.platform != "win32":
             group.start_soon(on_signal)
         async with open_app(config) as opened:
-            await Surface(opened, config.tools).serve_stdio()
+            group.start_soon(talk, Surface(opened, config.tools))
+            await over.wait()
+        if by_signal:
+            # A thread sits in a blocking read of standard input; nothing can wake it, and no task ends before it does.
+            sys.stderr.flush()
+            os._exit(0)
         group.cancel_scope.cancel()
-    return by_signal
 
 
 @app.command()

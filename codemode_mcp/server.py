@@ -7,6 +7,7 @@ protocol error, and no exception text leaves.
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 import time
 from contextlib import asynccontextmanager, suppress
@@ -17,15 +18,19 @@ import anyio
 import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from codemode_mcp import descriptions
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.output import Rendered, render, render_error
 
 if TYPE_CHECKING:
+    import contextvars
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from mcp.server.context import ServerRequestContext
+    from mcp.shared._context_streams import ContextReceiveStream
 
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.settings import Language, ToolSettings
@@ -122,7 +127,7 @@ class Surface:
     async def serve_stdio(self) -> None:
         """Serve on the process's standard streams until the client closes its end."""
         async with stdio_server() as (read, write):
-            await self.server.run(read, write, self.server.create_initialization_options())
+            await self.server.run(_Lines(read), write, self.server.create_initialization_options())
 
 
 def tool_list(servers: Sequence[str], settings: ToolSettings) -> list[types.Tool]:
@@ -223,6 +228,50 @@ def _kind(value: Any) -> str:
 
 
 # the SDK's types
+
+
+class _Lines:
+    """The messages of a stdio client. JSON may hold half of a surrogate pair as an escape, which the SDK's parser
+    refuses: its request would never be answered. Such a line is read again, with U+FFFD in the place of that half.
+    """
+
+    def __init__(self, inner: ContextReceiveStream[SessionMessage | Exception]) -> None:
+        self._inner = inner
+
+    @property
+    def last_context(self) -> contextvars.Context | None:
+        return self._inner.last_context
+
+    async def receive(self) -> SessionMessage | Exception:
+        item = await self._inner.receive()
+        return _read_again(item) if isinstance(item, ValidationError) else item
+
+    def __aiter__(self) -> _Lines:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        item = await anext(self._inner)
+        return _read_again(item) if isinstance(item, ValidationError) else item
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> _Lines:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def _read_again(error: ValidationError) -> SessionMessage | Exception:
+    line = error.errors(include_url=False, include_context=False)[0]["input"]
+    try:
+        text = json.dumps(json.loads(line), ensure_ascii=False)
+        whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return error if whole == text else SessionMessage(types.jsonrpc_message_adapter.validate_json(whole))
+    except (TypeError, ValueError, RecursionError):
+        return error
+
 
 
 def _tool_result(rendered: Rendered) -> types.CallToolResult:

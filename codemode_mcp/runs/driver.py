@@ -247,7 +247,7 @@ class Driver:
             for yielded in run.yields:
                 run.settled.append(Completion(yielded))
             run.yields.clear()
-            while not run.ready(self._clock()) and run.can_settle:
+            while observation.aborted or (not run.ready(self._clock()) and run.can_settle):
                 if observation.aborted:
                     return await self._abort(run)
                 if observation.released or self._clock() >= observation.deadline:
@@ -494,7 +494,7 @@ class Driver:
         return await self._end(run, Outcome(run.id, run.owner, "failed", self._usage(run), error=error, code="aborted"))
 
     async def abort_parked(self, run: Run) -> Outcome:
-        """End a parked run at its owner's wish. The caller has claimed it."""
+        """End a parked run whose request was cancelled while it was being parked."""
         return await self._abort(run)
 
     async def _end(self, run: Run, outcome: Outcome) -> Outcome:

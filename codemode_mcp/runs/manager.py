@@ -213,6 +213,8 @@ class RunManager:
     async def _settle(self, run: Run, observation: Observation, drive: Callable[[], Awaitable[Outcome]]) -> None:
         try:
             outcome: Outcome | CodeModeError = await drive()
+            if observation.aborted and run.state == "waiting":
+                outcome = await self._driver.abort_parked(run)
         except CodeModeError as error:
             run.cancel_calls()
             outcome = error

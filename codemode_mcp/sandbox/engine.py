@@ -51,8 +51,12 @@ GC_THRESHOLD = 1024 * 1024
 """Bytes allocated before the engine first looks for cycles. Its default is 256 KiB, which is about what the warm image
 holds already."""
 
-SCRATCH = 64
-"""Bytes of guest memory that the glue uses between its own steps."""
+MAIL = 4096
+"""Bytes of a message that needs no memory of its own."""
+
+MAIL_OFFSET = 64
+SCRATCH = MAIL_OFFSET + MAIL
+"""Bytes of guest memory for the glue's own use, and then short messages; `glue.wat` says what is where."""
 
 _BLOCK = 4096
 _BLANK = bytes(_BLOCK)
@@ -152,8 +156,10 @@ class Engine:
                 raw = manifest.encode()
                 at = instance.call("malloc", len(raw) + 1)
                 instance.write(at, raw + b"\0")
-                status = instance.glue("run", entries.install, at, len(raw), 60_000_000_000)
+                minute = 60_000_000_000
+                status = instance.glue("run", entries.install, at, len(raw), minute, entries.collect, minute)
                 instance.call("free", at)
+                instance.glue("release")
                 if status & 0xFFFFFFFF:
                     raise InternalError("the catalog could not be installed in the sandbox")
             return _image(instance.image(), entries, self.base.memory)
@@ -384,11 +390,15 @@ class GuestThreads:
 
 
 class _Ticker:
-    """Advances the engine's epoch while anybody is inside, and sleeps otherwise."""
+    """Advances the engine's epoch while anybody is inside, and sleeps when nobody has been for a while."""
+
+    _IDLE_TICKS = 20
+    """Waking a thread for every turn would cost more than the turn."""
 
     def __init__(self, engine: wasmtime.Engine) -> None:
         self._engine = engine
         self._inside = 0
+        self._asleep = True
         self._closed = False
         self._changed = threading.Condition()
         threading.Thread(target=self._run, name="epoch", daemon=True).start()
@@ -396,7 +406,7 @@ class _Ticker:
     def __enter__(self) -> None:
         with self._changed:
             self._inside += 1
-            if self._inside == 1:
+            if self._asleep:
                 self._changed.notify()
 
     def __exit__(self, *_: object) -> None:
@@ -409,12 +419,18 @@ class _Ticker:
             self._changed.notify()
 
     def _run(self) -> None:
+        idle = 0
         while True:
             with self._changed:
-                while not self._inside and not self._closed:
+                if self._inside:
+                    idle = 0
+                while idle >= self._IDLE_TICKS and not self._inside and not self._closed:
+                    self._asleep = True
                     self._changed.wait()
+                self._asleep = False
                 if self._closed:
                     break
+            idle += 1
             time.sleep(EPOCH_SECONDS)
             self._engine.increment_epoch()
         # Whoever is still computing is past every deadline it was given.

@@ -12,6 +12,7 @@
   (import "engine" "JS_ExecutePendingJob" (func $JS_ExecutePendingJob (param i32 i32) (result i32)))
   (import "engine" "JS_GetException" (func $JS_GetException (param i32) (result i64)))
   (import "engine" "JS_ToCStringLen2" (func $JS_ToCStringLen2 (param i32 i32 i64 i32) (result i32)))
+  (import "engine" "JS_FreeCString" (func $JS_FreeCString (param i32 i32)))
   (import "engine" "JS_Throw" (func $JS_Throw (param i32 i64) (result i64)))
   (import "wasi_snapshot_preview1" "clock_time_get" (func $clock_time_get (param i32 i64 i32) (result i32)))
 
@@ -22,7 +23,7 @@
   ;; of a snapshot.
   (global $ctx (mut i32) (i32.const 0))
   (global $rt (mut i32) (i32.const 0))
-  (global $scratch (mut i32) (i32.const 0))   ;; 64 bytes of guest memory that are ours, see below
+  (global $scratch (mut i32) (i32.const 0))   ;; guest memory that is ours, see below
   (global $tracker (mut i64) (i64.const 0))   ;; the prelude's onRejection
   (global $denial (mut i64) (i64.const 0))    ;; the prelude's moduleDenied
   (global $deadline (mut i64) (i64.const -1)) ;; on the monotonic clock, in nanoseconds; unsigned
@@ -39,8 +40,8 @@
     (drop (call $clock_time_get (i32.const 1) (i64.const 0) (global.get $scratch)))
     (i64.load (global.get $scratch)))
 
-  ;; Scratch: 0 time, 8 length of a text or context of a job, 16 arguments of the tracker, 40 argument of an entry,
-  ;; 56 set by the host, from another thread, to stop what runs.
+  ;; Scratch: 0 time, 8 length of the collected text, 12 its address, 16 arguments of the tracker, 40 argument of an
+  ;; entry, 48 context of a job, 56 set by the host, from another thread, to stop what runs, 64 short messages.
   (func $arm (param $budget i64)
     (global.set $deadline (i64.add (call $now) (local.get $budget))))
 
@@ -95,9 +96,11 @@
   (func $drop_exception
     (call $JS_FreeValue (global.get $ctx) (call $JS_GetException (global.get $ctx))))
 
-  ;; entry(input) and then the job queue until it is dry.
-  ;; 0 at rest; 1 an exception is pending; 2 likewise, because the budget (nanoseconds) was used up or the host said so.
-  (func (export "run") (param $entry i64) (param $input i32) (param $length i32) (param $budget i64) (result i32)
+  ;; entry(input), then the job queue until it is dry, then `collect` with a budget of its own.
+  ;; 0 at rest, the text collected; 3 likewise but without a text; 1 an exception is pending; 2 likewise, because the budget (nanoseconds) was used up or the host said so.
+  (func (export "run")
+    (param $entry i64) (param $input i32) (param $length i32) (param $budget i64) (param $fn i64) (param $grace i64)
+    (result i32)
     (local $text i64)
     (local $threw i32)
     (local $status i32)
@@ -110,9 +113,12 @@
       (then
         (loop $jobs
           (local.set $status
-            (call $JS_ExecutePendingJob (global.get $rt) (i32.add (global.get $scratch) (i32.const 8))))
+            (call $JS_ExecutePendingJob (global.get $rt) (i32.add (global.get $scratch) (i32.const 48))))
           (br_if $jobs (i32.gt_s (local.get $status) (i32.const 0))))
-        (if (i32.eqz (local.get $status)) (then (return (i32.const 0))))))
+        (if (i32.eqz (local.get $status))
+          (then
+            (return
+              (select (i32.const 0) (i32.const 3) (call $collect (local.get $fn) (local.get $grace))))))))
     (local.set $status (i32.add (i32.const 1) (call $on_interrupt (i32.const 0) (i32.const 0))))
     (i32.store offset=56 (global.get $scratch) (i32.const 0))
     (local.get $status))
@@ -125,10 +131,11 @@
     (if (call $call1 (local.get $fault) (local.get $exception)) (then (call $drop_exception)))
     (call $JS_FreeValue (global.get $ctx) (local.get $exception)))
 
-  ;; collect() as a C string for the caller to free: its address, its length at scratch + 8. 0 when it threw.
-  (func (export "collect") (param $fn i64) (param $budget i64) (result i32)
+  ;; collect() as text: its length at scratch + 8, its address at scratch + 12, until `release`. 0 when it threw.
+  (func $collect (export "collect") (param $fn i64) (param $budget i64) (result i32)
     (local $result i64)
     (local $text i32)
+    (call $release)
     (call $arm (local.get $budget))
     (local.set $result
       (call $JS_Call (global.get $ctx) (local.get $fn) (i64.const 0x300000000) (i32.const 0) (i32.const 0)))
@@ -138,4 +145,13 @@
         (global.get $ctx) (i32.add (global.get $scratch) (i32.const 8)) (local.get $result) (i32.const 0)))
     (call $JS_FreeValue (global.get $ctx) (local.get $result))
     (if (i32.eqz (local.get $text)) (then (call $drop_exception)))
-    (local.get $text)))
+    (i32.store offset=12 (global.get $scratch) (local.get $text))
+    (i32.ne (local.get $text) (i32.const 0)))
+
+  ;; Free the collected text, if there is one.
+  (func $release (export "release")
+    (if (i32.load offset=12 (global.get $scratch))
+      (then
+        (call $JS_FreeCString (global.get $ctx) (i32.load offset=12 (global.get $scratch)))
+        (i32.store offset=12 (global.get $scratch) (i32.const 0)))))
+)

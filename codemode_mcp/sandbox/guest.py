@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import PAGE
-from codemode_mcp.sandbox.engine import IMAGE_SLACK_BYTES, Engine, Image, load_image
+from codemode_mcp.sandbox.engine import IMAGE_SLACK_BYTES, MAIL, MAIL_OFFSET, Engine, Image, load_image
 from codemode_mcp.sandbox.instance import GuestTrap, Instance
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class Guest:
 
     def snapshot(self) -> bytes:
         """The stored form of a guest at rest."""
+        self._instance.glue("release")
         return snapshot.encode(self._instance.image(), self._image)
 
     def stack_pointer(self) -> int:
@@ -118,44 +119,47 @@ class Guest:
         instance = self._instance
         entries = self._image.entries
         budget = max(0.0, seconds)
-        raw = message.encode("utf-8", "surrogatepass")
+        grace = _nanoseconds(COLLECT_SECONDS)
+        raw = message.encode("utf-8", "surrogatepass") + b"\0"
+        own = len(raw) > MAIL
         try:
             with self._engine.deadline(instance, budget + 3 * COLLECT_SECONDS + EPOCH_GRACE_SECONDS):
-                at = instance.call("malloc", len(raw) + 1) & 0xFFFFFFFF
+                at = instance.call("malloc", len(raw)) & 0xFFFFFFFF if own else entries.scratch + MAIL_OFFSET
                 if at == 0:
                     return Turn(None, "memory")
-                instance.write(at, raw + b"\0")
-                status = instance.glue("run", entry, at, len(raw), _nanoseconds(budget)) & 0xFFFFFFFF
-                instance.call("free", at)
-                if status:
-                    instance.glue("report", entries.fault, _nanoseconds(COLLECT_SECONDS))
-                text = self._collect()
+                instance.write(at, raw)
+                status = instance.glue("run", entry, at, len(raw) - 1, _nanoseconds(budget), entries.collect, grace)
+                if own:
+                    instance.call("free", at)
+                status &= 0xFFFFFFFF
+                if status in (1, 2):
+                    instance.glue("report", entries.fault, grace)
+                text = self._text() if status == 0 else self._collect(grace)
         except GuestTrap as trap:
             return Turn(None, "time" if trap.interrupted else "trap", str(trap))
         full = instance.pages * PAGE > 0.9 * self._memory_limit
-        if status == 2:
-            return Turn(text, "time", full=full)
-        if text is None:
-            return Turn(None, "memory", full=full)
-        return Turn(text, "trap" if status else None, full=full)
+        match status:
+            case 2:
+                return Turn(text, "time", full=full)
+            case 1 if text is not None:
+                return Turn(text, "trap", full=full)
+        return Turn(text, None if text is not None else "memory", full=full)
 
-    def _collect(self) -> str | None:
+    def _collect(self, grace: int) -> str | None:
+        """Collect once more, if need be with a little more memory: the program may have used up all of its own."""
         instance = self._instance
         entries = self._image.entries
-        budget = _nanoseconds(COLLECT_SECONDS)
-        at = instance.glue("collect", entries.collect, budget) & 0xFFFFFFFF
-        if at == 0:
-            # The program may have used all of its memory: what it said before is worth a little more.
+        if not instance.glue("collect", entries.collect, grace) & 0xFFFFFFFF:
             instance.call("JS_SetMemoryLimit", entries.rt, self._memory_limit + IMAGE_SLACK_BYTES // 2)
-            at = instance.glue("collect", entries.collect, budget) & 0xFFFFFFFF
-            if at == 0:
+            if not instance.glue("collect", entries.collect, grace) & 0xFFFFFFFF:
                 return None
-        size = int.from_bytes(instance.read(entries.scratch + 8, 4), "little")
-        if size > MAX_TURN_BYTES:
-            return None
-        text = instance.read(at, size).decode("utf-8", "replace")
-        instance.call("JS_FreeCString", entries.ctx, at)
-        return text
+        return self._text()
+
+    def _text(self) -> str | None:
+        """What was collected; freed by the next turn, or before a snapshot."""
+        words = self._instance.read(self._image.entries.scratch + 8, 8)
+        size, at = int.from_bytes(words[:4], "little"), int.from_bytes(words[4:], "little")
+        return None if size > MAX_TURN_BYTES else self._instance.read(at, size).decode("utf-8", "replace")
 
 
 def _nanoseconds(seconds: float) -> int:

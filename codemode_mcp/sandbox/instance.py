@@ -26,6 +26,7 @@ GLUE_IMPORTS = (
     "JS_ExecutePendingJob",
     "JS_GetException",
     "JS_ToCStringLen2",
+    "JS_FreeCString",
     "JS_Throw",
 )
 """In the order of the imports in `glue.wat`, its WASI import after them."""
