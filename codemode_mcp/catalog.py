@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -389,7 +390,7 @@ def build(views: Iterable[UpstreamView], rules: PolicyRules) -> Catalog:
                 alias=view.name if view.name in server_aliases else None,
                 name=view.name,
                 status=_GUEST_STATUS[view.state],
-                error=view.error if _GUEST_STATUS[view.state] == "down" else None,
+                error=_without_paths(view.error or "") if _GUEST_STATUS[view.state] == "down" else None,
                 description=_one_line(view.description or ""),
                 tools=tools,
                 groups=tuple(_groups(view, identifier, rules)),
@@ -494,6 +495,14 @@ def _did_you_mean(near: Sequence[str]) -> str:
 
 def _shown(text: str) -> str:
     return json.dumps(text if len(text) <= 100 else text[:100] + "…", ensure_ascii=False)
+
+
+_PATH = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:)?(?:[/\\][^\s'\"/\\:;,]+)+[/\\]([^\s'\"/\\:;,]+)")
+
+
+def _without_paths(text: str) -> str:
+    """Paths of this machine are the operator's (`doctor` shows them): a program gets the last part."""
+    return _PATH.sub(r"…/\1", text)
 
 
 def _one_line(text: str, limit: int = 200) -> str:

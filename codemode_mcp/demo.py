@@ -134,8 +134,8 @@ class _Demo:
                 direct += _bytes((await client.list_tools()).tools)
         shown = _bytes(tools)
         self._console.print(
-            f"Tool definitions in the prompt: {direct} bytes when both servers are added directly, {shown} bytes here, "
-            f"and still {shown} bytes with a hundred servers."
+            f"Tool definitions in the prompt: {direct} bytes when both servers are added directly, {shown} bytes here. "
+            "With more servers the first figure grows; the second has a fixed bound."
         )
         if shown >= direct:
             self._console.print("With servers this small there is nothing to save yet.")

@@ -268,10 +268,13 @@ def _read_again(error: ValidationError) -> SessionMessage | Exception:
     try:
         text = json.dumps(json.loads(line), ensure_ascii=False)
         whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        return error if whole == text else SessionMessage(types.jsonrpc_message_adapter.validate_json(whole))
+        return (
+            error
+            if whole == text
+            else SessionMessage(types.jsonrpc_message_adapter.validate_json(whole, by_name=False))
+        )
     except (TypeError, ValueError, RecursionError):
         return error
-
 
 
 def _tool_result(rendered: Rendered) -> types.CallToolResult:

@@ -1,0 +1,225 @@
+"""Upstreams that are missing, broken, remote or careless: the rest work, and messages name the one and hide the secrets."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from harness import (
+    REPOSITORY,
+    Session,
+    counting,
+    events,
+    http_server,
+    other,
+    parse_message,
+    pids,
+    raw,
+    serve,
+    until,
+    write_config,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+async def session(folder: Path) -> AsyncIterator[Session]:
+    async with http_server() as modern, http_server("--legacy") as legacy, http_server("--sse") as sse:
+        servers = {
+            "good": counting(folder / "good"),
+            "missing": {"command": "no-such-command-anywhere"},
+            "no-folder": {"command": sys.executable, "cwd": "no-such-folder"},
+            "exits": other("raw_server.py", "exit", env={"TOKEN": "token-of-exits"}),
+            "silent": other("raw_server.py", "silent"),
+            "junk": counting(folder / "junk", "junk"),
+            "malformed": counting(folder / "malformed", "malformed"),
+            "mortal": counting(folder / "mortal"),
+            "odd name!": counting(folder / "odd", "tool=delete"),
+            "remote": {"url": modern},
+            "older": {"type": "http", "url": legacy},
+            "oldest": {"type": "sse", "url": sse},
+            "closed": {"url": "http://127.0.0.1:9/mcp"},
+            "off": {"command": "no-such-command", "disabled": True},
+        }
+        config = write_config(folder, servers, codeMode={"connectWaitMs": 4000})
+        async with serve(config) as session:
+            yield session
+
+
+@pytest.mark.parametrize("server", ["good", "junk", "malformed", "oddName"])
+async def test_a_server_works_beside_broken_ones(session: Session, server: str) -> None:
+    assert await session.value(f'return unwrap(await MCP.{server}.count({{ name: "hello" }}))') == "hello"
+
+
+@pytest.mark.parametrize("server", ["remote", "older", "oldest"])
+async def test_remote_servers_are_called_like_local_ones(session: Session, server: str) -> None:
+    assert await session.value(f'return unwrap(await MCP.{server}.echo({{ text: "é😀" }}))') == "é😀"
+    big = f"return unwrap(await MCP.{server}.big({{ bytes: 2_000_000 }})).length"
+    assert await session.value(big) == 2_000_000
+
+
+async def test_one_program_calls_several_transports_at_once(session: Session) -> None:
+    code = """
+        const servers = ["remote", "older", "oldest"];
+        const all = servers.map((name) => MCP[name].echo({ text: name }));
+        all.push(MCP.good.count({ name: "good" }));
+        return (await Promise.all(all)).map(unwrap);
+    """
+    assert await session.value(code) == ["remote", "older", "oldest", "good"]
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ("missing", ["'missing'", "no-such-command-anywhere", "PATH"]),
+        ("noFolder", ["'no-folder'", "working directory"]),
+        ("exits", ["'exits'", "exited"]),
+        ("closed", ["'closed'", "cannot be reached"]),
+    ],
+)
+async def test_a_call_of_a_server_that_is_down_says_which_and_why(
+    session: Session, server: str, words: list[str]
+) -> None:
+    answer = await session.exec(f"return await MCP.{server}.anything({{ a: 1 }})")
+    assert answer.code == "nested_tool_failed"
+    for word in words:
+        assert word in answer.error
+    assert "token-of-exits" not in answer.read
+
+
+async def test_a_program_can_go_on_without_a_server_that_is_down(session: Session) -> None:
+    code = """
+        const names = ["missing", "good"];
+        const calls = names.map((server) => MCP[server].count({ name: server }).then(unwrap));
+        return (await Promise.allSettled(calls)).map((s) => s.status);
+    """
+    assert await session.value(code) == ["rejected", "fulfilled"]
+
+
+async def test_servers_that_are_down_are_listed_as_such(session: Session) -> None:
+    servers = {s["identifier"]: s for s in await session.value("return (await MCP.$api()).servers")}
+    assert servers["missing"]["status"].startswith("down")
+    assert servers["good"]["status"] == "ready"
+    assert servers["silent"]["status"] == "connecting"
+    assert "off" not in servers
+    hits = await session.value('return await API.search("count", { limit: 50 })')
+    assert "missing" in [hit["server"] for hit in hits if hit.get("status") == "down"]
+    assert "MCP.good.count" in [hit["call"] for hit in hits]
+
+
+async def test_a_malformed_tool_costs_only_itself(session: Session) -> None:
+    tools = await session.value("return (await MCP.malformed.$api()).tools.map((t) => t.mcpTool)")
+    assert tools == await session.value("return (await MCP.good.$api()).tools.map((t) => t.mcpTool)")
+
+
+async def test_a_reserved_word_is_a_name_with_a_mark(session: Session) -> None:
+    assert await session.value("return unwrap(await MCP.oddName.delete_({}))") == "delete"
+    assert await session.value('return unwrap(await MCP["odd name!"].delete_({}))') == "delete"
+
+
+async def test_a_server_that_dies_in_mid_call_is_named_and_comes_back(session: Session, folder: Path) -> None:
+    code = """
+        const [died, other] = await Promise.allSettled([
+            MCP.mortal.die({}),
+            MCP.good.count({ name: "meanwhile" }),
+        ]);
+        return { message: died.reason.message, data: died.reason.data, other: unwrap(other.value) };
+    """
+    value = await session.value(code)
+    assert "'mortal'" in value["message"]
+    assert "unknown" in value["message"]
+    assert value["data"]["dispatched"] is True
+    assert value["other"] == "meanwhile"
+    await until(lambda: len(pids(folder / "mortal")) > 1)
+    assert events(folder / "mortal").count("call die") == 1
+    with anyio.fail_after(20):
+        while (back := await session.exec('return unwrap(await MCP.mortal.count({ name: "b" }))')).status == "failed":
+            assert "mortal" in back.error
+    assert back.value == "b"
+
+
+async def test_a_result_that_breaks_its_own_schema_is_delivered(folder: Path) -> None:
+    config = write_config(folder, {"liar": other("raw_server.py")}, name="liar.json")
+    async with serve(config) as session:
+        assert await session.value("return (await MCP.liar.wrongStructure({})).structuredContent") == {"count": "many"}
+        invalid = await session.exec("return await MCP.liar.invalid({})")
+        assert invalid.code == "nested_tool_failed"
+        assert "liar" in invalid.error
+        assert await session.value("return unwrap(await MCP.liar.echo({ text: 'on' }))") == "on"
+
+
+async def test_tools_that_are_added_later_are_seen_by_the_next_program(folder: Path) -> None:
+    config = write_config(folder, {"growing": other("raw_server.py")}, name="growing.json")
+    async with serve(config) as session:
+        before = await session.value("return (await MCP.growing.$api()).tools.length")
+        await session.value("return unwrap(await MCP.growing.grow({}))")
+        with anyio.fail_after(20):
+            while await session.value("return (await MCP.growing.$api()).tools.length") == before:
+                pass
+        assert await session.value(f"return unwrap(await MCP.growing.grown{before}({{}}))") == "done"
+
+
+async def test_a_deep_chain_of_ourselves_is_refused(folder: Path) -> None:
+    config = write_config(folder, {"good": counting(folder / "deep")}, name="deep.json")
+    async with raw(config, env={"CODEMODE_MCP_DEPTH": "3"}) as client:
+        assert await client.exit_code() == 2
+    assert "started by itself" in client.stderr
+    assert client.received == b""
+
+
+SECRETS = ("sk-environment-4711", "sk-header-4712", "sk-query-4713", "sk-argument-4714", "sk-program-4715")
+
+
+async def test_no_secret_path_or_traceback_reaches_a_client_or_the_log(folder: Path) -> None:
+    in_env, in_header, in_query, in_argument, in_program = SECRETS
+    async with http_server("--token", "another") as url:
+        servers: dict[str, Any] = {
+            "set": counting(folder / "s", env={"SECRET": "${PLANTED}"}),
+            "chatty": other("raw_server.py", "exit", env={"TOKEN": in_env}),
+            "noisy": counting(folder / "n", f"stderr=my key is {in_env}", env={"SECRET": in_env}),
+            "refused": {"url": url, "headers": {"Authorization": f"Bearer {in_header}"}},
+            "query": {"url": f"http://user:{in_header}@127.0.0.1:9/mcp?key={in_query}"},
+            "argument": {"command": "no-such-command", "args": ["--key", "${ARGUMENT}"]},
+            "program": other(
+                "raw_server.py",
+                "exit",
+                env={"TOKEN": {"command": [sys.executable, "-c", f"print('{in_program}')"]}},
+            ),
+        }
+        config = write_config(folder, servers, name="secrets.json", codeMode={"connectWaitMs": 3000})
+        planted = {"PLANTED": in_env, "ARGUMENT": in_argument}
+        async with raw(config, "--log-level", "debug", env=planted) as client:
+            await client.initialize("2025-11-25")
+            await client.request("tools/list")
+            programs = [
+                "return unwrap(await MCP.set.environment({}))",
+                "return [await MCP.$api(), (await API.list()).files, await API.search('key token secret')]",
+                'return (await API.read("mcp/index.d.ts")).content',
+                *(f"return await MCP.{name}.go({{}})" for name in servers if name not in ("set", "noisy")),
+                "return await MCP.set.reject({})",
+                "return unwrap(await MCP.noisy.refuse({}))",
+                "throw new Error(JSON.stringify([Object.keys(globalThis), typeof process, new Error('x').stack]))",
+            ]
+            answers = []
+            for code in programs:
+                answer = await client.request("tools/call", {"name": "exec", "arguments": {"code": code}})
+                answers.append(answer["result"]["structuredContent"])
+            assert answers[0]["value"] == "set"
+            assert [answer["status"] for answer in answers[3:]] == ["failed"] * (len(answers) - 3)
+            assert await client.end() == 0
+    traffic = client.received.decode()
+    for line in traffic.splitlines():
+        parse_message(line.encode())
+    for secret in SECRETS:
+        assert secret not in traffic
+        assert secret not in client.stderr
+    assert "Bearer" not in traffic
+    for revealing in ("Traceback", 'File "', str(REPOSITORY), sys.prefix, "site-packages"):
+        assert revealing not in traffic
