@@ -136,7 +136,8 @@ def _shown(item: dict[str, Any]) -> dict[str, Any]:
     """An output as `CodeModeOutput`: the bytes of an image travel in `content` only."""
     if item["type"] != "image":
         return item
-    return {"type": "image", "mimeType": item["mimeType"], "bytes": len(item["data"]) * 3 // 4}
+    data = item["data"].rstrip("=")
+    return {"type": "image", "mimeType": item["mimeType"], "bytes": len(data) * 3 // 4}
 
 
 def _content(outputs: list[dict[str, Any]], tail: list[str], settings: ToolSettings) -> list[dict[str, Any]]:

@@ -305,8 +305,8 @@ async def open_manager(
             yield manager
         finally:
             for run in manager._runs.values():
-                if run.guest is not None:
-                    run.guest.interrupt()
+                if run.observation is not None:
+                    manager._stop(run, run.observation)
             group.cancel_scope.cancel()
 
 

@@ -18,24 +18,29 @@ Problems = dict[str, list[tuple[int, str]]]
 
 
 @pytest.fixture(scope="session")
-def type_check() -> Callable[..., Problems]:
-    """`type_check(files, together=False)`: what `tsc --strict` says of files given as text."""
+def typescript() -> Path:
+    """The folder of an installed npm package `typescript`, with node there to run it."""
     candidates = [os.environ.get("TYPESCRIPT_DIR"), REPOSITORY / ".cache" / "node" / "node_modules" / "typescript"]
-    typescript = next((Path(c) for c in candidates if c and Path(c).is_dir()), None)
-    node = shutil.which("node")
-    if typescript is None or node is None:
+    found = next((Path(c).resolve() for c in candidates if c and Path(c).is_dir()), None)
+    if found is None or shutil.which("node") is None:
         pytest.skip("no TypeScript: set TYPESCRIPT_DIR to an installed npm package `typescript`, and have node on PATH")
+    return found
+
+
+@pytest.fixture(scope="session")
+def type_check(typescript: Path) -> Callable[..., Problems]:
+    """`type_check(files, together=False)`: what `tsc --strict` says of files given as text."""
 
     def check(files: dict[str, str], *, together: bool = False) -> Problems:
         answer = subprocess.run(
-            [node, str(HERE / "check_types.cjs")],
+            ["node", str(HERE / "check_types.cjs")],
             input=json.dumps(
                 {"files": {f"/virtual/{name}": text for name, text in files.items()}, "together": together}
             ),
             capture_output=True,
             text=True,
             check=True,
-            env={**os.environ, "TYPESCRIPT_DIR": str(typescript.resolve())},
+            env={**os.environ, "TYPESCRIPT_DIR": str(typescript)},
         )
         found = json.loads(answer.stdout)
         return {

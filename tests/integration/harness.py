@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -174,6 +175,26 @@ async def until(condition: Callable[[], object]) -> None:
             await anyio.sleep(0.01)
 
 
+@asynccontextmanager
+async def http_server(*flags: str) -> AsyncIterator[str]:
+    """An HTTP server of `upstream_clients`' tests on loopback; the URL of its endpoint."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = await anyio.open_process(
+        [sys.executable, str(OTHER_SERVERS / "http_server.py"), str(port), *flags], stderr=None
+    )
+    try:
+        with anyio.fail_after(SECONDS):
+            await process.stdout.receive()
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        with anyio.CancelScope(shield=True):
+            if process.returncode is None:
+                process.kill()
+            await process.aclose()
+
+
 # the SDK's client
 
 
@@ -305,6 +326,7 @@ class Raw:
         self.received = b""
         self.notifications: list[dict[str, Any]] = []
         self._rest = b""
+        self._last_stderr = ""
 
     async def send_bytes(self, data: bytes) -> None:
         await self.process.stdin.send(data)
@@ -357,7 +379,9 @@ class Raw:
 
     @property
     def stderr(self) -> str:
-        return self._stderr.read_text("utf-8", "replace")
+        if self._stderr.exists():
+            self._last_stderr = self._stderr.read_text("utf-8", "replace")
+        return self._last_stderr
 
 
 def parse_message(line: bytes) -> dict[str, Any]:
@@ -390,8 +414,9 @@ async def raw(config: Path, *flags: str, env: dict[str, str] | None = None) -> A
                 env={**os.environ, **(env or {})},
                 cwd=config.parent,
             )
+            client = Raw(process, path)
             try:
-                yield Raw(process, path)
+                yield client
             finally:
                 with anyio.CancelScope(shield=True):
                     if process.returncode is None:
@@ -401,9 +426,31 @@ async def raw(config: Path, *flags: str, env: dict[str, str] | None = None) -> A
                     if process.returncode is None:
                         process.kill()
                     await process.aclose()
+                    assert "debug" in flags or "Traceback" not in client.stderr, client.stderr
 
 
 # the command line
+
+
+def tsc(folder: Path) -> list[str]:
+    """The errors that `tsc --strict` finds in the TypeScript files of a folder; skips the test when there is none."""
+    node = shutil.which("node")
+    compiler = Path(os.environ.get("TYPESCRIPT_DIR") or NODE_MODULES / "typescript") / "lib" / "tsc.js"
+    if node is None or not compiler.is_file():
+        pytest.skip("no TypeScript; python3 tests/run.py installs it where npm is on PATH")
+    options = {"strict": True, "noEmit": True, "target": "es2023", "lib": ["es2023"], "types": []}
+    project = {"compilerOptions": options | {"moduleDetection": "force"}, "include": ["**/*.ts"]}
+    (folder / "tsconfig.json").write_text(json.dumps(project), "utf-8")
+    done = subprocess.run(
+        [node, str(compiler), "--pretty", "false"],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS * 2,
+        check=False,
+    )
+    return [line for line in done.stdout.splitlines() if "error TS" in line]
 
 
 def cli(
