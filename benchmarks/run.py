@@ -49,12 +49,15 @@ def sandbox() -> None:
 
 def _sandbox(engine: Engine, manifest: str) -> None:
     image = engine.image(manifest)
-    trivial = start_message(code="return 1", fallback=None, seed=os.urandom(32), output_limit=1 << 20, elapsed_ms=0)
+    trivial = start_message(
+        code="return 1", fallback=None, seed=os.urandom(32), output_limit=1 << 20, call_limit=16, elapsed_ms=0
+    )
     small = start_message(
         code="const r = await MCP.echo.echo({ text: 'x' }); return r.content[0].text",
         fallback=None,
         seed=os.urandom(32),
         output_limit=1 << 20,
+        call_limit=16,
         elapsed_ms=0,
     )
     answer = deliver_message([Completion(1, json.dumps({"content": [{"type": "text", "text": "x"}]}))], elapsed_ms=1)

@@ -213,7 +213,9 @@ class GuestError:
 # host to guest
 
 
-def start_message(*, code: str, fallback: str | None, seed: bytes, output_limit: int, elapsed_ms: float) -> str:
+def start_message(
+    *, code: str, fallback: str | None, seed: bytes, output_limit: int, call_limit: int, elapsed_ms: float
+) -> str:
     """The first turn.
 
     Args:
@@ -221,6 +223,7 @@ def start_message(*, code: str, fallback: str | None, seed: bytes, output_limit:
         fallback: another body to run when `code` does not parse.
         seed: 32 bytes of randomness for this run.
         output_limit: characters of output the guest keeps, all in all.
+        call_limit: unsettled calls from which on the guest refuses more by itself; the host has limits of its own.
     """
     return json.dumps(
         {
@@ -228,6 +231,7 @@ def start_message(*, code: str, fallback: str | None, seed: bytes, output_limit:
             "fallback": fallback,
             "seed": seed.hex(),
             "outputLimit": output_limit,
+            "callLimit": call_limit,
             "elapsed": elapsed_ms,
         }
     )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.settings import Language
 
-__all__ = ["MemberCall", "Preflight", "check_members", "inspect", "looks_like_shell"]
+__all__ = ["MemberCall", "Preflight", "check_members", "fault_column", "inspect", "looks_like_shell"]
 
 CELL_FILES: dict[Language, str] = {"javascript": "cell.js", "typescript": "cell.ts"}
 """What positions call the program (SPEC 3.5)."""
@@ -125,6 +125,42 @@ def check_members(found: Preflight, members: Mapping[str, Collection[str] | None
             mistakes[key] = problem(call, members, f"{CELL_FILES[language]}:{call.line}:{call.column}")
     if mistakes:
         raise ProgramError("invalid_input", "\n".join(mistakes.values()))
+
+
+def fault_column(source: str, line: int, message: str) -> int:
+    """Where on `line` a syntax error lies, of which the engine tells the line but no column. Both count from 1.
+
+    A guess, good for pointing at: the token that the message quotes, from where the parser stumbles on.
+    """
+    units = _as_utf16_units(source)
+    ends = [found.end() for found in _LINE_END.finditer(units)]
+    start = ends[line - 2] if line > 1 else 0
+    text = units[start : ends[line - 1] if line <= len(ends) else len(units)]
+    stumbles = [span for span in _stumbles(units) if start <= span.start <= start + len(text)]
+    first = min(stumbles, default=_Span(start, start))
+    quoted = _QUOTED_TOKEN.search(message)
+    if quoted is not None:
+        at = text.find(quoted[1], first.start - start)
+        at = text.find(quoted[1]) if at < 0 else at
+    else:
+        after = max(first.end - start, 0)
+        at = len(text) - len(text[after:].lstrip()) if text[after:].strip() else after
+    return max(at, 0) + 1
+
+
+_QUOTED_TOKEN = re.compile(r"unexpected .*'(.+)'$", re.IGNORECASE)
+
+
+def _stumbles(units: str) -> Iterator[_Span]:
+    """What the parser could not make sense of, or missed."""
+    tree = _parse(units)
+    left = [] if tree is None else [tree.root_node]
+    while left:
+        node = left.pop()
+        if node.is_error or node.is_missing:
+            yield _span(node)
+        elif node.has_error:
+            left.extend(node.children)
 
 
 def _words(text: str) -> frozenset[str]:

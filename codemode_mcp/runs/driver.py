@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import logging
 import secrets
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -228,6 +228,7 @@ class Driver:
                 fallback=program.fallback,
                 seed=secrets.token_bytes(32),
                 output_limit=min(OUTPUT_CHARACTERS, self._settings.memory_limit_bytes // 4),
+                call_limit=self._settings.max_pending_tool_calls + self._settings.max_queued_tool_calls,
                 elapsed_ms=self._elapsed_ms(run),
             )
             turn = await self._on_thread(engine, self._launch, engine, run, observation, message)
@@ -649,5 +650,6 @@ def _places(positions: Positions, thrown: Thrown) -> str:
 
 
 def _names(tools: list[str]) -> str:
-    shown = ", ".join(tools[:10])
-    return shown + (f" and {len(tools) - 10} more" if len(tools) > 10 else "")
+    counted = [tool if count == 1 else f"{tool} ({count} times)" for tool, count in Counter(tools).items()]
+    shown = ", ".join(counted[:10])
+    return shown + (f" and {len(counted) - 10} more tools" if len(counted) > 10 else "")

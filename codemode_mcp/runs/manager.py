@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from codemode_mcp.dispatch import CallContext
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable
-from codemode_mcp.preflight import check_members, inspect, looks_like_shell
+from codemode_mcp.preflight import check_members, fault_column, inspect, looks_like_shell
 from codemode_mcp.runs import program as programs
 from codemode_mcp.runs.driver import Driver, Observation, Run, SyntaxFault
 from codemode_mcp.runs.store import EndedRun, unknown_run
@@ -319,11 +319,17 @@ def _unsupported(language: str, languages: Collection[str]) -> ProgramError:
 def _syntax_error(error: Thrown, positions: Positions, source: str) -> ProgramError:
     frames = positions.frames(error.stack)
     message = f"{error.name}: {error.message}"
-    if not frames:
-        return ProgramError("invalid_input", message)
-    place = frames[0].removeprefix("at ")
-    line = int(place.split(":")[1])
-    column = int(place.split(":")[2])
+    if error.name != "SyntaxError":
+        return ProgramError("invalid_input", message)  # the engine's stack overflows: there is no one place
+    if frames:
+        line = int(frames[0].split(":")[1])
+        column = fault_column(source, line, error.message)
+    else:
+        # What it stumbled on comes after the program: something was not closed.
+        line = positions.lines
+        column = len(source.split("\n")[-1]) + 1
+        message += ", at the end of the program"
+    place = f"{positions.file}:{line}:{column}"
     return ProgramError("invalid_input", f"{message} ({place})\n{excerpt(source, line, column)}")
 
 

@@ -154,6 +154,40 @@ async def test_a_result_that_breaks_its_own_schema_is_delivered(folder: Path) ->
         assert await session.value("return unwrap(await MCP.liar.echo({ text: 'on' }))") == "on"
 
 
+async def test_a_token_in_the_headers_opens_a_guarded_server(folder: Path) -> None:
+    async with http_server("--token", "right") as url:
+        servers = {
+            "guarded": {"url": url, "headers": {"Authorization": "Bearer ${GUARD}"}},
+            "shut": {"url": url, "headers": {"Authorization": "Bearer wrong"}},
+        }
+        async with serve(write_config(folder, servers, name="guard.json"), env={"GUARD": "right"}) as session:
+            assert await session.value('return unwrap(await MCP.guarded.echo({ text: "in" }))') == "in"
+            refused = await session.exec('return await MCP.shut.echo({ text: "in" })')
+            assert "HTTP 401" in refused.error
+            assert "mcpServers.shut" in refused.error
+
+
+async def test_a_call_that_takes_longer_than_its_server_may_is_given_up(folder: Path) -> None:
+    config = write_config(folder, {"slow": counting(folder / "slow", timeoutMs=300)}, name="slow.json")
+    async with serve(config) as session:
+        answer = await session.exec('return await MCP.slow.hold({ name: "x" })')
+        assert answer.code == "nested_tool_failed"
+        assert "slow" in answer.error
+        assert "0.3 s" in answer.error
+        await until(lambda: "cancelled x" in events(folder / "slow"))
+        assert await session.value('return unwrap(await MCP.slow.count({ name: "y" }))') == "y"
+
+
+async def test_a_result_that_is_too_large_is_refused_and_the_server_stays(folder: Path) -> None:
+    settings = {"maxToolResultBytes": 100_000}
+    config = write_config(folder, {"big": other("sdk_server.py")}, name="big.json", codeMode=settings)
+    async with serve(config) as session:
+        answer = await session.exec("return await MCP.big.big({ bytes: 200_000 })")
+        assert answer.code == "nested_tool_failed"
+        assert "maxToolResultBytes" in answer.error
+        assert await session.value("return unwrap(await MCP.big.big({ bytes: 1000 })).length") == 1000
+
+
 async def test_tools_that_are_added_later_are_seen_by_the_next_program(folder: Path) -> None:
     config = write_config(folder, {"growing": other("raw_server.py")}, name="growing.json")
     async with serve(config) as session:

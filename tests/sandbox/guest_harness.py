@@ -107,10 +107,16 @@ class Cell:
         fallback: str | None = None,
         seed: bytes = bytes(32),
         output_limit: int = MIB,
+        call_limit: int = 1000,
         elapsed_ms: float = 0.0,
     ) -> Told:
         message = start_message(
-            code=code, fallback=fallback, seed=seed, output_limit=output_limit, elapsed_ms=elapsed_ms
+            code=code,
+            fallback=fallback,
+            seed=seed,
+            output_limit=output_limit,
+            call_limit=call_limit,
+            elapsed_ms=elapsed_ms,
         )
         return self._told(self.on_thread(lambda: self.guest.start(message, seconds)))
 

@@ -29,7 +29,7 @@ function newPromise(executor) {
 
 // `fields` is a function because reading the guest's arguments may throw: that rejects, it does not throw.
 // With `boxed` the answer is an array, whose first element, if any, is the value: there is no undefined in JSON.
-function request(op, fields, boxed = false) {
+function request(op, fields, boxed = false, call = false) {
   const site = mapSize(pending) < MAX_SITES ? new NativeError().stack : "";
   return newPromise((resolve, reject) => {
     let text;
@@ -37,12 +37,13 @@ function request(op, fields, boxed = false) {
       text = fields();
     } catch (error) {
       if (isEngineFault(error)) throw error;
+      if (call) liveCalls -= 1;
       const message = "the arguments cannot be sent as JSON: " + clip(safeString(read(error, "message")), 500);
       reject(bridgeError({ __proto__: null, name: "TypeError", message, code: "nested_tool_failed", data: null }, site));
       return;
     }
     const id = post(op, text);
-    mapSet(pending, id, { __proto__: null, resolve, reject, site, boxed, timer: null });
+    mapSet(pending, id, { __proto__: null, resolve, reject, site, boxed, call, timer: null });
   });
 }
 
@@ -60,9 +61,32 @@ function unbox(list) {
   return list.length === 0 ? undefined : list[0];
 }
 
+// A nested call. Beyond `callLimit` unsettled ones the host would refuse them one by one; a flood is refused here, with
+// one rejection for all, so that it costs the guest little.
+let callLimit = 0;
+let liveCalls = 0;
+let refusal = null;
+
+function requestCall(op, fields) {
+  if (liveCalls >= callLimit) {
+    if (refusal === null) {
+      const message = "too many calls at once: " + liveCalls + " are unsettled; await some before making more";
+      const plain = { __proto__: null, name: "ToolCallError", message, code: "too_many_pending_tool_calls", data: null };
+      refusal = newPromise((resolve, reject) => reject(bridgeError(plain, new NativeError().stack)));
+    }
+    return refusal;
+  }
+  liveCalls += 1;
+  return request(op, fields, false, true);
+}
+
 function settle(completion) {
   const waiting = mapGet(pending, completion.id);
   if (waiting === undefined) return;
+  if (waiting.call) {
+    liveCalls -= 1;
+    refusal = null;
+  }
   if (waiting.timer !== null) {
     fireTimer(completion.id, waiting.timer);
     return;

@@ -12,7 +12,7 @@ function startTimer(callback, delay, args, repeat) {
   if (repeat && ms < 1) ms = 1;
   const id = post("timer", ',"ms":' + ms);
   liveTimers += 1;
-  mapSet(pending, id, { __proto__: null, timer: { __proto__: null, callback, args, ms: repeat ? ms : null } });
+  mapSet(pending, id, { __proto__: null, call: false, timer: { __proto__: null, callback, args, ms: repeat ? ms : null } });
   return id;
 }
 

@@ -101,7 +101,7 @@ function alias(object, name, v) {
 
 function caller(name, id) {
   const target = jsonStringify(id);
-  return exposed(name, (...args) => request("call", () => callFields(target, args)));
+  return exposed(name, (...args) => requestCall("call", () => callFields(target, args)));
 }
 
 // A server that is down, or not up yet, and whose tools nobody knows: every call on it rejects with the reason.
@@ -111,7 +111,7 @@ function unreachable(object, server) {
     __proto__: null,
     get(known, name) {
       if (typeof name !== "string" || name === "then" || name === "$api") return known[name];
-      return exposed(name, (...args) => request("call", () => callFields(target, args)));
+      return exposed(name, (...args) => requestCall("call", () => callFields(target, args)));
     },
   });
 }
@@ -154,7 +154,7 @@ function install(text) {
   member(tools, "describe", exposed("describe", (id) =>
     request("describe", () => ',"target":' + textArgument("tools.describe", "an id", id))));
   member(tools, "call", exposed("call", (id, ...args) =>
-    request("call_by_id", () => callFields(textArgument("tools.call", "an id", id), args))));
+    requestCall("call_by_id", () => callFields(textArgument("tools.call", "an id", id), args))));
   defineGlobal("tools", freeze(tools), { __proto__: null, fixed: true });
   defineGlobal("namespaces", freeze(objectCreate(null)), { __proto__: null, fixed: true });
 }

@@ -17,12 +17,13 @@ async function runCell(cell) {
   }
 }
 
-// start: { code, fallback: string | null, seed: 64 hex digits, outputLimit, elapsed }
+// start: { code, fallback: string | null, seed: 64 hex digits, outputLimit, callLimit, elapsed }
 function start(text) {
   const message = jsonParse(text);
   seedRandom(message.seed);
   setClock(message.elapsed);
   outputLimit = message.outputLimit;
+  callLimit = message.callLimit;
   let cell;
   try {
     cell = new AsyncFunction(message.code);
