@@ -25,7 +25,7 @@ PINS = (
     "@modelcontextprotocol/server-filesystem@2026.8.31",
     "@modelcontextprotocol/server-memory@2026.8.31",
     "typescript@5.9.3",
-    "whatwg-url@14.2.0",  # the last that runs on Node 20
+    "whatwg-url@14.2.0",
 )
 DECIDES_PYTHON = ("pyproject.toml", "hatch_build.py", "codemode_mcp/esbuild_pin.py")
 """Files whose change calls for a new installation."""

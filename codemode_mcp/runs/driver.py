@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import re
 import secrets
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
@@ -414,6 +415,8 @@ class Driver:
 
         try:
             with live.scope:
+                # Given up before it began: nothing is sent.
+                await anyio.lowlevel.checkpoint_if_cancelled()
                 completion = await self._dispatcher.call(live.call, run.context, live.record, on_progress)
         finally:
             run.executing -= 1
@@ -443,7 +446,7 @@ class Driver:
                 return await self._fail(
                     run,
                     "timeout",
-                    f"the program was still computing when its time of {seconds:g} s was over{where}; "
+                    f"the program was still computing when its time of {seconds:g} s was over{_function(fault)}; "
                     "do less in one go, or let tools do the work",
                     rejections,
                 )
@@ -642,6 +645,12 @@ def _replace_outputs(outcome: Outcome, outputs: tuple[dict[str, Any], ...], drop
 
 def _is_out_of_memory(thrown: Thrown) -> bool:
     return thrown.engine and "out of memory" in thrown.message
+
+
+def _function(fault: Thrown | None) -> str:
+    """Which function was interrupted. Where in it cannot be told: the engine notes positions at calls only."""
+    match = None if fault is None else re.match(r"\s*at (\S+) \(<input>", fault.stack)
+    return "" if match is None or match[1] == "anonymous" else f", in {match[1]}"
 
 
 def _places(positions: Positions, thrown: Thrown) -> str:

@@ -25,6 +25,7 @@ def bare(folder: Path) -> str:
     return str(write_config(folder, {}, name="bare.json", codeMode={"timeoutMs": 300}))
 
 
+@pytest.mark.usefixtures("esbuild")
 def test_the_program_of_the_quick_start_runs_from_its_own_folder() -> None:
     environment = {"PYTHON": sys.executable}
     done = cli("run", "join.ts", "--config", "codemode-mcp.json", cwd=QUICKSTART, env=environment)
@@ -214,6 +215,7 @@ def test_doctor_names_what_is_broken(tmp_path: Path) -> None:
     assert "timeoutMs" in checks["config", "warn"]["detail"]
 
 
+@pytest.mark.usefixtures("esbuild")
 def test_setup_has_nothing_left_to_do() -> None:
     done = cli("setup")
     assert done.returncode == 0, done.stdout

@@ -126,6 +126,7 @@ async def test_run_id_has_an_alias(session: Session) -> None:
 
 
 @pytest.mark.parametrize("language", ["javascript", "typescript"])
+@pytest.mark.usefixtures("esbuild")
 async def test_a_megabyte_of_code_runs(session: Session, language: str) -> None:
     comment = "// " + "x" * 97 + "\n"
     assert await session.value(comment * 10_500 + "return 1", language=language) == 1

@@ -23,6 +23,7 @@ async def session(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator
         yield session
 
 
+@pytest.mark.usefixtures("esbuild")
 async def test_one_program_joins_two_servers(session: Session) -> None:
     answer = await session.exec((QUICKSTART / "join.ts").read_text("utf-8"), language="typescript")
     assert answer.texts == ["Week 2026-W23: 24 open issues, 3 of nobody"]
@@ -75,6 +76,7 @@ async def test_nothing_returned_is_null_and_said(session: Session) -> None:
     assert answer.read == "The program ended without returning anything."
 
 
+@pytest.mark.usefixtures("esbuild")
 async def test_typescript_is_recognised_without_being_named(session: Session) -> None:
     code = "interface P { a: number }\nconst p: P = { a: 1 };\nreturn (p satisfies P).a as number;"
     assert await session.value(code) == 1
@@ -175,6 +177,7 @@ async def test_an_error_has_its_code_and_says_what_to_look_at(session: Session, 
     assert await session.value("return 1") == 1
 
 
+@pytest.mark.usefixtures("esbuild")
 async def test_typescript_errors_point_into_the_authors_text(session: Session) -> None:
     broken = await session.exec("const a: number = 1;\nconst b: = 2;", language="typescript")
     assert broken.code == "typescript_transform_failed"

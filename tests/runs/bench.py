@@ -1,0 +1,98 @@
+"""A run manager on fakes: the real sandbox, catalog, dispatcher and store, with scripted upstream servers."""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.catalog import build
+from codemode_mcp.dispatch import Dispatcher
+from codemode_mcp.runs.manager import Cell, open_manager
+from codemode_mcp.runs.store import MemoryStore
+from codemode_mcp.settings import CodeModeSettings, PolicyRules
+from codemode_mcp.values import Values
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection
+
+    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.runs.manager import RunManager
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.typescript import Transformed
+    from upstream_clients.tools import ToolSource
+
+OWNER = "somebody"
+
+
+class Clock:
+    """Monotonic seconds that a test can move on."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += seconds
+
+
+class Bench:
+    """What a test works with."""
+
+    def __init__(self, sources: Collection[ToolSource], rules: PolicyRules, settings: CodeModeSettings) -> None:
+        self.sources = {source.name: source for source in sources}
+        self.rules = rules
+        self.settings = settings
+        self.clock = Clock()
+        self.store = MemoryStore(settings, self.clock)
+        self.waited_for: list[set[str] | None] = []
+        self.manager: RunManager
+
+    def catalog(self) -> Catalog:
+        return build([source.view() for source in self.sources.values()], self.rules)
+
+    async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
+        self.waited_for.append(None if names is None else set(names))
+
+    async def transform(self, source: str) -> Transformed:
+        raise AssertionError("no TypeScript in these tests")
+
+    async def execute(self, code: str, **options: Any) -> Outcome:
+        return await self.manager.execute(Cell(code, "javascript", OWNER), **options)
+
+    async def observe(self, run_id: str, *, owner: str = OWNER, **options: Any) -> Outcome:
+        return await self.manager.observe(run_id, owner, **options)
+
+
+@asynccontextmanager
+async def bench(
+    engine: Engine, *sources: ToolSource, rules: PolicyRules | None = None, **settings: Any
+) -> AsyncIterator[Bench]:
+    """A manager over `sources`; `settings` are fields of `CodeModeSettings`."""
+    chosen = replace(CodeModeSettings(timeout_ms=5_000), **settings)
+    opened = Bench(sources, rules or PolicyRules(), chosen)
+
+    async def ready() -> Engine:
+        return engine
+
+    async with open_manager(
+        engine=ready,
+        dispatcher=Dispatcher(lambda name: opened.sources[name], opened.rules, chosen),
+        store=opened.store,
+        values=Values(chosen.store_max_bytes),
+        upstreams=opened,
+        transform=opened.transform,
+        settings=chosen,
+        clock=opened.clock,
+    ) as manager:
+        opened.manager = manager
+        yield opened
+
+
+def texts(outcome: Outcome) -> list[str]:
+    """The text outputs."""
+    return [item["text"] for item in outcome.outputs]

@@ -1,0 +1,354 @@
+"""Runs from start to end, over fakes: draining, parking, resuming, limits, cancelling, expiring."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.settings import PolicyRules
+from tests.runs.bench import OWNER, bench, texts
+from upstream_clients.testing import FailingSource, ScriptedSource, SlowSource, text_result
+from upstream_clients.tools import Annotations, Tool
+
+if TYPE_CHECKING:
+    from codemode_mcp.sandbox.engine import Engine
+
+pytestmark = pytest.mark.anyio
+
+READ_ONLY = Tool("look", annotations=Annotations(read_only=True))
+WRITING = Tool("change", annotations=Annotations(read_only=False))
+
+
+def echo() -> ScriptedSource:
+    return ScriptedSource("echo", {"say": lambda arguments: text_result(str(arguments.get("text")))})
+
+
+async def test_a_program_calls_a_tool_and_returns_what_it_makes_of_it(engine: Engine) -> None:
+    source = echo()
+    async with bench(engine, source) as it:
+        outcome = await it.execute("const r = await MCP.echo.say({ text: 'hi' }); return unwrap(r) + '!'")
+    assert (outcome.status, outcome.value) == ("completed", "hi!")
+    assert source.calls == [("say", {"text": "hi"})]
+
+
+async def test_parallel_calls_are_under_way_at_the_same_time(engine: Engine) -> None:
+    slow = SlowSource("slow", {"work": text_result("done")})
+    async with bench(engine, slow) as it, anyio.create_task_group() as group:
+        outcomes = []
+
+        async def run() -> None:
+            outcomes.append(await it.execute("return (await Promise.all([1,2,3].map(() => MCP.slow.work({})))).length"))
+
+        group.start_soon(run)
+        with anyio.fail_after(5):
+            await slow.wait_pending(3)
+        slow.release.set()
+    assert [outcome.value for outcome in outcomes] == [3]
+
+
+async def test_a_program_goes_on_with_the_first_call_that_ends(engine: Engine) -> None:
+    slow, quick = SlowSource("slow", {"work": text_result("slow")}), echo()
+    async with bench(engine, slow, quick) as it:
+        outcome = await it.execute(
+            "const first = await Promise.race([MCP.slow.work({}), MCP.echo.say({ text: 'quick' })]); return unwrap(first)"
+        )
+        assert outcome.value == "quick"
+        assert outcome.notes == ("Not waited for, still going on: mcp:slow:work",)
+
+
+async def test_a_call_that_outlives_the_request_is_delivered_once_by_wait(engine: Engine) -> None:
+    slow = SlowSource("slow", {"work": text_result("at last")})
+    async with bench(engine, slow, timeout_ms=100) as it:
+        first = await it.execute("text('before'); const r = await MCP.slow.work({}); text('after'); return unwrap(r)")
+        assert (first.status, first.reason, texts(first)) == ("waiting", "pending_tools", ["before"])
+        assert [(call.tool, call.status) for call in first.pending] == [("mcp:slow:work", "executing")]
+        second = await it.observe(first.run_id)
+        assert (second.status, second.run_id, texts(second)) == ("waiting", first.run_id, [])
+        slow.release.set()
+        third = await it.observe(first.run_id)
+        assert (third.status, third.value, texts(third)) == ("completed", "at last", ["after"])
+        again = await it.observe(first.run_id)
+        assert (again.status, again.value, texts(again)) == ("completed", "at last", ["after"])
+        whole = await it.observe(first.run_id, from_start=True)
+        assert texts(whole) == ["before", "after"]
+    assert len(slow.calls) == 1
+
+
+async def test_a_parked_call_goes_on_while_nobody_waits(engine: Engine) -> None:
+    slow = SlowSource("slow", {"work": text_result("done")})
+    async with bench(engine, slow, timeout_ms=100) as it:
+        parked = await it.execute("return unwrap(await MCP.slow.work({}))")
+        slow.release.set()
+        with anyio.fail_after(5):
+            while not slow.calls:
+                await anyio.lowlevel.checkpoint()
+        assert (await it.observe(parked.run_id)).value == "done"
+
+
+async def test_a_program_that_yields_is_parked_and_resumed_at_once(engine: Engine) -> None:
+    async with bench(engine, echo()) as it:
+        parked = await it.execute("let n = 1; await yield_control('look'); n += 1; await yield_control(); return n + 1")
+        assert (parked.status, parked.reason, parked.pending) == ("waiting", "yield", ())
+        parked = await it.observe(parked.run_id)
+        assert parked.status == "waiting"
+        assert (await it.observe(parked.run_id)).value == 3
+
+
+async def test_a_timer_goes_on_through_a_suspension(engine: Engine) -> None:
+    async with bench(engine, timeout_ms=100) as it:
+        parked = await it.execute("await new Promise((r) => setTimeout(r, 3600_000)); return 'woken'")
+        assert [call.tool for call in parked.pending] == ["core:timer"]
+        it.clock.advance(3600)
+        with pytest.raises(ProgramError) as raised:
+            await it.observe(parked.run_id)
+        assert raised.value.code == "snapshot_expired"
+        parked = await it.execute("await new Promise((r) => setTimeout(r, 600_000)); return 'woken'")
+        it.clock.advance(600)
+        assert (await it.observe(parked.run_id)).value == "woken"
+
+
+async def test_a_second_wait_is_refused_while_the_first_is_open(engine: Engine) -> None:
+    slow = SlowSource("slow", {"work": text_result("done")})
+    async with bench(engine, slow, timeout_ms=500) as it:
+        parked = await it.execute("return unwrap(await MCP.slow.work({}))")
+        ended = []
+
+        async def wait() -> None:
+            ended.append(await it.observe(parked.run_id))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(ProgramError, match="being waited for already"):
+                await it.observe(parked.run_id)
+            slow.release.set()
+        assert ended[0].value == "done"
+
+
+async def test_a_run_of_another_owner_looks_like_one_that_does_not_exist(engine: Engine) -> None:
+    async with bench(engine) as it:
+        parked = await it.execute("await yield_control(); return 1")
+        with pytest.raises(ProgramError) as foreign:
+            await it.observe(parked.run_id, owner="somebody else")
+        unknown = "run_" + "x" * (len(parked.run_id) - 4)
+        with pytest.raises(ProgramError) as missing:
+            await it.observe(unknown)
+        assert foreign.value.message.replace(parked.run_id, unknown) == missing.value.message
+        assert foreign.value.code == missing.value.code == "invalid_input"
+
+
+async def test_cancelling_exec_cancels_its_calls_upstream(engine: Engine) -> None:
+    slow = SlowSource("slow", {"work": text_result("done")})
+    async with bench(engine, slow) as it:
+        async with anyio.create_task_group() as group:
+            group.start_soon(it.execute, "await MCP.slow.work({})")
+            with anyio.fail_after(5):
+                await slow.wait_pending(1)
+            group.cancel_scope.cancel()
+        with anyio.fail_after(5):
+            while not slow.cancelled:
+                await anyio.lowlevel.checkpoint()
+    assert slow.cancelled == 1
+
+
+async def test_cancelling_exec_stops_a_program_that_computes(engine: Engine) -> None:
+    async with bench(engine, timeout_ms=60_000) as it:
+        with anyio.fail_after(5):
+            with anyio.move_on_after(0.2):
+                await it.execute("for (;;) {}")
+            while "0 runs" not in repr(it.manager):
+                await anyio.sleep(0.01)
+
+
+async def test_cancelling_wait_only_lets_go(engine: Engine) -> None:
+    slow = SlowSource("slow", {"work": text_result("done")})
+    async with bench(engine, slow, timeout_ms=100) as it:
+        parked = await it.execute("return unwrap(await MCP.slow.work({}))")
+        async with anyio.create_task_group() as group:
+            group.start_soon(it.observe, parked.run_id)
+            await anyio.wait_all_tasks_blocked()
+            group.cancel_scope.cancel()
+        slow.release.set()
+        with anyio.fail_after(5):
+            while True:
+                try:
+                    assert (await it.observe(parked.run_id)).value == "done"
+                    break
+                except ProgramError as error:
+                    assert "being waited for already" in error.message
+                    await anyio.lowlevel.checkpoint()
+    assert slow.cancelled == 0
+
+
+async def test_wait_with_cancel_ends_the_run_and_its_calls(engine: Engine) -> None:
+    slow = SlowSource("slow", {"work": text_result("done")})
+    async with bench(engine, slow, timeout_ms=100) as it:
+        parked = await it.execute("await MCP.slow.work({})")
+        ended = await it.observe(parked.run_id, cancel=True)
+        assert (ended.status, ended.code) == ("failed", "aborted")
+        with anyio.fail_after(5):
+            while not slow.cancelled:
+                await anyio.lowlevel.checkpoint()
+        assert (await it.observe(parked.run_id)).code == "aborted"
+
+
+async def test_a_parked_run_past_its_time_is_dropped_and_its_calls_are_cancelled(engine: Engine) -> None:
+    slow = SlowSource("slow", {"work": text_result("done")})
+    async with bench(engine, slow, timeout_ms=100, snapshot_ttl_seconds=60) as it:
+        parked = await it.execute("await MCP.slow.work({})")
+        it.clock.advance(61)
+        await it.manager.sweep()
+        with pytest.raises(ProgramError) as raised:
+            await it.observe(parked.run_id)
+        assert raised.value.code == "snapshot_expired"
+        with anyio.fail_after(5):
+            while not slow.cancelled:
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_calls_beyond_the_concurrent_ones_queue_in_order(engine: Engine) -> None:
+    slow = SlowSource("slow", {"work": lambda arguments: text_result(str(arguments["n"]))})
+    async with bench(engine, slow, max_pending_tool_calls=2) as it, anyio.create_task_group() as group:
+        outcomes = []
+
+        async def run() -> None:
+            code = "return (await Promise.all([0,1,2,3,4].map((n) => MCP.slow.work({ n })))).map(unwrap)"
+            outcomes.append(await it.execute(code))
+
+        group.start_soon(run)
+        with anyio.fail_after(5):
+            await slow.wait_pending(2)
+        await anyio.wait_all_tasks_blocked()
+        assert slow.pending == 2
+        slow.release.set()
+    assert outcomes[0].value == [0, 1, 2, 3, 4]
+    assert [arguments["n"] for _, arguments in slow.calls] == [0, 1, 2, 3, 4]
+
+
+async def test_calls_beyond_the_queue_are_rejected_and_can_be_caught(engine: Engine) -> None:
+    async with bench(engine, echo(), max_pending_tool_calls=1, max_queued_tool_calls=1) as it:
+        outcome = await it.execute(
+            "const all = await Promise.allSettled([1,2,3].map((n) => MCP.echo.say({ text: String(n) })));"
+            "return all.map((one) => one.reason?.code ?? 'ok')"
+        )
+        assert outcome.value == ["ok", "ok", "too_many_pending_tool_calls"]
+        uncaught = await it.execute("await Promise.all([1,2,3].map(() => MCP.echo.say({ text: 'x' })))")
+        assert (uncaught.status, uncaught.code) == ("failed", "too_many_pending_tool_calls")
+
+
+async def test_read_only_calls_are_cancelled_when_their_program_is_over_and_others_go_on(engine: Engine) -> None:
+    slow = SlowSource("slow", {"look": text_result("1"), "change": text_result("2")}, tools=[READ_ONLY, WRITING])
+    async with bench(engine, slow) as it:
+        outcome = await it.execute("MCP.slow.look({}); MCP.slow.change({}); return 'over'")
+        assert outcome.value == "over"
+        assert outcome.notes == (
+            "Not waited for, still going on: mcp:slow:change",
+            "Not waited for, cancelled: mcp:slow:look",
+        )
+        slow.release.set()
+        with anyio.fail_after(5):
+            while not slow.calls:
+                await anyio.lowlevel.checkpoint()
+    assert [tool for tool, _ in slow.calls] == ["change"]
+
+
+async def test_an_endless_program_delays_no_other(engine: Engine) -> None:
+    async with bench(engine, echo(), timeout_ms=1_000) as it, anyio.create_task_group() as group:
+        outcomes = []
+
+        async def endless() -> None:
+            outcomes.append(await it.execute("for (;;) {}"))
+
+        group.start_soon(endless)
+        await anyio.lowlevel.checkpoint()
+        for _ in range(10):
+            assert (await it.execute("return unwrap(await MCP.echo.say({ text: 'x' }))")).value == "x"
+        assert outcomes == []
+    assert outcomes[0].code == "timeout"
+
+
+async def test_what_was_printed_before_the_time_was_over_is_kept(engine: Engine) -> None:
+    async with bench(engine, timeout_ms=100) as it:
+        outcome = await it.execute("text('so far');\nfunction spin() { for (;;); }\nspin();")
+        assert (outcome.code, texts(outcome)) == ("timeout", ["so far"])
+        assert "its time of 0.1 s was over, in spin;" in outcome.error
+
+
+async def test_a_promise_that_nothing_can_settle_fails(engine: Engine) -> None:
+    async with bench(engine) as it:
+        outcome = await it.execute("await new Promise(() => {})")
+        assert outcome.code == "internal_error"
+        assert "nothing can settle" in outcome.error
+
+
+async def test_a_snapshot_over_its_limit_ends_the_run(engine: Engine) -> None:
+    slow = SlowSource("slow", {"work": text_result("done")})
+    async with bench(engine, slow, timeout_ms=300, max_snapshot_bytes=40_000) as it:
+        outcome = await it.execute(
+            "const kept = Array.from({ length: 50_000 }, () => Math.random()); await MCP.slow.work({}); return kept.length"
+        )
+        assert (outcome.status, outcome.code) == ("failed", "snapshot_limit_exceeded")
+
+
+async def test_too_many_suspended_runs_are_refused(engine: Engine) -> None:
+    async with bench(engine, max_suspended_runs_per_owner=2) as it:
+        code = "await yield_control()"
+        assert [(await it.execute(code)).status for _ in range(2)] == ["waiting", "waiting"]
+        third = await it.execute(code)
+        assert (third.status, third.code) == ("failed", "too_many_pending_tool_calls")
+
+
+async def test_a_server_that_is_down_rejects_its_calls_with_the_reason(engine: Engine) -> None:
+    async with bench(engine, FailingSource("broken"), echo()) as it:
+        outcome = await it.execute("return await MCP.broken.anything({}).catch((error) => [error.code, error.message])")
+        assert outcome.value == ["nested_tool_failed", "MCP.broken is down: server 'broken' is down"]
+
+
+async def test_denied_tools_do_not_exist_for_a_program(engine: Engine) -> None:
+    source = ScriptedSource("s", {"open": text_result("1"), "secret": text_result("2")})
+    async with bench(engine, source, rules=PolicyRules(deny=("mcp:s:secret",))) as it:
+        outcome = await it.execute(
+            "const found = [Object.keys(MCP.s), (await API.search('secret')).length, typeof MCP.s['secret']];"
+            "const file = (await API.read('mcp/s.d.ts')).content.includes('secret');"
+            "const called = await tools.call('mcp:s:secret').catch((error) => error.message);"
+            "return [...found, file, called]"
+        )
+        assert outcome.value == [["open"], 0, "undefined", False, outcome.value[4]]
+        assert "there is no tool" in outcome.value[4]
+    assert source.calls == []
+
+
+async def test_exactly_the_servers_that_a_program_names_are_waited_for(engine: Engine) -> None:
+    async with bench(engine, echo(), FailingSource("other")) as it:
+        await it.execute("return 1")
+        await it.execute("return unwrap(await MCP.echo.say({}))")
+        await it.execute("return Object.keys(MCP)")
+    assert it.waited_for == [{"echo"}, None]
+
+
+async def test_values_are_kept_for_later_programs_of_the_same_owner(engine: Engine) -> None:
+    async with bench(engine) as it:
+        await it.execute("store('k', { n: [1, undefined, 2n] })")
+        outcome = await it.execute("return [await load('k'), (await load('none')) === undefined]")
+        assert outcome.value == [{"n": [1, None, "2"]}, True]
+    assert OWNER == "somebody"
+
+
+async def test_invalid_arguments_are_refused_before_anything_is_sent(engine: Engine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+    source = ScriptedSource("s", {"take": text_result("ok")}, tools=[Tool("take", input_schema=schema)])
+    async with bench(engine, source) as it:
+        for argument in ("", "{ n: 'x' }", "{ n: 1, m: 2 }", "'text'", "null", "{ n: 1 }, 2", "[1]"):
+            outcome = await it.execute(f"return await MCP.s.take({argument}).catch((error) => error.message)")
+            assert "MCP.s.take" in outcome.value, argument
+            assert "Signature: MCP.s.take(input: { n: number })" in outcome.value, argument
+        assert source.calls == []
+        assert (await it.execute("return unwrap(await MCP.s.take({ n: 1 }))")).value == "ok"
