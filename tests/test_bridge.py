@@ -1,0 +1,117 @@
+"""Messages between host and guest: written and read again, and nothing else is read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codemode_mcp import bridge
+from codemode_mcp.bridge import Completion, GuestError, decode_turn, deliver_message, json_text
+from codemode_mcp.errors import InternalError
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+REST: dict[str, Any] = {
+    "state": "pending", "value": None, "error": None, "fault": None, "calls": [], "outputs": [], "droppedItems": 0,
+    "droppedSize": 0, "rejections": [],
+}  # fmt: skip
+
+
+def report(**parts: Any) -> str:
+    return json.dumps({**REST, **parts}, ensure_ascii=False)
+
+
+@given(st.lists(st.tuples(st.integers(1, 2**31), JSON | st.text().map(lambda t: GuestError(t, name=t)))))
+def test_a_delivery_is_valid_json_that_says_what_it_was_given(items: list[tuple[int, Any]]) -> None:
+    completions = [
+        Completion(number, error=item) if isinstance(item, GuestError) else Completion(number, json_text(item))
+        for number, item in items
+    ]
+    message = json.loads(deliver_message(completions, elapsed_ms=1.5))
+    assert message["elapsed"] == 1.5
+    for (number, item), told in zip(items, message["completions"], strict=True):
+        assert told["id"] == number
+        if isinstance(item, GuestError):
+            assert told["error"] == {"name": item.name, "message": item.message, "code": item.code, "data": None}
+        else:
+            assert told == {"id": number, "value": item, "error": None}
+
+
+@given(JSON, st.text(), st.integers(1, 2**31))
+def test_a_turn_is_read_as_it_was_written(value: Any, text: str, number: int) -> None:
+    calls = [
+        {"id": number, "op": "call", "target": text, "count": 1, "input": value},
+        {"id": number, "op": "call_by_id", "target": text, "count": 0},
+        {"id": number, "op": "store", "key": text, "value": value},
+        {"id": number, "op": "timer", "ms": 5},
+    ]
+    outputs = [{"type": "text", "text": text}, {"type": "json", "value": value}]
+    turn = decode_turn(report(state="done", value=value, calls=calls, outputs=outputs))
+    assert turn.value == value
+    assert turn.outputs == tuple(outputs)
+    assert turn.requests == (
+        bridge.ToolCall(number, text, value),
+        bridge.ToolCall(number, text, count=0, by_id=True),
+        bridge.Store(number, text, value),
+        bridge.Timer(number, 5),
+    )
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"state": "over"},
+        {"calls": {}},
+        {"calls": [{"id": 1, "op": "format_disk"}]},
+        {"calls": [{"id": "1", "op": "timer", "ms": 1}]},
+        {"calls": [{"id": True, "op": "timer", "ms": 1}]},
+        {"calls": [{"op": "timer", "ms": 1}]},
+        {"calls": [{"id": 1, "op": "call", "target": None, "count": 1}]},
+        {"calls": ["timer"]},
+        {"outputs": [{"type": "text"}]},
+        {"outputs": [{"type": "audio", "data": ""}]},
+        {"outputs": [{"type": "text", "text": 5}]},
+        {"error": {"name": "Error"}},
+        {"error": "Error"},
+        {"droppedSize": "many"},
+        {"rejections": None},
+    ],
+)
+def test_a_report_of_another_form_is_refused_as_a_whole(parts: dict[str, Any]) -> None:
+    with pytest.raises(InternalError):
+        decode_turn(report(**parts))
+
+
+@given(st.text() | JSON.map(json.dumps))
+def test_whatever_is_read_gives_a_report_or_one_kind_of_error(text: str) -> None:
+    try:
+        decode_turn(text)
+    except InternalError as error:
+        assert "sandbox" in error.message  # noqa: PT017  # either way is fine, nothing else is
+
+
+def test_json_nested_without_end_is_refused() -> None:
+    with pytest.raises(InternalError):
+        decode_turn(report(value=0).replace('"value": 0', '"value": ' + "[" * 100_000 + "]" * 100_000))
+
+
+def test_halves_of_surrogate_pairs_are_replaced_and_escapes_of_backslashes_are_not() -> None:
+    text = '{"type":"text","text":"\\\\ud800|\\ud800|\\\\\\udfff"}'
+    (output,) = decode_turn(json.dumps(REST).replace('"outputs": []', f'"outputs": [{text}]')).outputs
+    assert output["text"] == "\\ud800|\ufffd|\\\ufffd"
+
+
+def test_numbers_that_json_does_not_have_become_null() -> None:
+    assert json.loads(json_text({"a": [float("nan"), float("inf"), 1.5]})) == {"a": [None, None, 1.5]}

@@ -1,0 +1,102 @@
+"""The catalog: names, files, look-ups, and what policy leaves of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from codemode_mcp.catalog import build
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.settings import PolicyRules
+from upstream_clients.tools import Annotations, Tool, UpstreamView
+
+SCHEMA = {"type": "object", "properties": {"owner": {"type": "string"}}, "required": ["owner"]}
+GITHUB = UpstreamView(
+    "github",
+    "ready",
+    description="Issues and more",
+    tools=(
+        Tool("create_issue", "Create an issue in a repository", input_schema=SCHEMA),
+        Tool("delete_repo", "Delete a repository", annotations=Annotations(destructive=True)),
+        Tool("then", "Prototype names are harmless"),
+    ),
+    resources=True,
+    prompts=True,
+)
+DOWN = UpstreamView("my-docs", "down", error="server 'my-docs' did not start: command '/usr/bin/x/docs' does not exist")
+
+
+def test_every_tool_has_an_id_a_path_and_an_alias() -> None:
+    catalog = build([GITHUB, DOWN], PolicyRules())
+    entry = catalog.resolve("mcp:github:create_issue")
+    assert entry.path == "MCP.github.createIssue"
+    assert catalog.signature(entry).startswith("MCP.github.createIssue(input: { owner: string })")
+    server = json.loads(catalog.manifest)["servers"][0]
+    assert ["createIssue", "create_issue", "mcp:github:create_issue"] in server["tools"]
+    assert ["then_", None, "mcp:github:then"] in server["tools"]
+    assert [group for group, _ in server["groups"]] == ["resources", "prompts"]
+    assert json.loads(catalog.manifest)["servers"][1]["alias"] == "my-docs"
+
+
+def test_denied_tools_are_nowhere() -> None:
+    catalog = build([GITHUB], PolicyRules(deny=("mcp:github:delete_*", "mcp:github:prompts/*")))
+    assert "delete" not in catalog.manifest
+    assert "delete" not in catalog.file("mcp/github.d.ts").lower()
+    assert "prompts" not in catalog.manifest
+    assert [hit["call"] for hit in catalog.search("delete a repository", 5, None)] == ["MCP.github.createIssue"]
+    with pytest.raises(ProgramError) as raised:
+        catalog.resolve("mcp:github:delete_repo")
+    assert "delete" not in raised.value.message.removeprefix('there is no tool "mcp:github:delete_repo"')
+
+
+def test_a_server_that_is_down_is_listed_with_the_reason_but_without_paths_of_the_machine() -> None:
+    catalog = build([GITHUB, DOWN], PolicyRules())
+    assert "down" in catalog.file("mcp/index.d.ts")
+    assert "/usr/bin" not in catalog.file("mcp/index.d.ts")
+    assert "…/docs" in catalog.file("mcp/myDocs.d.ts")
+    hits = catalog.search("issue", 5, None)
+    assert (hits[-1]["call"], hits[-1]["status"]) == ("MCP.myDocs", "down")
+    with pytest.raises(ProgramError, match=r"MCP\.myDocs is down"):
+        catalog.resolve("mcp:my-docs:anything")
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", "mcp//index.d.ts", "mcp/../x", "./mcp/index.d.ts", "mcp\\x", "mcp/none.d.ts", "mcp"]
+)
+def test_paths_that_name_no_file_are_refused(path: str) -> None:
+    with pytest.raises(ProgramError):
+        build([GITHUB], PolicyRules()).read(path)
+
+
+def test_the_nearest_name_is_offered() -> None:
+    catalog = build([GITHUB], PolicyRules())
+    with pytest.raises(ProgramError, match="Nearest: createIssue"):
+        catalog.header("github", "createIsue", schema=False)
+    with pytest.raises(ProgramError, match=r"Nearest: mcp/github\.d\.ts"):
+        catalog.read("mcp/githb.d.ts")
+
+
+def test_headers_tell_of_all_of_one_server_and_of_one_tool() -> None:
+    catalog = build([GITHUB], PolicyRules())
+    root = catalog.header(None, None, schema=False)
+    assert root["servers"] == [{"identifier": "github", "serverName": "github", "toolCount": 3, "status": "ready"}]
+    server = catalog.header("github", None, schema=True)
+    assert {tool["operation"] for tool in server["tools"]} == {"tool", "resource", "prompt"}
+    assert server["schemas"]["createIssue"]["input"] == SCHEMA
+    tool = catalog.header("github", "create_issue", schema=False)
+    assert [each["method"] for each in tool["tools"]] == ["createIssue"]
+
+
+def test_the_same_tools_give_the_same_catalog() -> None:
+    assert build([GITHUB], PolicyRules()).version == build([GITHUB], PolicyRules()).version
+    assert build([GITHUB], PolicyRules()).version != build([GITHUB, DOWN], PolicyRules()).version
+
+
+def test_the_names_of_a_server_are_known_to_the_check_of_programs_only_once_it_has_told_them() -> None:
+    connecting = UpstreamView("slow", "connecting")
+    members = build([GITHUB, connecting, DOWN], PolicyRules()).members
+    assert members["github"] is not None
+    assert {"createIssue", "create_issue"} <= members["github"]
+    assert members["slow"] is None
+    assert members["my-docs"] is None

@@ -1,0 +1,139 @@
+"""Answers: their form, their caps, their telemetry."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, Usage
+from codemode_mcp.output import TELEMETRY_BYTES, Rendered, render, render_error
+from codemode_mcp.settings import CodeModeSettings, ToolSettings
+
+SETTINGS = ToolSettings()
+
+
+def outcome(**parts: Any) -> Outcome:
+    return Outcome(**{"run_id": "run_x", "owner": "me", "status": "completed", "usage": Usage(), **parts})
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
+
+
+class Shelf:
+    """Where offloaded texts go."""
+
+    def __init__(self, *, room: bool = True) -> None:
+        self.texts: dict[str, str] = {}
+        self._room = room
+
+    def __call__(self, owner: str, text: str) -> str | None:
+        if not self._room:
+            return None
+        self.texts[f"result:{len(self.texts)}"] = text
+        return f"result:{len(self.texts) - 1}"
+
+
+def shown(ended: Outcome, *, shelf: Shelf | None = None, **settings: Any) -> Rendered:
+    chosen = replace(SETTINGS, code_mode=CodeModeSettings(**settings))
+    return render(ended, chosen, shelf or Shelf(), 0.0)
+
+
+def read(rendered: Rendered) -> str:
+    return "\n".join(block["text"] for block in rendered.content if block["type"] == "text")
+
+
+def test_a_value_and_its_output_are_in_both_forms() -> None:
+    rendered = shown(outcome(value={"a": 1}, outputs=(text("hello"), {"type": "json", "value": [2]})))
+    assert rendered.structured["value"] == {"a": 1}
+    assert rendered.structured["output"] == [text("hello"), {"type": "json", "value": [2]}]
+    assert read(rendered) == 'hello\n```json\n[2]\n```\n```json\n{"a":1}\n```'
+    assert not rendered.is_error
+
+
+def test_a_program_without_value_and_output_says_so() -> None:
+    rendered = shown(outcome())
+    assert rendered.structured["value"] is None
+    assert "without returning anything" in read(rendered)
+    assert "without returning" not in read(shown(outcome(outputs=(text("x"),))))
+
+
+def test_pictures_travel_in_the_content_alone() -> None:
+    picture = {"type": "image", "mimeType": "image/png", "data": "QUJD" * 10}
+    rendered = shown(outcome(outputs=(text("before"), picture, text("after")), value=1))
+    assert rendered.structured["output"][1] == {"type": "image", "mimeType": "image/png", "bytes": 30}
+    assert [block["type"] for block in rendered.content] == ["text", "image", "text"]
+
+
+def test_a_failure_keeps_its_output_and_names_its_code() -> None:
+    rendered = shown(outcome(status="failed", error="it broke", code="timeout", outputs=(text("so far"),)))
+    assert rendered.is_error
+    assert rendered.structured["code"] == "timeout"
+    assert read(rendered) == "so far\n**Error** `timeout`: it broke"
+    plain = render(
+        outcome(status="failed", error="e", code="timeout"), replace(SETTINGS, result_format="plain"), Shelf(), 0
+    )
+    assert read(plain) == "Error timeout: e"
+
+
+def test_a_waiting_program_says_what_is_pending_and_how_to_go_on() -> None:
+    pending = (PendingCall("1", "mcp:s:t", "executing", 1500),)
+    rendered = shown(outcome(status="waiting", reason="pending_tools", pending=pending))
+    assert rendered.structured["pendingToolCalls"] == [
+        {"id": "1", "tool": "mcp:s:t", "status": "executing", "elapsedMs": 1500}
+    ]
+    assert "mcp:s:t (executing, 1.5 s)" in read(rendered)
+    assert '{"runId": "run_x"}' in read(rendered)
+
+
+def test_a_value_over_the_cap_is_kept_whole_and_shown_in_part() -> None:
+    shelf = Shelf()
+    rendered = shown(outcome(value="x" * 5000), shelf=shelf, max_output_bytes=1024)
+    marker = rendered.structured["value"]
+    assert (marker["truncated"], marker["bytes"]) == (True, 5002)
+    assert json.loads(shelf.texts[marker["ref"]]) == "x" * 5000
+    assert not rendered.is_error
+
+
+def test_what_does_not_fit_after_the_cap_becomes_one_item() -> None:
+    shelf = Shelf()
+    items = tuple(text(str(n) * 400) for n in range(5))
+    rendered = shown(outcome(value=7, outputs=items), shelf=shelf, max_output_bytes=1024)
+    shown_items = rendered.structured["output"]
+    assert shown_items[:2] == list(items[:2])
+    assert len(shown_items) == 3
+    assert json.loads(shelf.texts[shown_items[2]["value"]["ref"]]) == list(items[2:])
+    assert rendered.structured["value"] == 7
+
+
+def test_with_fail_the_cap_is_an_error_that_keeps_what_fits() -> None:
+    items = tuple(text(str(n) * 400) for n in range(5))
+    rendered = shown(outcome(outputs=items), max_output_bytes=1024, on_output_limit="fail")
+    assert rendered.structured["code"] == "output_limit_exceeded"
+    assert rendered.structured["output"] == list(items[:2])
+
+
+def test_without_room_for_the_whole_the_part_is_shown_all_the_same() -> None:
+    marker = shown(outcome(value="x" * 5000), shelf=Shelf(room=False), max_output_bytes=1024).structured["value"]
+    assert "ref" not in marker
+    assert marker["preview"].startswith('"xxx')
+
+
+@pytest.mark.parametrize("length", [1, 60, 500])
+def test_telemetry_is_bounded_and_keeps_the_latest_calls(length: int) -> None:
+    calls = tuple(CallRecord(n, f"{n}:" + "t" * length, 0.0, "completed", 1.0, 10, True, False) for n in range(8))
+    rendered = shown(outcome(usage=Usage(calls=calls, call_count=500, catalog_size=9999, ms=10**9)))
+    telemetry = rendered.structured["telemetry"]
+    assert len(json.dumps(telemetry, separators=(",", ":"), ensure_ascii=False).encode()) <= TELEMETRY_BYTES
+    assert telemetry["calls"][-1]["tool"].startswith("7:")
+    assert telemetry["callsOmitted"] == 500 - len(telemetry["calls"])
+
+
+def test_an_error_before_anything_has_run_has_the_same_form() -> None:
+    rendered = render_error(ProgramError("invalid_input", "no"), SETTINGS)
+    assert set(rendered.structured) == {"status", "error", "code", "telemetry"}
+    assert rendered.structured["telemetry"]["visibleTools"] == 2
