@@ -114,11 +114,13 @@ class MemoryStore:
 
     async def park(self, run: ParkedRun) -> None:
         if run.id not in self._parked:
-            await self.sweep()
-            own = sum(1 for other in self._parked.values() if other.owner == run.owner)
+            # Those past their time do not count; `sweep` drops them, and whoever calls it cancels their calls.
+            now = self._clock()
+            alive = [other for other in self._parked.values() if other.expires > now or other.id in self._claimed]
+            own = sum(1 for other in alive if other.owner == run.owner)
             for used, limit, name in (
                 (own, self._settings.max_suspended_runs_per_owner, "maxSuspendedRunsPerOwner"),
-                (len(self._parked), self._settings.max_suspended_runs, "maxSuspendedRuns"),
+                (len(alive), self._settings.max_suspended_runs, "maxSuspendedRuns"),
             ):
                 if used >= limit:
                     raise ProgramError(

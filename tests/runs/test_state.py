@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-import anyio
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -14,6 +12,9 @@ from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.state import ENDED, TRANSITIONS, IllegalTransition, RunEvent, RunState, advance
 from codemode_mcp.runs.store import EndedRun, MemoryStore, ParkedRun
 from codemode_mcp.settings import CodeModeSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 EVENTS: tuple[RunEvent, ...] = get_args(RunEvent)
 
@@ -48,6 +49,17 @@ NAMES = st.sampled_from([f"run{n}" for n in range(6)])
 OWNERS = st.sampled_from(["ann", "bob"])
 
 
+def at_once(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, str | None]:
+    """The result of a coroutine that never waits, as nothing in memory has to; or the code it is refused with."""
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        return ended.value, None
+    except ProgramError as error:
+        return None, error.code
+    raise AssertionError("a store in memory has waited")
+
+
 class StoreMachine(RuleBasedStateMachine):
     """`MemoryStore` against a model: what is parked, claimed and ended, and until when."""
 
@@ -58,57 +70,43 @@ class StoreMachine(RuleBasedStateMachine):
         self.parked: dict[str, tuple[str, float]] = {}
         self.claimed: set[str] = set()
         self.ended: dict[str, tuple[str, float]] = {}
+        self.swept: dict[str, str] = {}
 
     @rule(name=NAMES, owner=OWNERS)
     def park(self, name: str, owner: str) -> None:
         if name in self.parked and name not in self.claimed:
             return  # only whoever has claimed a run parks it again
-        if name in self.ended:
-            return
+        if name in self.ended or name in self.swept:
+            return  # ids are never used again
         owner = self.parked[name][0] if name in self.parked else owner
         run = ParkedRun(name, owner, b"", "", "yield", self.now, self.now + LIMITS.snapshot_ttl_seconds)
-        fresh = {k: v for k, v in self.parked.items() if v[1] > self.now or k in self.claimed}
-        own = sum(1 for other, _ in fresh.values() if other == owner)
-        full = name not in self.parked and (own >= 3 or len(fresh) >= 4)
-        try:
-            anyio.run(self.store.park, run)
-        except ProgramError as error:
-            assert full
-            assert error.code == "too_many_pending_tool_calls"
-            self.parked = fresh
-            return
-        assert not full
-        if name not in self.parked:
-            self.parked = fresh
-        self.parked[name] = (owner, run.expires)
-        self.claimed.discard(name)
+        alive = {k: v for k, v in self.parked.items() if v[1] > self.now or k in self.claimed}
+        own = sum(1 for other, _ in alive.values() if other == owner)
+        full = name not in self.parked and (own >= 3 or len(alive) >= 4)
+        _, refused = at_once(self.store.park(run))
+        assert refused == ("too_many_pending_tool_calls" if full else None)
+        if not full:
+            self.parked[name] = (owner, run.expires)
+            self.claimed.discard(name)
 
     @rule(name=NAMES, owner=OWNERS)
     def claim(self, name: str, owner: str) -> None:
-        ended = self.ended.get(name)
-        parked = self.parked.get(name)
-        try:
-            found = anyio.run(self.store.claim, name, owner)
-        except ProgramError as error:
-            assert error.code in ("invalid_input", "snapshot_expired")
-            if error.code == "snapshot_expired" and parked is not None:
-                assert parked[0] == owner
-            usable = parked is not None and parked[0] == owner and name not in self.claimed and parked[1] > self.now
-            assert not usable
-            assert ended is None or ended[0] != owner or ended[1] <= self.now
-            return
-        assert found.owner == owner
-        if isinstance(found, ParkedRun):
-            assert name not in self.claimed
+        found, refused = at_once(self.store.claim(name, owner))
+        ended, parked = self.ended.get(name), self.parked.get(name)
+        if ended is not None and ended[0] == owner and ended[1] > self.now:
+            assert isinstance(found, EndedRun)
+        elif parked is not None and parked[0] == owner and name not in self.claimed and parked[1] > self.now:
+            assert isinstance(found, ParkedRun)
             self.claimed.add(name)
+        elif parked is not None and parked[0] == owner:
+            assert refused == ("invalid_input" if name in self.claimed else "snapshot_expired")
         else:
-            assert ended is not None
-            assert ended[1] > self.now
+            assert refused == ("snapshot_expired" if self.swept.get(name) == owner else "invalid_input")
 
     @rule(name=NAMES)
     def release(self, name: str) -> None:
         if name in self.claimed:
-            anyio.run(self.store.release, name, self.parked[name][0])
+            at_once(self.store.release(name, self.parked[name][0]))
             self.claimed.discard(name)
 
     @rule(name=NAMES)
@@ -117,7 +115,7 @@ class StoreMachine(RuleBasedStateMachine):
             owner, _ = self.parked.pop(name)
             self.claimed.discard(name)
             expires = self.now + LIMITS.snapshot_ttl_seconds
-            anyio.run(self.store.end, EndedRun(name, owner, "outcome", 10, expires))
+            at_once(self.store.end(EndedRun(name, owner, "outcome", 10, expires)))
             self.ended[name] = (owner, expires)
 
     @rule(seconds=st.floats(0, 12))
@@ -126,11 +124,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        gone = set(anyio.run(self.store.sweep))
+        gone = set(at_once(self.store.sweep())[0])
         expected = {k for k, (_, until) in self.parked.items() if until <= self.now and k not in self.claimed}
         assert gone == expected
         for name in gone:
-            del self.parked[name]
+            self.swept[name] = self.parked.pop(name)[0]
 
     @invariant()
     def what_is_said_of_the_store_is_true(self) -> None:
@@ -143,8 +141,7 @@ TestStore = StoreMachine.TestCase
 def test_ends_are_bounded_in_number_and_bytes() -> None:
     store = MemoryStore(LIMITS, lambda: 0.0)
     for n in range(store.MAX_ENDED + 10):
-        anyio.run(store.end, EndedRun(f"run{n}", "ann", n, 1, 10.0))
-    with pytest.raises(ProgramError):
-        anyio.run(store.claim, "run0", "ann")
-    anyio.run(store.end, EndedRun("large", "ann", 0, store.MAX_ENDED_BYTES, 10.0))
+        at_once(store.end(EndedRun(f"run{n}", "ann", n, 1, 10.0)))
+    assert at_once(store.claim("run0", "ann")) == (None, "invalid_input")
+    at_once(store.end(EndedRun("large", "ann", 0, store.MAX_ENDED_BYTES, 10.0)))
     assert "1 ended" in repr(store)
