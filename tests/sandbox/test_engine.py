@@ -7,11 +7,10 @@ import os
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import wasmtime
-from guest_harness import MANIFEST
+from guest_harness import MANIFEST, Cell
 
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.sandbox import binary
@@ -19,12 +18,15 @@ from codemode_mcp.sandbox import engine as engines
 from codemode_mcp.sandbox.engine import GuestThreads, open_engine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from codemode_mcp.sandbox.engine import Engine
 
-TINY = bytes(wasmtime.wat2wasm('(module (func (export "answer") (result i32) (i32.const 42)))'))
-"""Compiles in no time, so that the cache can be tested by itself."""
+ENGINE_BYTES = 100_000
+"""Modules larger than this are the engine itself, smaller ones its glue."""
+
+needs_permissions = pytest.mark.skipif(not hasattr(os, "getuid"), reason="no permission bits here")
 
 
 # the binary
@@ -152,100 +154,142 @@ def test_no_more_guests_compute_at_once_than_there_are_threads() -> None:
 
 
 @pytest.fixture
-def compiler() -> wasmtime.Engine:
-    return wasmtime.Engine()
-
-
-@pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one for every module that is compiled, not read from disk."""
+    """Grows for every engine module that is compiled, not read from disk."""
     made: list[int] = []
+    real = engines.wasmtime.Module
 
-    class Counting(wasmtime.Module):
-        def __init__(self, engine: wasmtime.Engine, data: bytes) -> None:
-            made.append(len(data))
+    class Counting(real):  # type: ignore[misc, valid-type]
+        def __init__(self, engine: Any, data: bytes) -> None:
+            if len(data) > ENGINE_BYTES:
+                made.append(len(data))
             super().__init__(engine, data)
 
     monkeypatch.setattr(engines.wasmtime, "Module", Counting)
     return made
 
 
-def answer(engine: wasmtime.Engine, module: wasmtime.Module) -> int:
-    store = wasmtime.Store(engine)
-    function = wasmtime.Instance(store, module, []).exports(store)["answer"]
-    assert isinstance(function, wasmtime.Func)
-    result: int = function(store)
-    return result
+def opened_digest(cache: Path | None) -> str:
+    """Open the engine, let it compute something, and tell which base image it has."""
+    with open_engine(cache, max_threads=1) as opened:
+        cell = Cell(opened)
+        try:
+            assert cell.start("return 6 * 7").value == 42
+        finally:
+            cell.close()
+        return opened.base.digest
+
+
+def copy_of(cache: Path, folder: Path) -> Path:
+    """The compiled form in a directory of its own; the file's path."""
+    [file] = cache.iterdir()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    copy = folder / file.name
+    copy.write_bytes(file.read_bytes())
+    return copy
 
 
 def test_what_was_compiled_once_is_read_from_disk(
-    compiler: wasmtime.Engine, compilations: list[int], tmp_path: Path
+    engine: Engine, engine_cache: Path, compilations: list[int], tmp_path: Path
 ) -> None:
-    engines._compiled(compiler, TINY, tmp_path / "cache")
-    again = engines._compiled(compiler, TINY, tmp_path / "cache")
-    assert answer(compiler, again) == 42
-    assert len(compilations) == 1
+    copy = copy_of(engine_cache, tmp_path / "cache")
+    before = copy.read_bytes()
+    assert opened_digest(copy.parent) == engine.base.digest
+    assert compilations == []
+    assert copy.read_bytes() == before
 
 
-def damage_bit(data: bytes) -> bytes:
-    return data[:100] + bytes([data[100] ^ 1]) + data[101:]
+def test_without_a_directory_the_engine_is_compiled_to_the_same_image(engine: Engine, compilations: list[int]) -> None:
+    assert opened_digest(None) == engine.base.digest
+    assert compilations
 
 
-def junk_with_a_good_digest(data: bytes) -> bytes:
-    return hashlib.sha256(b"junk").digest() + b"junk"
+def damage_head(data: bytes) -> bytes:
+    return data[:40] + bytes([data[40] ^ 1]) + data[41:]
+
+
+def damage_code(data: bytes) -> bytes:
+    return data[:-5000] + bytes([data[-5000] ^ 1]) + data[-4999:]
+
+
+def truncate(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def empty(data: bytes) -> bytes:
+    return b""
+
+
+def signed(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest() + content
+
+
+def sign_junk(data: bytes) -> bytes:
+    return signed(b"junk")
+
+
+def sign_junk_code(data: bytes) -> bytes:
+    return signed(data[32:].partition(b"\n")[0] + b"\njunk")
+
+
+def sign_other_entries(data: bytes) -> bytes:
+    return signed(b"[1,2,3]\n" + data[32:].partition(b"\n")[2])
 
 
 @pytest.mark.parametrize(
-    "damage", [damage_bit, lambda data: data[:50], lambda data: b"", junk_with_a_good_digest], ids=str
+    "damage", [damage_head, damage_code, truncate, empty, sign_junk, sign_junk_code, sign_other_entries]
 )
-def test_a_damaged_file_means_that_the_engine_is_compiled_again(
-    compiler: wasmtime.Engine, compilations: list[int], tmp_path: Path, damage: object
+def test_a_damaged_file_means_that_the_engine_is_compiled_again_and_the_file_replaced(
+    engine: Engine,
+    engine_cache: Path,
+    compilations: list[int],
+    tmp_path: Path,
+    damage: Callable[[bytes], bytes],
 ) -> None:
-    assert callable(damage)
-    engines._compiled(compiler, TINY, tmp_path)
-    [file] = tmp_path.iterdir()
-    good = file.read_bytes()
-    file.write_bytes(damage(good))
-    assert answer(compiler, engines._compiled(compiler, TINY, tmp_path)) == 42
-    assert len(compilations) == 2
-    assert [each.read_bytes() for each in tmp_path.iterdir()] == [good]
+    copy = copy_of(engine_cache, tmp_path / "cache")
+    damaged = damage(copy.read_bytes())
+    copy.write_bytes(damaged)
+    assert opened_digest(copy.parent) == engine.base.digest
+    assert compilations
+    repaired = copy.read_bytes()
+    assert hashlib.sha256(repaired[32:]).digest() == repaired[:32]
+    assert repaired != damaged
+    assert list(copy.parent.iterdir()) == [copy]
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no permission bits here")
-@pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o702])
+@needs_permissions
+@pytest.mark.parametrize("mode", [0o777, 0o720])
 def test_a_directory_that_others_can_write_to_is_neither_read_nor_written(
-    compiler: wasmtime.Engine, compilations: list[int], tmp_path: Path, mode: int
+    engine: Engine, engine_cache: Path, compilations: list[int], tmp_path: Path, mode: int
 ) -> None:
-    tmp_path.chmod(0o700)
-    engines._compiled(compiler, TINY, tmp_path)
-    [file] = tmp_path.iterdir()
-    kept = file.read_bytes()
-    tmp_path.chmod(mode)
-    assert answer(compiler, engines._compiled(compiler, TINY, tmp_path)) == 42
-    assert len(compilations) == 2
-    file.unlink()
-    engines._compiled(compiler, TINY, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    assert kept
+    copy = copy_of(engine_cache, tmp_path / "cache")
+    damaged = damage_code(copy.read_bytes())
+    copy.write_bytes(damaged)
+    copy.parent.chmod(mode)
+    assert opened_digest(copy.parent) == engine.base.digest
+    assert compilations
+    assert copy.read_bytes() == damaged
+    assert list(copy.parent.iterdir()) == [copy]
 
 
-def test_a_directory_that_cannot_be_made_is_done_without(compiler: wasmtime.Engine, tmp_path: Path) -> None:
+@needs_permissions
+def test_a_good_file_in_a_world_writable_directory_is_not_loaded(
+    engine_cache: Path, compilations: list[int], tmp_path: Path
+) -> None:
+    copy = copy_of(engine_cache, tmp_path / "cache")
+    copy.parent.chmod(0o702)
+    opened_digest(copy.parent)
+    assert compilations
+
+
+def test_a_directory_that_cannot_be_made_is_done_without(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    assert answer(compiler, engines._compiled(compiler, TINY, tmp_path / "file" / "cache")) == 42
+    assert opened_digest(tmp_path / "file" / "cache") == engine.base.digest
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no permission bits here")
-def test_cache_directory_and_file_are_for_this_user_only(compiler: wasmtime.Engine, tmp_path: Path) -> None:
-    engines._compiled(compiler, TINY, tmp_path / "cache")
+@needs_permissions
+def test_cache_directory_and_file_are_for_this_user_only(tmp_path: Path) -> None:
+    opened_digest(tmp_path / "cache")
     [file] = (tmp_path / "cache").iterdir()
     assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
     assert file.stat().st_mode & 0o777 == 0o600
-
-
-def test_the_whole_engine_starts_from_a_damaged_cache(engine: Engine, engine_cache: Path, tmp_path: Path) -> None:
-    [file] = engine_cache.iterdir()
-    damaged = tmp_path / file.name
-    damaged.write_bytes(damage_bit(file.read_bytes()))
-    with open_engine(tmp_path, max_threads=1) as opened:
-        assert opened.base.digest == engine.base.digest
-    assert damaged.read_bytes() != damage_bit(file.read_bytes())
