@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.bridge import ABSENT
+from codemode_mcp.bridge import Absent, whole_characters
 from codemode_mcp.errors import ProgramError
 from upstream_clients.schemas import UnusableSchema, compile_schema
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
     from codemode_mcp.bridge import ToolCall
+
+MAX_DEPTH = 100
+"""Levels of nesting that every MCP implementation on the way can be relied on to take."""
 
 _MAX_PROBLEMS = 20
 _MAX_CACHED = 4096
@@ -45,7 +48,7 @@ class ArgumentChecker:
         """
         if call.count > 1:
             raise _problems(expression, [f"takes one object, but was given {call.count} arguments"], signature())
-        given = {} if call.input is ABSENT else call.input
+        given = _read(call, expression, signature)
         if not isinstance(given, dict):
             raise _problems(expression, [f"takes one plain object, but was given {_kind(given)}"], signature())
         arguments = _with_defaults(given, schema)
@@ -72,6 +75,37 @@ class ArgumentChecker:
                 validator = None
             found = self._validators[id(schema)] = (schema, validator)
         return found[1]
+
+
+def _read(call: ToolCall, expression: str, signature: Callable[[], str]) -> Any:
+    if isinstance(call.input, Absent):
+        return {}
+    try:
+        given = json.loads(whole_characters(call.input))
+    except (ValueError, RecursionError):
+        given = _UNREADABLE
+    if given is _UNREADABLE or _deeper_than(given, MAX_DEPTH):
+        problem = f"its input is nested deeper than {MAX_DEPTH} levels or has numbers that are no numbers"
+        raise _problems(expression, [problem], signature())
+    return given
+
+
+def _deeper_than(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth + 1):
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+_UNREADABLE = object()
 
 
 def _with_defaults(given: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:

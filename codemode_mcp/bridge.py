@@ -35,13 +35,14 @@ class ToolCall:
     """A nested call.
 
     Attributes:
-        count: how many arguments it was given; only the first is in `input`.
+        input: the first argument, as JSON text that nobody has read yet; ABSENT when there is none.
+        count: how many arguments it was given.
         by_id: it came through `tools.call`, which is not the way to MCP tools.
     """
 
     id: int
     target: str
-    input: Any = ABSENT
+    input: str | Absent = ABSENT
     count: int = 1
     by_id: bool = False
 
@@ -91,9 +92,11 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Store:
+    """`value` is JSON text."""
+
     id: int
     key: str
-    value: Any
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +217,14 @@ class GuestError:
 
 
 def start_message(
-    *, code: str, fallback: str | None, seed: bytes, output_limit: int, call_limit: int, elapsed_ms: float
+    *,
+    code: str,
+    fallback: str | None,
+    seed: bytes,
+    output_limit: int,
+    call_limit: int,
+    elapsed_ms: float,
+    file: str | None = None,
 ) -> str:
     """The first turn.
 
@@ -223,6 +233,7 @@ def start_message(
         fallback: another body to run when `code` does not parse.
         seed: 32 bytes of randomness for this run.
         output_limit: characters of output the guest keeps, all in all.
+        file: how stacks name the cell, where the guest can tell its lines.
         call_limit: unsettled calls from which on the guest refuses more by itself; the host has limits of its own.
     """
     return json.dumps(
@@ -232,6 +243,7 @@ def start_message(
             "seed": seed.hex(),
             "outputLimit": output_limit,
             "callLimit": call_limit,
+            "file": file,
             "elapsed": elapsed_ms,
         }
     )
@@ -281,7 +293,7 @@ def decode_turn(text: str) -> TurnReport:
         InternalError: it does not have the exact form.
     """
     try:
-        raw = json.loads(_whole_characters(text))
+        raw = json.loads(whole_characters(text))
         return TurnReport(
             state=_one_of(raw["state"], ("pending", "done", "failed", "syntax")),
             value=raw["value"],
@@ -300,7 +312,8 @@ def decode_turn(text: str) -> TurnReport:
 _LONE_SURROGATE = re.compile(r"(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}")
 
 
-def _whole_characters(text: str) -> str:
+def whole_characters(text: str) -> str:
+    """JSON text of a guest with U+FFFD for halves of surrogate pairs."""
     # JSON.stringify writes pairs as they are and escapes halves, in lower case; a half has no UTF-8 form.
     return _LONE_SURROGATE.sub(r"\1" + "\\\\ufffd", text) if "\\ud" in text else text
 
@@ -313,7 +326,8 @@ def _requests(raw: Any) -> tuple[Request, ...]:
 
 def _read_call(raw: dict[str, Any]) -> Request:
     target, count = _string(raw["target"]), _integer(raw["count"])
-    return ToolCall(_integer(raw["id"]), target, raw.get("input", ABSENT), count, by_id=raw["op"] == "call_by_id")
+    given = _string(raw["input"]) if "input" in raw else ABSENT
+    return ToolCall(_integer(raw["id"]), target, given, count, by_id=raw["op"] == "call_by_id")
 
 
 def _read_search(raw: dict[str, Any]) -> Request:
@@ -334,7 +348,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Request]] = {
     "header": _read_header,
     "search": lambda raw: ToolSearch(_integer(raw["id"]), _string(raw["query"]), _limit(raw)),
     "describe": lambda raw: Describe(_integer(raw["id"]), _string(raw["target"])),
-    "store": lambda raw: Store(_integer(raw["id"]), _string(raw["key"]), raw["value"]),
+    "store": lambda raw: Store(_integer(raw["id"]), _string(raw["key"]), _string(raw["value"])),
     "load": lambda raw: Load(_integer(raw["id"]), _string(raw["key"])),
     "yield": lambda raw: YieldControl(_integer(raw["id"]), _optional_string(raw["reason"])),
     "timer": lambda raw: Timer(_integer(raw["id"]), _integer(raw["ms"])),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import heapq
 import json
 import re
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from declarations.render import ServerSummary, render_index, render_server, sign
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from codemode_mcp.settings import PolicyRules
     from upstream_clients.tools import Operation, UpstreamView
@@ -123,6 +124,7 @@ class Catalog:
         self.manifest = _manifest(servers)
         self.version = hashlib.sha256(self.manifest.encode()).hexdigest()[:16]
         self._files: dict[str, str] = {}
+        self._signatures: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -310,7 +312,10 @@ class Catalog:
 
     def signature(self, entry: Entry) -> str:
         """One line, for hits and errors."""
-        return signature(entry.path, entry.tool)
+        text = self._signatures.get(entry.id)
+        if text is None:
+            text = self._signatures[entry.id] = signature(entry.path, entry.tool)
+        return text
 
     def search(self, query: str, limit: int, server: str | None) -> list[dict[str, Any]]:
         """`API.search`: the best hits, then the servers that are down and may have had others."""
@@ -393,7 +398,7 @@ def build(views: Iterable[UpstreamView], rules: PolicyRules) -> Catalog:
                 error=_without_paths(view.error or "") if _GUEST_STATUS[view.state] == "down" else None,
                 description=_one_line(view.description or ""),
                 tools=tools,
-                groups=tuple(_groups(view, identifier, rules)),
+                groups=tuple(_groups(view, identifier, rules, {f"mcp:{view.name}:{tool.name}" for tool in view.tools})),
             )
         )
     return Catalog(tuple(servers))
@@ -424,7 +429,9 @@ def _tool_entries(view: UpstreamView, identifier: str, rules: PolicyRules) -> It
 _READ_ONLY = Effects(read_only=True, destructive=False, idempotent=True, open_world=True)
 
 
-def _groups(view: UpstreamView, identifier: str, rules: PolicyRules) -> Iterable[tuple[str, tuple[Entry, ...]]]:
+def _groups(
+    view: UpstreamView, identifier: str, rules: PolicyRules, tools: Collection[str]
+) -> Iterable[tuple[str, tuple[Entry, ...]]]:
     for group, operation, operations in _GROUPS:
         if not (view.resources if group == "resources" else view.prompts):
             continue
@@ -433,6 +440,8 @@ def _groups(view: UpstreamView, identifier: str, rules: PolicyRules) -> Iterable
         entries = []
         for name, (method, description, properties, required) in operations.items():
             entry_id = f"mcp:{view.name}:{method}"
+            while entry_id in tools:
+                entry_id += "$"  # a tool may have any name, so also that of an operation
             if isinstance(decide(rules, entry_id, declared), Deny):
                 continue
             schema = {
@@ -485,7 +494,18 @@ def _property_names(tool: Tool) -> list[str]:
     return [str(name) for name in properties] if isinstance(properties, dict) else []
 
 
+_COMPARED = 200
+"""Names that are compared in full; of more, those that share most pairs of letters with what was written."""
+
+
 def _nearest(name: str, names: Iterable[str]) -> list[str]:
+    name = name[:100]
+    candidates = list(names)
+    if len(candidates) > _COMPARED:
+        pairs = {name[i : i + 2].lower() for i in range(len(name) - 1)}
+        shared = {each: sum(pair in each.lower() for pair in pairs) - abs(len(each) - len(name)) for each in candidates}
+        candidates = heapq.nlargest(_COMPARED, candidates, key=shared.__getitem__)
+    names = candidates
     return difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
 
 

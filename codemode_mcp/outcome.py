@@ -85,7 +85,7 @@ class Outcome:
         dropped: output thrown away in the guest, characters.
         value: JSON, when completed.
         error, code: when failed.
-        reason, pending: when waiting.
+        reason, pending: when waiting; `pending_total` counts those that are not listed too.
     """
 
     run_id: str
@@ -100,3 +100,4 @@ class Outcome:
     code: ErrorCode = "internal_error"
     reason: WaitingReason = "pending_tools"
     pending: tuple[PendingCall, ...] = ()
+    pending_total: int = 0

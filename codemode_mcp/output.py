@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 TELEMETRY_BYTES = 600
 PREVIEW_CHARACTERS = 400
 
+MAX_ITEMS = 1000
+"""Outputs in one answer."""
+
+PICTURE_BYTES = 8 * 1024 * 1024
+"""Of base64 in one answer."""
+
+_FRAME = 20
+"""Bytes of an output that are not its own, about: they are not counted."""
+
 
 class Offload(Protocol):
     """Keep a JSON text for an owner; its ref, or None when there is no room."""
@@ -78,7 +87,11 @@ def render(ended: Outcome, settings: ToolSettings, offload: Offload, now: float)
         case _:
             structured = {"status": "completed", "value": value, **_structured(outputs), "telemetry": telemetry}
             nothing = value is None and not outputs
-            tail = "The program ended without returning anything." if nothing else _value_text(value, settings)
+            tail = (
+                "The program ended without returning anything; use return, text() or json()."
+                if nothing
+                else _value_text(value, settings)
+            )
             skip = value is None and outputs
             return Rendered(structured, _content(outputs, [*([] if skip else [tail]), *notes], settings), False)
 
@@ -121,10 +134,11 @@ def _waiting(
         "telemetry": telemetry,
     }
     what = ", ".join(f"{call.tool} ({call.status}, {call.elapsed_ms / 1000:.1f} s)" for call in ended.pending[:5])
-    if len(ended.pending) > 5:
-        what += f" and {len(ended.pending) - 5} more"
-    why = f"for {what}" if what else "because it yielded control"
-    line = f'The program is suspended and waits {why}. Go on with wait {{"runId": "{ended.run_id}"}}.'
+    more = ended.pending_total - min(5, len(ended.pending))
+    if more > 0:
+        what += f" and {more} more"
+    why = "it yielded control" if ended.reason == "yield" else f"it waits for {what}" if what else "its time was over"
+    line = f'The program is suspended: {why}. Go on with wait {{"runId": "{ended.run_id}"}}.'
     return Rendered(structured, _content(outputs, [*notes, line], settings), False)
 
 
@@ -173,11 +187,13 @@ def _value_text(value: Any, settings: ToolSettings) -> str:
 
 
 def _fit(outputs: tuple[dict[str, Any], ...], room: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What fits into `room` bytes, and the rest. Pictures do not count: they are no text."""
+    """What fits into `room` bytes, and the rest. The data of pictures has room of its own: it is no text."""
+    pictures = PICTURE_BYTES
     for number, item in enumerate(outputs):
-        if item["type"] != "image":
-            room -= _size(item["text"] if item["type"] == "text" else _dump(item["value"]))
-        if room < 0:
+        room -= _size(_dump(_shown(item))) - _FRAME
+        if item["type"] == "image":
+            pictures -= len(item["data"])
+        if room < 0 or pictures < 0 or number == MAX_ITEMS:
             return list(outputs[:number]), list(outputs[number:])
     return list(outputs), []
 

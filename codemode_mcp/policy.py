@@ -107,7 +107,9 @@ def _first(rules: Iterable[str], tool_id: str, tool: Effects) -> str | None:
 
 def admits_nothing(rules: PolicyRules) -> bool:
     """Whether no tool can be allowed, whatever the servers offer."""
-    return (rules.allow is not None and not rules.allow and not rules.approved) or "*" in rules.deny
+    return (rules.allow is not None and not rules.allow and not rules.approved) or any(
+        set(rule) == {"*"} or (rule.startswith("mcp:") and set(rule[4:]) == {"*"}) for rule in rules.deny
+    )
 
 
 def matches(rule: str, tool_id: str, tool: Effects) -> bool:

@@ -52,9 +52,9 @@ def test_a_delivery_is_valid_json_that_says_what_it_was_given(items: list[tuple[
 @given(JSON, st.text(), st.integers(1, 2**31))
 def test_a_turn_is_read_as_it_was_written(value: Any, text: str, number: int) -> None:
     calls = [
-        {"id": number, "op": "call", "target": text, "count": 1, "input": value},
+        {"id": number, "op": "call", "target": text, "count": 1, "input": json.dumps(value)},
         {"id": number, "op": "call_by_id", "target": text, "count": 0},
-        {"id": number, "op": "store", "key": text, "value": value},
+        {"id": number, "op": "store", "key": text, "value": json.dumps(value)},
         {"id": number, "op": "timer", "ms": 5},
     ]
     outputs = [{"type": "text", "text": text}, {"type": "json", "value": value}]
@@ -62,9 +62,9 @@ def test_a_turn_is_read_as_it_was_written(value: Any, text: str, number: int) ->
     assert turn.value == value
     assert turn.outputs == tuple(outputs)
     assert turn.requests == (
-        bridge.ToolCall(number, text, value),
+        bridge.ToolCall(number, text, json.dumps(value)),
         bridge.ToolCall(number, text, count=0, by_id=True),
-        bridge.Store(number, text, value),
+        bridge.Store(number, text, json.dumps(value)),
         bridge.Timer(number, 5),
     )
 
@@ -79,6 +79,7 @@ def test_a_turn_is_read_as_it_was_written(value: Any, text: str, number: int) ->
         {"calls": [{"id": True, "op": "timer", "ms": 1}]},
         {"calls": [{"op": "timer", "ms": 1}]},
         {"calls": [{"id": 1, "op": "call", "target": None, "count": 1}]},
+        {"calls": [{"id": 1, "op": "call", "target": "t", "count": 1, "input": {}}]},
         {"calls": ["timer"]},
         {"outputs": [{"type": "text"}]},
         {"outputs": [{"type": "audio", "data": ""}]},

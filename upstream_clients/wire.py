@@ -1,15 +1,18 @@
 """What comes from a server before the SDK's dispatcher sees it.
 
 The SDK hands a line that is no valid JSON-RPC on as an exception which belongs to no request, so that a server which
-answers `{"id": 7, "result": null}` would leave request 7 waiting for ever. Here such a line fails its request.
+answers `{"id": 7, "result": null}` would leave request 7 waiting for ever. Here such a line fails its request. One that
+is only unusual, because it holds half of a surrogate pair as an escape or is nested deeply, is read all the same.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self
+import json
+import re
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCResponse
 from pydantic import ValidationError
 
 if TYPE_CHECKING:
@@ -67,6 +70,45 @@ def mend(item: Incoming) -> Incoming:
         match problem["input"]:
             # The whole message, as pydantic shows it where a field is missing.
             case {"jsonrpc": _, "id": int() | str() as request_id, **rest} if "method" not in rest:
-                error = ErrorData(code=INTERNAL_ERROR, message="the answer is not valid JSON-RPC")
-                return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+                return _failed(request_id, "the answer is not valid JSON-RPC")
+            case str() | bytes() as line:
+                return _read_again(line) or item
     return item
+
+
+_ID = re.compile(r'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,100}")')
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def _read_again(line: str | bytes) -> SessionMessage | None:
+    """An answer that the SDK's parser does not take, by a more patient one."""
+    text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
+    try:
+        message = _whole(json.loads(text))
+    except (ValueError, RecursionError):
+        # Near its ends an answer names its request; in between anything may look like it.
+        found = _ID.search(text[:200]) or _ID.search(text[-200:])
+        if found is None or '"method"' in text[:200]:
+            return None
+        return _failed(json.loads(found[1]), "the answer cannot be read: it is nested too deeply or is no JSON")
+    match message:
+        case {"jsonrpc": "2.0", "id": int() | str() as request_id, "result": dict() as result}:
+            return SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
+    return None
+
+
+def _whole(value: Any) -> Any:
+    """With U+FFFD for halves of surrogate pairs."""
+    match value:
+        case str():
+            return _HALF.sub("\ufffd", value)
+        case dict():
+            return {_whole(key): _whole(item) for key, item in value.items()}
+        case list():
+            return [_whole(item) for item in value]
+    return value
+
+
+def _failed(request_id: int | str, why: str) -> SessionMessage:
+    error = ErrorData(code=INTERNAL_ERROR, message=why)
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))

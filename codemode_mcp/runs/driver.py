@@ -12,6 +12,7 @@ import heapq
 import logging
 import re
 import secrets
+import time
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +21,15 @@ import anyio
 import anyio.lowlevel
 
 from codemode_mcp import bridge
-from codemode_mcp.bridge import Completion, GuestError, decode_turn, deliver_message, json_text, start_message
+from codemode_mcp.bridge import (
+    Completion,
+    GuestError,
+    decode_turn,
+    deliver_message,
+    json_text,
+    start_message,
+    whole_characters,
+)
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, PendingStatus, Usage
 from codemode_mcp.runs.state import RunEvent, RunState, advance
@@ -46,6 +55,12 @@ log = logging.getLogger("codemode_mcp.runs")
 
 DEADLINE_GRACE = 0.25
 """Seconds a guest that computes at the deadline gets to reach the end of its turn (SPEC 7)."""
+
+LOOK_UP_SLICE = 0.005
+"""Seconds of look-ups that are answered in one go: they are worked out on the event loop, which others need too."""
+
+LOOK_UP_SECONDS = 2.0
+"""Of look-ups that one run may ask for."""
 
 BATCH_CHARACTERS = 8 * 1024 * 1024
 """Results delivered in one turn; more wait for the next."""
@@ -120,11 +135,13 @@ class Run:
         self.settled: deque[Completion] = deque()
         self.asked: deque[Lookup | bridge.Store | bridge.Load] = deque()
         self.timers: dict[int, float] = {}
+        self.timers_began: dict[int, float] = {}
         self.timer_heap: list[tuple[float, int]] = []
         self.yields: list[int] = []
         self.outputs: list[dict[str, Any]] = []
         self.history: list[dict[str, Any]] = []
         self.dropped = 0
+        self.looking_up = 0.0
         self.recent: deque[CallRecord] = deque(maxlen=SHOWN_CALLS)
         self.waits = 0
         self.snapshots = 0
@@ -231,6 +248,7 @@ class Driver:
                 output_limit=min(OUTPUT_CHARACTERS, self._settings.memory_limit_bytes // 4),
                 call_limit=self._settings.max_pending_tool_calls + self._settings.max_queued_tool_calls,
                 elapsed_ms=self._elapsed_ms(run),
+                file=program.positions.file if program.positions.language == "javascript" else None,
             )
             turn = await self._on_thread(engine, self._launch, engine, run, observation, message)
             return await self._drive(engine, run, observation, turn)
@@ -271,8 +289,10 @@ class Driver:
     async def _drive(
         self, engine: Engine, run: Run, observation: Observation, turn: Turn | None
     ) -> Outcome | SyntaxFault:
+        full = False
         while True:
             if turn is not None:
+                full = turn.full
                 ended = await self._absorb(run, observation, turn)
                 if ended is not None:
                     return ended
@@ -281,7 +301,9 @@ class Driver:
             if run.yields:
                 return await self._park(engine, run, "yield")
             now = self._clock()
-            if now >= observation.deadline or observation.released:
+            # What is there at the deadline is still delivered, within the grace that a turn has anyway.
+            late = now >= observation.deadline + (DEADLINE_GRACE if run.ready(now) else 0.0)
+            if late or observation.released:
                 return await self._park(engine, run, "pending_tools")
             batch = self._take(run, now)
             if batch:
@@ -291,6 +313,9 @@ class Driver:
             elif run.can_settle:
                 turn = None
                 await run.wait_for_change(self._next_event(run, observation), self._clock)
+            elif full:
+                # Without memory the engine drops what should have settled a promise.
+                return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(""))
             else:
                 return await self._fail(
                     run,
@@ -332,10 +357,12 @@ class Driver:
                     self._accept_call(run, request, now)
                 case bridge.Timer(id=timer, ms=ms):
                     run.timers[timer] = now + ms / 1000
+                    run.timers_began[timer] = now
                     heapq.heappush(run.timer_heap, (run.timers[timer], timer))
                     run.tidy_timers()
                 case bridge.ClearTimer(target=timer):
                     run.timers.pop(timer, None)
+                    run.timers_began.pop(timer, None)
                 case bridge.YieldControl(id=yielded):
                     run.yields.append(yielded)
                 case _:
@@ -346,10 +373,11 @@ class Driver:
         next callback runs."""
         batch: list[Completion] = []
         size = 0
+        slice_ends = time.perf_counter() + LOOK_UP_SLICE
         while size < BATCH_CHARACTERS:
             if run.settled:
                 completion = run.settled.popleft()
-            elif run.asked:
+            elif run.asked and (not batch or time.perf_counter() < slice_ends):
                 completion = self._answer(run, run.asked.popleft())
             else:
                 break
@@ -360,6 +388,7 @@ class Driver:
             if due is not None and due <= now:
                 _, timer = heapq.heappop(run.timer_heap)
                 del run.timers[timer]
+                run.timers_began.pop(timer, None)
                 batch.append(Completion(timer))
         return batch
 
@@ -367,7 +396,7 @@ class Driver:
         match asked:
             case bridge.Store(id=request, key=key, value=value):
                 try:
-                    self._values.store(run.owner, key, json_text(value))
+                    self._values.store(run.owner, key, whole_characters(value))
                 except CodeModeError as error:
                     return Completion(request, error=GuestError.of(error))
                 return Completion(request)
@@ -375,7 +404,13 @@ class Driver:
                 text = self._values.load(run.owner, key)
                 return Completion(request, f"[{text}]" if text is not None else "[]")
             case _:
-                return self._dispatcher.answer(asked, run.context)
+                if run.looking_up > LOOK_UP_SECONDS:
+                    message = f"this program has used {LOOK_UP_SECONDS:g} s for look-ups in API and $api; make fewer"
+                    return Completion(asked.id, error=GuestError(message))
+                began = time.perf_counter()
+                completion = self._dispatcher.answer(asked, run.context)
+                run.looking_up += time.perf_counter() - began
+                return completion
 
     # nested calls
 
@@ -396,7 +431,9 @@ class Driver:
             error = GuestError(
                 f"too many calls at once: {run.executing} are under way and {len(run.queue)} are queued; "
                 "await some before making more",
+                name="ToolCallError",
                 code="too_many_pending_tool_calls",
+                data=json_text({"tool": call.target, "dispatched": False, "repeatable": record.repeatable}),
             )
             run.settled.append(Completion(call.id, error=error))
 
@@ -425,7 +462,7 @@ class Driver:
             if completion is None:
                 live.record.status = "failed"
                 live.record.ended = self._clock()
-                completion = Completion(live.call.id, error=GuestError("the call was cancelled", code="aborted"))
+                completion = _cancelled(live)
             if run.state in ("running", "waiting"):
                 run.settled.append(completion)
                 run.change()
@@ -453,7 +490,7 @@ class Driver:
             case "memory":
                 return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), rejections)
             case _:
-                if fault is not None and _is_out_of_memory(fault):
+                if fault is not None and (_is_out_of_memory(fault) or (turn.full and fault.is_null)):
                     return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), rejections)
                 detail = turn.detail or (fault.message if fault is not None else "")
                 return await self._fail(run, "internal_error", f"the sandbox stopped the program: {detail}", rejections)
@@ -566,7 +603,15 @@ class Driver:
     def _waiting(self, run: Run, reason: WaitingReason) -> Outcome:
         return self._with_outputs(
             run,
-            Outcome(run.id, run.owner, "waiting", self._usage(run), reason=reason, pending=tuple(self._pending(run))),
+            Outcome(
+                run.id,
+                run.owner,
+                "waiting",
+                self._usage(run),
+                reason=reason,
+                pending=tuple(self._pending(run)),
+                pending_total=len(run.calls) + len(run.timers),
+            ),
         )
 
     def _pending(self, run: Run) -> Iterable[PendingCall]:
@@ -579,7 +624,8 @@ class Driver:
             yield PendingCall(str(live.call.id), live.record.tool, status, live.record.milliseconds(now))
             shown += 1
         for timer in list(run.timers)[: SHOWN_PENDING - shown]:
-            yield PendingCall(str(timer), "core:timer", "executing", 0)
+            began = run.timers_began.get(timer, now)
+            yield PendingCall(str(timer), "core:timer", "executing", round((now - began) * 1000))
 
     # details
 
@@ -641,6 +687,13 @@ class SyntaxFault:
 
 def _replace_outputs(outcome: Outcome, outputs: tuple[dict[str, Any], ...], dropped: int = 0) -> Outcome:
     return replace(outcome, outputs=outputs, dropped=dropped)
+
+
+def _cancelled(live: _LiveCall) -> Completion:
+    record = live.record
+    data = {"tool": record.tool, "dispatched": record.dispatched, "repeatable": record.repeatable}
+    error = GuestError("the call was cancelled", name="ToolCallError", code="aborted", data=json_text(data))
+    return Completion(live.call.id, error=error)
 
 
 def _is_out_of_memory(thrown: Thrown) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -40,6 +40,9 @@ log = logging.getLogger("codemode_mcp.runs")
 
 SWEEP_SECONDS = 5.0
 """How often runs past their time are dropped."""
+
+MAX_SOURCE = 2_000_000
+"""Characters of one program."""
 
 _LARGE_SOURCE = 20_000
 """Characters from which on the preflight is not worth doing on the event loop."""
@@ -114,6 +117,11 @@ class RunManager:
             CodeModeError: nothing of the program has run.
         """
         arrived = self._clock()
+        if len(cell.source) > MAX_SOURCE:
+            raise ProgramError(
+                "invalid_input",
+                f"the program has {len(cell.source)} characters, more than {MAX_SOURCE}; write a shorter one",
+            )
         guidance = looks_like_shell(cell.source)
         if guidance is not None:
             raise ProgramError("invalid_input", guidance)
@@ -125,7 +133,10 @@ class RunManager:
         context = CallContext("run_" + secrets.token_urlsafe(18), cell.owner, catalog)
         run = Run(context, catalog.manifest, self._clock())
         if cell.language == "typescript":
-            first = await programs.typescript(found, self._transform)
+            with anyio.move_on_after(arrived + self._settings.max_request_ms / 1000 - self._clock()) as scope:
+                first = await programs.typescript(found, self._transform)
+            if scope.cancelled_caught:
+                raise ProgramError("timeout", "transforming the TypeScript took too long; write a shorter program")
         else:
             first = programs.javascript(found)
         now = self._clock()
@@ -191,11 +202,14 @@ class RunManager:
             if not isinstance(ended, SyntaxFault):
                 return ended
             if cell.language is None and "typescript" in self._settings.languages:
-                try:
+                second = None
+                # When it is no TypeScript either, the engine's verdict on the JavaScript stands.
+                with (
+                    suppress(ProgramError, RuntimeUnavailable),
+                    anyio.move_on_after(observation.deadline - self._clock()),
+                ):
                     second = await programs.typescript(found, self._transform)
-                except (ProgramError, RuntimeUnavailable):
-                    pass  # it is no TypeScript either, so the engine's verdict on the JavaScript stands
-                else:
+                if second is not None:
                     again = await self._driver.start(run, second, observation)
                     if not isinstance(again, SyntaxFault):
                         return again

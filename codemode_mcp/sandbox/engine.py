@@ -114,10 +114,9 @@ class Engine:
         self.base = self._read_base(entries)
 
     @contextmanager
-    def deadline(self, instance: Instance, seconds: float) -> Iterator[None]:
-        """While inside, the instance traps after about `seconds`."""
+    def ticking(self) -> Iterator[None]:
+        """While inside, `Instance.limit` works."""
         with self._ticker:
-            instance.set_epoch_deadline(int(seconds / EPOCH_SECONDS) + 2)
             yield
 
     def image(self, manifest: str) -> Image:
@@ -136,7 +135,8 @@ class Engine:
         return image
 
     def close(self) -> None:
-        """Stop the threads; guests still computing are stopped within a tick."""
+        """Stop the threads; guests still computing are stopped within a few ticks."""
+        self.modules.closing.set()
         self._ticker.close()
         self.threads.close()
 
@@ -152,7 +152,8 @@ class Engine:
         entries = self.base.entries
         try:
             bind(instance, entries)
-            with self.deadline(instance, 60):
+            with self.ticking():
+                instance.limit(60)
                 raw = manifest.encode()
                 at = instance.call("malloc", len(raw) + 1)
                 instance.write(at, raw + b"\0")
@@ -392,6 +393,7 @@ class GuestThreads:
 class _Ticker:
     """Advances the engine's epoch while anybody is inside, and sleeps when nobody has been for a while."""
 
+    _CLOSING_TICKS = 100
     _IDLE_TICKS = 20
     """Waking a thread for every turn would cost more than the turn."""
 
@@ -433,12 +435,12 @@ class _Ticker:
             idle += 1
             time.sleep(EPOCH_SECONDS)
             self._engine.increment_epoch()
-        # Whoever is still computing is past every deadline it was given.
-        for _ in range(_CLOSING_TICKS):
+        # Those who are still inside look at their alarms when the epoch advances.
+        for _ in range(self._CLOSING_TICKS):
+            if not self._inside:
+                break
+            time.sleep(EPOCH_SECONDS)
             self._engine.increment_epoch()
-
-
-_CLOSING_TICKS = int(3600 / EPOCH_SECONDS)
 
 
 # the compile cache

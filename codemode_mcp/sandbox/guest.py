@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 COLLECT_SECONDS = 0.25
 """What the prelude gets to describe errors and hand over output, which reads the program's objects."""
-EPOCH_GRACE_SECONDS = 0.5
+EPOCH_GRACE_SECONDS = 0.25
 """After the engine's own interrupt check should have stopped the program, the epoch does."""
 
 MAX_TURN_BYTES = 24 * 1024 * 1024
@@ -123,16 +124,18 @@ class Guest:
         raw = message.encode("utf-8", "surrogatepass") + b"\0"
         own = len(raw) > MAIL
         try:
-            with self._engine.deadline(instance, budget + 3 * COLLECT_SECONDS + EPOCH_GRACE_SECONDS):
+            with self._engine.ticking():
+                instance.limit(budget + COLLECT_SECONDS + EPOCH_GRACE_SECONDS)
                 at = instance.call("malloc", len(raw)) & 0xFFFFFFFF if own else entries.scratch + MAIL_OFFSET
                 if at == 0:
                     return Turn(None, "memory")
                 instance.write(at, raw)
                 status = instance.glue("run", entry, at, len(raw) - 1, _nanoseconds(budget), entries.collect, grace)
+                status &= 0xFFFFFFFF
                 if own:
                     instance.call("free", at)
-                status &= 0xFFFFFFFF
                 if status in (1, 2):
+                    instance.limit(COLLECT_SECONDS + EPOCH_GRACE_SECONDS)
                     instance.glue("report", entries.fault, grace)
                 text = self._text() if status == 0 else self._collect(grace)
         except GuestTrap as trap:
@@ -149,11 +152,16 @@ class Guest:
         """Collect once more, if need be with a little more memory: the program may have used up all of its own."""
         instance = self._instance
         entries = self._image.entries
-        if not instance.glue("collect", entries.collect, grace) & 0xFFFFFFFF:
-            instance.call("JS_SetMemoryLimit", entries.rt, self._memory_limit + IMAGE_SLACK_BYTES // 2)
-            if not instance.glue("collect", entries.collect, grace) & 0xFFFFFFFF:
-                return None
-        return self._text()
+        for extra in (0, IMAGE_SLACK_BYTES // 2):
+            if extra:
+                instance.call("JS_SetMemoryLimit", entries.rt, self._memory_limit + extra)
+            began = time.monotonic()
+            instance.limit(COLLECT_SECONDS + EPOCH_GRACE_SECONDS)
+            if instance.glue("collect", entries.collect, grace) & 0xFFFFFFFF:
+                return self._text()
+            if time.monotonic() - began >= 0.9 * COLLECT_SECONDS:
+                raise GuestTrap("describing its errors took too long", interrupted=True)
+        return None
 
     def _text(self) -> str | None:
         """What was collected; freed by the next turn, or before a snapshot."""

@@ -8,7 +8,9 @@ The only module that uses wasmtime's C API directly, for two reasons: `Instance.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+import threading
+import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import wasmtime
@@ -52,6 +54,8 @@ class Modules:
     linker: wasmtime.Linker
     main: wasmtime.InstancePre
     glue: wasmtime.Module
+    closing: threading.Event = field(default_factory=threading.Event)
+    """Set when the engine closes: whatever still runs is stopped."""
 
 
 class Instance:
@@ -66,7 +70,10 @@ class Instance:
         self._store.set_limits(memory_size=memory_limit, instances=2, tables=1, memories=1)
         # Empty: no arguments, environment, directories or inherited streams. The clock is what remains.
         self._store.set_wasi(wasmtime.WasiConfig())
-        self._store.set_epoch_deadline(_NEVER)
+        self._alarm = _Alarm(modules.closing)
+        self._epoch_callback = _epoch_callback(self._alarm)
+        ffi.wasmtime_store_epoch_deadline_callback(self._store.ptr(), self._epoch_callback, None, _FINALIZER())
+        self._store.set_epoch_deadline(_LOOK_EVERY)
         self._context = self._store._context()
         self._main = modules.main.instantiate(self._store)._instance
         memory = self._export(self._main, b"memory")
@@ -82,9 +89,11 @@ class Instance:
         """Free the store; using the instance afterwards is an error."""
         self._store.close()
 
-    def set_epoch_deadline(self, ticks: int) -> None:
-        """Trap when the engine's epoch has advanced by `ticks` from now."""
-        self._store.set_epoch_deadline(ticks)
+    def limit(self, seconds: float) -> None:
+        """Trap when what is called from now on takes longer. The second line, for what does not ask the glue: while
+        the engine's epoch advances, it is looked at every few ticks."""
+        self._alarm.deadline = time.monotonic() + seconds
+        self._store.set_epoch_deadline(_LOOK_EVERY)
 
     def watch(self, at: int) -> None:
         """Let `interrupt` work: `at` is the word of guest memory that the glue looks at when it checks the time."""
@@ -93,6 +102,7 @@ class Instance:
 
     def interrupt(self) -> None:
         """Stop what is being computed, from any thread; nothing happens when nothing is. The instance must be open."""
+        self._alarm.stopped = True
         if self._interruption is not None:
             ctypes.c_uint32.from_address(self._interruption).value = 1
 
@@ -131,7 +141,10 @@ class Instance:
                 interrupted=stopped.trap_code is wasmtime.TrapCode.INTERRUPT,
             )
         if error:
-            raise InternalError("the sandbox failed: " + str(wasmtime.WasmtimeError._from_ptr(error)))
+            message = str(wasmtime.WasmtimeError._from_ptr(error))
+            if self._alarm.rang:
+                raise GuestTrap("out of time", interrupted=True)
+            raise InternalError("the sandbox failed: " + message.splitlines()[0])
         return int(values[0].i64)
 
     # memory
@@ -205,4 +218,41 @@ class Instance:
         return instance
 
 
-_NEVER = 2**62
+_LOOK_EVERY = 2
+"""Ticks of the epoch."""
+
+_CONTINUE = 0
+_FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_CALLBACK = ctypes.CFUNCTYPE(
+    ctypes.c_size_t,
+    ctypes.POINTER(ffi.wasmtime_context_t),
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_uint64),
+    ctypes.POINTER(ffi.wasmtime_update_deadline_kind_t),
+)
+
+
+class _Alarm:
+    """When an instance has to stop. Written by its owner and, `stopped`, by any thread."""
+
+    def __init__(self, closing: threading.Event) -> None:
+        self._closing = closing
+        self.deadline = float("inf")
+        self.stopped = False
+        self.rang = False
+
+    def look(self) -> bool:
+        self.rang = self.stopped or self._closing.is_set() or time.monotonic() >= self.deadline
+        return self.rang
+
+
+def _epoch_callback(alarm: _Alarm) -> Any:
+    def callback(_context: Any, _data: Any, delta: Any, kind: Any) -> int:
+        if alarm.look():
+            error = ffi.wasmtime_error_new(ctypes.create_string_buffer(b"out of time"))
+            return ctypes.cast(error, ctypes.c_void_p).value or 0
+        delta[0] = _LOOK_EVERY
+        kind[0] = _CONTINUE
+        return 0
+
+    return _CALLBACK(callback)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -353,3 +354,76 @@ async def test_invalid_arguments_are_refused_before_anything_is_sent(engine: Eng
             assert "Signature: MCP.s.take(input: { n: number })" in outcome.value, argument
         assert source.calls == []
         assert (await it.execute("return unwrap(await MCP.s.take({ n: 1 }))")).value == "ok"
+
+
+async def test_arguments_nested_without_end_are_the_matter_of_their_call_alone(engine: Engine) -> None:
+    source = echo()
+    async with bench(engine, source) as it:
+        outcome = await it.execute(
+            "const deep = (n) => { let a = 1; for (let i = 0; i < n; i++) a = [a]; return a };"
+            "const tried = await Promise.allSettled([50, 300, 2000].map((n) => MCP.echo.say({ text: deep(n) })));"
+            "const odd = await MCP.echo.say({ text: JSON.rawJSON?.('9'.repeat(5000)) ?? 1 }).catch((e) => e.message);"
+            "return [tried.map((one) => one.status), tried[1].reason.message, typeof odd]"
+        )
+        assert outcome.value[0] == ["fulfilled", "rejected", "rejected"]
+        assert "nested deeper than 100 levels" in outcome.value[1]
+        assert "nothing was sent" in outcome.value[1]
+
+
+async def test_values_nested_without_end_are_cut(engine: Engine) -> None:
+    async with bench(engine) as it:
+        outcome = await it.execute("let a = 1; for (let i = 0; i < 100000; i++) a = [a]; return a")
+    text = json.dumps(outcome.value)
+    assert text.count("[") == 101
+    assert "Too deep" in text
+
+
+async def test_look_ups_take_a_bounded_time_of_all(engine: Engine) -> None:
+    tools = [Tool(f"tool_number_{n}_with_a_long_name") for n in range(3000)]
+    async with bench(engine, ScriptedSource("many", {}, tools=tools), timeout_ms=20_000) as it:
+        outcome = await it.execute(
+            "const all = await Promise.all(Array.from({ length: 600 }, (_, i) =>"
+            " MCP.many.$api('tool_numbr_' + i + '_wth_lng_nme').catch((error) => error.message)));"
+            "return [all[0].includes('Nearest'), all[599].includes('for look-ups')]"
+        )
+        assert outcome.value == [True, True]
+
+
+async def test_what_is_there_at_the_deadline_is_delivered_before_the_program_is_parked(engine: Engine) -> None:
+    async with bench(engine, timeout_ms=200) as it:
+        outcome = await it.execute(
+            "const due = new Promise((r) => setTimeout(r, 100, 'done')); await new Promise((r) => setTimeout(r, 1));"
+            "const end = Date.now() + 300; while (Date.now() < end); return await due"
+        )
+        assert (outcome.status, outcome.value) == ("completed", "done")
+
+
+async def test_native_code_that_never_asks_is_stopped_soon_when_its_exec_is_cancelled(engine: Engine) -> None:
+    async with bench(engine, timeout_ms=60_000) as it:
+        with anyio.fail_after(5):
+            with anyio.move_on_after(0.2):
+                await it.execute("return Array.prototype.indexOf.call({ length: 2 ** 53 - 1 }, 5)")
+            while "0 runs" not in repr(it.manager):
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_a_forgotten_await_before_unwrap_is_told(engine: Engine) -> None:
+    async with bench(engine, echo()) as it:
+        outcome = await it.execute("return unwrap(MCP.echo.say({ text: 'x' }))")
+        assert outcome.code == "internal_error"
+        assert "unwrap(await MCP.server.tool({...}))" in outcome.error
+
+
+async def test_a_printed_error_has_the_authors_frames_alone(engine: Engine) -> None:
+    async with bench(engine) as it:
+        outcome = await it.execute("function f() {\n  return new Error('x');\n}\ntext(f());\nreturn 1")
+        assert texts(outcome)[0].startswith("Error: x\n    at f (cell.js:2:")
+        assert "prelude" not in texts(outcome)[0]
+        assert "native" not in texts(outcome)[0]
+
+
+async def test_describing_rejections_runs_nothing_of_the_programs(engine: Engine) -> None:
+    async with bench(engine) as it:
+        code = "for (let i = 0; i < 40; i++) Promise.reject({ get message() { for (;;); } }); return 1"
+        outcome = await it.execute(code)
+        assert (outcome.status, outcome.value) == ("completed", 1)

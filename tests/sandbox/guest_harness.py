@@ -76,7 +76,10 @@ class Told:
         if self.turn.stopped == "memory":
             return True
         said = [] if self.report is None else [self.report.error, self.report.fault]
-        return any(one is not None and one.engine and "out of memory" in one.message for one in said)
+        return any(
+            one is not None and ((one.engine and "out of memory" in one.message) or (one.is_null and self.turn.full))
+            for one in said
+        )
 
 
 class Cell:

@@ -226,7 +226,7 @@ def test_truncated_bytes_are_refused(parked: bytes, image: Image, size: int) -> 
     refusal(parked[:size], image)
 
 
-@pytest.mark.parametrize("size", [0, 104, 105, 110, 1000, -1])
+@pytest.mark.parametrize("size", [0, 104, 105, 110, 1000, -10])
 def test_truncated_bytes_with_a_digest_that_fits_are_refused(parked: bytes, image: Image, size: int) -> None:
     refusal(resigned(parked[:size]), image)
 

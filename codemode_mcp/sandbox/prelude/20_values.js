@@ -1,6 +1,6 @@
 // Guest values as JSON text, by fixed rules (docs/values.md). Never throws, whatever the value does when it is read;
 // only running out of time, memory or stack ends it.
-const MAX_DEPTH = 512;
+const MAX_DEPTH = 100;
 const MAX_ERROR_TEXT = 8192;
 
 function safeString(v) {
@@ -180,6 +180,54 @@ function encodeSet(v, here, depth) {
 
 function toJsonText(v) {
   return encode(v, null, 0) ?? "null";
+}
+
+// The author's frames of an engine stack, a line each, with the author's line numbers: a cell's text starts on the third
+// line of what the engine runs. Frames of ours and of built-ins are dropped; without `cellFile` (TypeScript, whose lines
+// only the host can map) so are all.
+let cellFile = null;
+const WRAPPER_LINES = 2;
+
+function ownFrames(stack) {
+  let frames = "";
+  let rest = stack;
+  while (rest !== "" && cellFile !== null) {
+    const end = stringIndexOf(rest, "\n");
+    const line = end < 0 ? rest : stringSlice(rest, 0, end);
+    rest = end < 0 ? "" : stringSlice(rest, end + 1);
+    const at = stringIndexOf(line, "<input>:");
+    if (at < 0) continue;
+    const place = stringSlice(line, at + 8);
+    const colon = stringIndexOf(place, ":");
+    const number = +stringSlice(place, 0, colon) - WRAPPER_LINES;
+    if (number >= 1) frames += "\n" + stringSlice(line, 0, at) + cellFile + ":" + number + stringSlice(place, colon);
+  }
+  return frames;
+}
+
+// A string that reading cannot make run anything of the guest's, or undefined.
+function quietly(object, key) {
+  try {
+    for (let o = object, steps = 0; o !== null && steps < 8; o = getPrototypeOf(o), steps++) {
+      const property = getOwnPropertyDescriptor(o, key);
+      if (property !== undefined) return typeof property.value === "string" ? property.value : undefined;
+    }
+  } catch {}
+  return undefined;
+}
+
+// Of a rejection nobody handled: told when the program is over, outside its time.
+function describeQuietly(error) {
+  if (error === null || typeof error !== "object") return describe(error);
+  const name = quietly(error, "name");
+  const message = quietly(error, "message");
+  const stack = quietly(error, "stack");
+  return (
+    '{"name":' + jsonStringify(clip(name === undefined ? "Error" : name, 200)) +
+    ',"message":' + jsonStringify(clip(message === undefined ? "" : message, 1000)) +
+    ',"stack":' + jsonStringify(clip(stack === undefined ? "" : stack, MAX_ERROR_TEXT)) +
+    ',"engine":false,"code":null}'
+  );
 }
 
 // What the host is told of something thrown: text only.

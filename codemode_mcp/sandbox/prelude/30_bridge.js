@@ -10,6 +10,8 @@ let calls = "";
 let outputs = "";
 let outputSize = 0;
 let outputLimit = 0;
+let outputItems = 0;
+const MAX_ITEMS = 10_000;
 let droppedItems = 0;
 let droppedSize = 0;
 
@@ -38,8 +40,10 @@ function request(op, fields, boxed = false, call = false) {
     } catch (error) {
       if (isEngineFault(error)) throw error;
       if (call) liveCalls -= 1;
-      const message = "the arguments cannot be sent as JSON: " + clip(safeString(read(error, "message")), 500);
-      reject(bridgeError({ __proto__: null, name: "TypeError", message, code: "nested_tool_failed", data: null }, site));
+      const text = clip(safeString(read(error, "message")), 500);
+      const message = call ? "the arguments cannot be sent as JSON: " + text : text;
+      const plain = { __proto__: null, name: "TypeError", message, code: "nested_tool_failed", data: null };
+      reject(bridgeError(plain, site));
       return;
     }
     const id = post(op, text);
@@ -97,12 +101,13 @@ function settle(completion) {
 }
 
 function output(text) {
-  if (outputSize + text.length > outputLimit) {
+  if (outputSize + text.length > outputLimit || outputItems >= MAX_ITEMS) {
     droppedItems += 1;
     droppedSize += text.length;
     return;
   }
   outputSize += text.length;
+  outputItems += 1;
   outputs += (outputs === "" ? "" : ",") + text;
 }
 

@@ -1,3 +1,11 @@
+function isError(v) {
+  try {
+    return objectToString(v) === "[object Error]";
+  } catch {
+    return false; // reading its tag throws
+  }
+}
+
 function toText(v) {
   if (typeof v === "string") return v;
   if (v === undefined) return "undefined";
@@ -5,10 +13,10 @@ function toText(v) {
   if (typeof v === "function") return functionLabel(v);
   if (typeof v === "bigint") return bigIntToString(v) + "n";
   if (typeof v === "number") return "" + v;
-  if (typeof v === "object" && v !== null && objectToString(v) === "[object Error]") {
+  if (typeof v === "object" && v !== null && isError(v)) {
     const stack = read(v, "stack");
     const headline = safeString(read(v, "name")) + ": " + safeString(read(v, "message"));
-    return clip(typeof stack === "string" && stack !== "" ? headline + "\n" + stack : headline, MAX_ERROR_TEXT);
+    return clip(typeof stack === "string" ? headline + ownFrames(stack) : headline, MAX_ERROR_TEXT);
   }
   return toJsonText(v);
 }
@@ -21,13 +29,25 @@ defineGlobal("text", exposed("text", (v) => emitText(toText(v))));
 
 defineGlobal("json", exposed("json", (v) => output('{"type":"json","value":' + toJsonText(v) + "}")));
 
+function isPicture(mimeType) {
+  if (stringSlice(mimeType, 0, 6) !== "image/" || mimeType.length > 100) return false;
+  for (let i = 6; i < mimeType.length; i++) {
+    const c = stringCharCodeAt(mimeType, i);
+    if (c < 43 || c > 122 || c === 44 || c === 47) return false;
+  }
+  return mimeType.length > 6;
+}
+
 defineGlobal(
   "image",
   exposed("image", (block) => {
     const data = block !== null && typeof block === "object" ? read(block, "data") : undefined;
     const mimeType = block !== null && typeof block === "object" ? read(block, "mimeType") : undefined;
-    if (typeof data !== "string" || typeof mimeType !== "string") {
-      throw new NativeTypeError('image() takes an MCP image block: { type: "image", data: "<base64>", mimeType: "image/png" }');
+    if (typeof data !== "string" || typeof mimeType !== "string" || !isPicture(mimeType)) {
+      throw new NativeTypeError(
+        'image() takes one MCP image block, { type: "image", data: "<base64>", mimeType: "image/png" }; ' +
+          "of a tool's result it is the one in result.content whose type is image",
+      );
     }
     output('{"type":"image","mimeType":' + jsonStringify(mimeType) + ',"data":' + jsonStringify(data) + "}");
   }),

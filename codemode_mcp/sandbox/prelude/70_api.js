@@ -1,23 +1,23 @@
 // The objects a program works with. `install` builds those that depend on the catalog, once per catalog version: the
 // result is part of the warm image that its runs start from.
+const MAX_NAME = 1024;
+
 function textArgument(fn, name, v) {
   if (typeof v !== "string") {
     throw new NativeTypeError(fn + " takes " + name + " as a string, not " + (v === null ? "null" : typeof v));
   }
+  if (v.length > MAX_NAME) throw new NativeTypeError(fn + " takes " + name + " of at most " + MAX_NAME + " characters");
   return jsonStringify(v);
 }
 
-function rejected(make) {
-  return newPromise((resolve) => resolve(make()));
-}
-
+// The arguments travel as a string of JSON: what the host cannot read in it is the matter of that call alone.
 // The message for a call with something other than one plain object comes from the host, with the signature in it.
 function callFields(id, args) {
   let text = ',"target":' + id + ',"count":' + args.length;
   if (args.length > 0 && args[0] !== undefined) {
     const input = jsonStringify(args[0]);
     if (input === undefined) throw new NativeTypeError("a " + typeof args[0] + " has no JSON form");
-    text += ',"input":' + input;
+    text += ',"input":' + jsonStringify(input);
   }
   return text;
 }
@@ -27,7 +27,11 @@ function options(v, names) {
   if (v === null || typeof v !== "object") return text;
   for (let i = 0; i < names.length; i++) {
     const option = v[names[i]];
-    if (option !== undefined) text += ',"' + names[i] + '":' + (jsonStringify(option) ?? "null");
+    if (option === undefined) continue;
+    if (typeof option === "number" && option >= 1 && option < 1e9) text += ',"' + names[i] + '":' + mathFloor(option);
+    else if (option === true) text += ',"' + names[i] + '":true';
+    else if (typeof option === "string") text += ',"' + names[i] + '":' + textArgument("the option " + names[i], "a name", option);
+    else if (option !== false) throw new NativeTypeError("the option " + names[i] + " cannot be " + clip(toJsonText(option), 100));
   }
   return text;
 }
@@ -50,7 +54,7 @@ defineGlobal("yield_control", exposed("yield_control", (reason) =>
 // What goes wrong with it is reported like an unhandled rejection: the caller has nothing to await.
 defineGlobal("store", exposed("store", (key, v) => {
   const name = textArgument("store", "a key", key);
-  request("store", () => ',"key":' + name + ',"value":' + toJsonText(v));
+  request("store", () => ',"key":' + name + ',"value":' + jsonStringify(toJsonText(v)));
 }));
 
 defineGlobal("load", exposed("load", (key) => request("load", () => ',"key":' + textArgument("load", "a key", key), true)));
@@ -68,7 +72,10 @@ function firstText(content) {
 }
 
 defineGlobal("unwrap", exposed("unwrap", (result) => {
-  if (result === null || typeof result !== "object") return result;
+  if (result === null || typeof result !== "object" || objectToString(result) === "[object Promise]") {
+    const given = result === null ? "null" : typeof result === "object" ? "a promise" : typeof result;
+    throw new NativeTypeError("unwrap() takes the result of a call, not " + given + ": write unwrap(await MCP.server.tool({...}))");
+  }
   const text = firstText(result.content);
   if (result.isError === true) {
     const message = text === undefined || text === "" ? "the tool reported an error without a text" : text;

@@ -17,13 +17,14 @@ async function runCell(cell) {
   }
 }
 
-// start: { code, fallback: string | null, seed: 64 hex digits, outputLimit, callLimit, elapsed }
+// start: { code, fallback: string | null, seed: 64 hex digits, outputLimit, callLimit, file, elapsed }
 function start(text) {
   const message = jsonParse(text);
   seedRandom(message.seed);
   setClock(message.elapsed);
   outputLimit = message.outputLimit;
   callLimit = message.callLimit;
+  cellFile = message.file;
   let cell;
   try {
     cell = new AsyncFunction(message.code);
@@ -54,7 +55,7 @@ function collect() {
   let rejections = "";
   if (state === "done" || state === "failed") {
     mapForEach(unhandled, (entry) => {
-      rejections += (rejections === "" ? "" : ",") + describe(entry.reason);
+      rejections += (rejections === "" ? "" : ",") + describeQuietly(entry.reason);
     });
   }
   const text =
