@@ -16,8 +16,8 @@ from codemode_mcp.sandbox.instance import GuestTrap, Instance
 if TYPE_CHECKING:
     from types import TracebackType
 
-COLLECT_SECONDS = 0.25
-"""What the prelude gets to describe errors and hand over output, which reads the program's objects."""
+COLLECT_SECONDS = 1.0
+"""What the prelude gets to hand over what a turn brought; megabytes of it take a while on a busy machine."""
 EPOCH_GRACE_SECONDS = 0.25
 """After the engine's own interrupt check should have stopped the program, the epoch does."""
 

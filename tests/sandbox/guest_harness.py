@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.bridge import Completion, decode_turn, deliver_message, start_message
+from codemode_mcp.bridge import Completion, ToolCall, decode_turn, deliver_message, start_message
 from codemode_mcp.sandbox.guest import Guest
 
 if TYPE_CHECKING:
@@ -75,7 +75,12 @@ class Told:
     def out_of_memory(self) -> bool:
         if self.turn.stopped == "memory":
             return True
-        said = [] if self.report is None else [self.report.error, self.report.fault]
+        if self.report is None:
+            return False
+        if self.report.state == "pending" and self.turn.full and self.turn.stopped is None:
+            # What should have ended the program was dropped for want of memory.
+            return True
+        said = [self.report.error, self.report.fault]
         return any(
             one is not None and ((one.engine and "out of memory" in one.message) or (one.is_null and self.turn.full))
             for one in said
@@ -142,3 +147,8 @@ class Cell:
 def ok(request: int, value: Any = None) -> Completion:
     """The good end of a request."""
     return Completion(request, json.dumps(value))
+
+
+def called(request: int, target: str, given: Any) -> ToolCall:
+    """A call with one argument, as the guest writes it."""
+    return ToolCall(request, target, json.dumps(given, ensure_ascii=False, separators=(",", ":")))

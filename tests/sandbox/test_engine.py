@@ -199,11 +199,6 @@ def test_what_was_compiled_once_is_read_from_disk(
     assert copy.read_bytes() == before
 
 
-def test_without_a_directory_the_engine_is_compiled_to_the_same_image(engine: Engine, compilations: list[int]) -> None:
-    assert opened_digest(None) == engine.base.digest
-    assert compilations
-
-
 def damage_head(data: bytes) -> bytes:
     return data[:40] + bytes([data[40] ^ 1]) + data[41:]
 
@@ -236,54 +231,56 @@ def sign_other_entries(data: bytes) -> bytes:
     return signed(b"[1,2,3]\n" + data[32:].partition(b"\n")[2])
 
 
-@pytest.mark.parametrize(
-    "damage", [damage_head, damage_code, truncate, empty, sign_junk, sign_junk_code, sign_other_entries]
-)
-def test_a_damaged_file_means_that_the_engine_is_compiled_again_and_the_file_replaced(
-    engine: Engine,
-    engine_cache: Path,
-    compilations: list[int],
-    tmp_path: Path,
-    damage: Callable[[bytes], bytes],
+DAMAGES = [damage_head, damage_code, truncate, empty, sign_junk, sign_junk_code, sign_other_entries]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_not_loaded(
+    engine: Engine, engine_cache: Path, tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     copy = copy_of(engine_cache, tmp_path / "cache")
-    damaged = damage(copy.read_bytes())
-    copy.write_bytes(damaged)
+    assert engines._from_cache(engine.modules.engine, copy) is not None
+    copy.write_bytes(damage(copy.read_bytes()))
+    assert engines._from_cache(engine.modules.engine, copy) is None
+
+
+def test_with_a_damaged_file_the_engine_is_compiled_again_and_the_file_replaced(
+    engine: Engine, engine_cache: Path, compilations: list[int], tmp_path: Path
+) -> None:
+    copy = copy_of(engine_cache, tmp_path / "cache")
+    copy.write_bytes(damage_code(copy.read_bytes()))
     assert opened_digest(copy.parent) == engine.base.digest
     assert compilations
     repaired = copy.read_bytes()
     assert hashlib.sha256(repaired[32:]).digest() == repaired[:32]
-    assert repaired != damaged
     assert list(copy.parent.iterdir()) == [copy]
 
 
 @needs_permissions
-@pytest.mark.parametrize("mode", [0o777, 0o720])
-def test_a_directory_that_others_can_write_to_is_neither_read_nor_written(
-    engine: Engine, engine_cache: Path, compilations: list[int], tmp_path: Path, mode: int
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o702])
+def test_a_directory_that_others_can_write_to_is_not_trusted(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(0o755)
+    assert engines._cache_path(tmp_path, b"") is not None
+    tmp_path.chmod(mode)
+    assert engines._cache_path(tmp_path, b"") is None
+
+
+@needs_permissions
+def test_a_good_file_in_a_world_writable_directory_is_neither_read_nor_replaced(
+    engine: Engine, engine_cache: Path, compilations: list[int], tmp_path: Path
 ) -> None:
     copy = copy_of(engine_cache, tmp_path / "cache")
-    damaged = damage_code(copy.read_bytes())
-    copy.write_bytes(damaged)
-    copy.parent.chmod(mode)
+    before = copy.stat()
+    copy.parent.chmod(0o777)
     assert opened_digest(copy.parent) == engine.base.digest
     assert compilations
-    assert copy.read_bytes() == damaged
+    assert (copy.stat().st_ino, copy.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert list(copy.parent.iterdir()) == [copy]
-
-
-@needs_permissions
-def test_a_good_file_in_a_world_writable_directory_is_not_loaded(
-    engine_cache: Path, compilations: list[int], tmp_path: Path
-) -> None:
-    copy = copy_of(engine_cache, tmp_path / "cache")
-    copy.parent.chmod(0o702)
-    opened_digest(copy.parent)
-    assert compilations
 
 
 def test_a_directory_that_cannot_be_made_is_done_without(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
+    assert engines._cache_path(tmp_path / "file" / "cache", b"") is None
     assert opened_digest(tmp_path / "file" / "cache") == engine.base.digest
 
 

@@ -118,7 +118,7 @@ CYCLES: list[tuple[str, Any]] = [
         {"name": "Error", "message": "m", "cause": "[Circular]"},
     ),
     ("(() => { const o = { toJSON() { return { o } } }; return o })()", {"o": "[Circular]"}),
-    ("(() => { const shared = { a: 1 }; return [shared, shared, { shared }] })()", [{"a": 1}, {"a": 1}, {"shared": {"a": 1}}]),
+    ("(() => { const s = { a: 1 }; return [s, s, { s }] })()", [{"a": 1}, {"a": 1}, {"s": {"a": 1}}]),
 ]  # fmt: skip
 
 HOSTILE: list[tuple[str, Any]] = [
@@ -145,7 +145,11 @@ HOSTILE: list[tuple[str, Any]] = [
     ("new Proxy([1, 2], {})", [1, 2]),
     ("new Proxy({}, { ownKeys() { throw new Error('no') } })", "[reading threw: no]"),
     ("new Proxy({}, { get() { throw new Error('no') } })", "[toJSON threw: no]"),
-    ("new Proxy({}, { ownKeys: () => ['a'], getOwnPropertyDescriptor: () => ({ value: 1, enumerable: true, configurable: true }), get: (t, k) => (k === 'a' ? 'made up' : undefined) })", {"a": "made up"}),
+    (
+        "new Proxy({}, { ownKeys: () => ['a'], get: (t, k) => (k === 'a' ? 'made up' : undefined),"
+        "getOwnPropertyDescriptor: () => ({ value: 1, enumerable: true, configurable: true }) })",
+        {"a": "made up"},
+    ),
     ("(() => { const { proxy, revoke } = Proxy.revocable({}, {}); revoke(); return [proxy].length })()", 1),
     ("new Proxy(() => 1, { get() { throw 1 } })", "[Function]"),
     ("{ get [Symbol.toStringTag]() { throw new Error('no') } }", "[reading threw: no]"),
@@ -178,7 +182,9 @@ def test_a_revoked_proxy_is_told_of(run: RunCode) -> None:
 
 @pytest.mark.parametrize("nest", ["[a]", "{ a }", "new Map([['a', a]])", "new Set([a])", "{ toJSON: () => a }"])
 def test_what_is_nested_too_deeply_is_cut_where_documented(run: RunCode, nest: str) -> None:
-    told = run(f"const nest = (a) => ({nest}); let a = 'bottom'; for (let i = 0; i < 5000; i++) a = nest(a); return [a]")
+    told = run(
+        f"const nest = (a) => ({nest}); let a = 'bottom'; for (let i = 0; i < 5000; i++) a = nest(a); return [a]"
+    )
     assert told.turn.text is not None
     assert '"[Too deep]"' in told.turn.text
 
@@ -230,11 +236,6 @@ def test_a_very_long_message_is_cut(run: RunCode) -> None:
     assert len(told.turn.text) < 30_000
 
 
-def test_a_program_whose_error_cannot_be_described_fails_all_the_same(run: RunCode) -> None:
-    told = run("const kept = []; for (;;) kept.push(() => kept)", memory_limit=16 * 1024 * 1024, seconds=10)
-    assert told.report is None or told.report.state == "failed"
-
-
 # text and console
 
 
@@ -274,7 +275,9 @@ def test_console_assert_speaks_only_when_it_fails(run: RunCode) -> None:
 
 
 def test_outputs_keep_the_order_in_which_they_were_made(run: RunCode) -> None:
-    told = run("text('a'); json({ b: 1 }); image({ type: 'image', data: 'QQ==', mimeType: 'image/png' }); console.log('c')")
+    told = run(
+        "text('a'); json({ b: 1 }); image({ type: 'image', data: 'QQ==', mimeType: 'image/png' }); console.log('c')"
+    )
     assert told.report is not None
     assert told.report.outputs == (
         {"type": "text", "text": "a"},
@@ -286,7 +289,15 @@ def test_outputs_keep_the_order_in_which_they_were_made(run: RunCode) -> None:
 
 @pytest.mark.parametrize(
     "block",
-    ["undefined", "null", "'data'", "{}", "{ data: 'QQ==' }", "{ data: 1, mimeType: 'image/png' }", "{ get data() { throw 1 } }"],
+    [
+        "undefined",
+        "null",
+        "'data'",
+        "{}",
+        "{ data: 'QQ==' }",
+        "{ data: 1, mimeType: 'image/png' }",
+        "{ get data() { throw 1 } }",
+    ],
 )
 def test_image_takes_an_image_block_and_nothing_else(run: RunCode, block: str) -> None:
     told = run(f"try {{ image({block}) }} catch (error) {{ return error.message }}")
@@ -311,8 +322,10 @@ anything = st.recursive(
     | st.integers(-(2**53) + 1, 2**53 - 1)
     | st.floats(-1e15, 1e15)
     | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 

@@ -9,11 +9,11 @@ import zlib
 from typing import TYPE_CHECKING
 
 import pytest
-from guest_harness import MANIFEST, MIB, READ, ok
+from guest_harness import MANIFEST, MIB, READ, called, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.bridge import Completion, GuestError, Timer, ToolCall
+from codemode_mcp.bridge import Completion, GuestError, Timer
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE, STACK_END, STACK_START
@@ -86,18 +86,18 @@ def refusal(data: bytes, image: Image, *, max_bytes: int = 72 * MIB) -> ProgramE
 
 def test_a_program_deep_in_async_calls_is_restored_twice_in_a_row_and_finishes_right(cell: OpenCell) -> None:
     first = cell()
-    assert first.start(DEEP).requests == [ToolCall(1, READ, {"i": 0})]
+    assert first.start(DEEP).requests == [called(1, READ, {"i": 0})]
     data = first.snapshot()
     first.close()
 
     second = cell(parked=data)
-    assert second.deliver(ok(1, {"text": "one"})).requests == [ToolCall(2, READ, {"i": 1})]
+    assert second.deliver(ok(1, {"text": "one"})).requests == [called(2, READ, {"i": 1})]
     data = second.snapshot()
     second.close()
 
     third = cell(parked=data)
     error = GuestError("broken", code="E_CODE")
-    assert third.deliver(Completion(2, error=error)).requests == [ToolCall(3, READ, {"i": 2})]
+    assert third.deliver(Completion(2, error=error)).requests == [called(3, READ, {"i": 2})]
     assert third.deliver(ok(3, {"text": "three"})).value == DEEP_VALUE
 
 
@@ -143,7 +143,9 @@ def test_timers_and_unhandled_rejections_outlast_a_snapshot(cell: OpenCell) -> N
 
 def test_elapsed_time_goes_on_in_the_restored_guest(cell: OpenCell) -> None:
     guest = cell()
-    guest.start("const a = performance.now(); await MCP.files.readFile({}); return [a, performance.now()]", elapsed_ms=5)
+    guest.start(
+        "const a = performance.now(); await MCP.files.readFile({}); return [a, performance.now()]", elapsed_ms=5
+    )
     before, after = cell(parked=guest.snapshot()).deliver(ok(1), elapsed_ms=60_000).value
     assert 5 <= before < 5_000
     assert 60_000 <= after < 65_000
