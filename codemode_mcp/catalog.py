@@ -51,6 +51,15 @@ PROMPT_OPERATIONS: _Operations = {
         ("name",),
     ),
 }
+_OPERATION_RESULTS = {
+    "resources/list": "{ resources: unknown[]; nextCursor?: string }",
+    "resources/read": "{ contents: { uri: string; mimeType?: string; text?: string; blob?: string }[] }",
+    "resources/templates/list": "{ resourceTemplates: unknown[]; nextCursor?: string }",
+    "prompts/list": "{ prompts: unknown[]; nextCursor?: string }",
+    "prompts/get": "{ description?: string; messages: unknown[] }",
+}
+"""In short; the declaration files say more."""
+
 _GROUPS: tuple[tuple[str, Operation, _Operations], ...] = (
     ("resources", "resource", RESOURCE_OPERATIONS),
     ("prompts", "prompt", PROMPT_OPERATIONS),
@@ -279,7 +288,9 @@ class Catalog:
         if tool is None:
             header, shown = self.file(found.path), found.entries
         else:
-            entry = next((each for each in found.entries if tool in (each.identifier, each.tool.name)), None)
+            entry = next((each for each in found.entries if tool == _method(each)), None) or next(
+                (each for each in found.tools if tool == each.tool.name), None
+            )
             if entry is None:
                 near = _nearest(tool, [each.identifier for each in found.tools])
                 raise ProgramError(
@@ -292,7 +303,7 @@ class Catalog:
             "header": header,
             "tools": [
                 {
-                    "method": each.path.removeprefix(f"MCP.{server}."),
+                    "method": _method(each),
                     "mcpTool": each.tool.name,
                     "operation": each.operation,
                     "description": each.tool.description,
@@ -302,7 +313,7 @@ class Catalog:
         }
         if schema:
             answer["schemas"] = {
-                each.path.removeprefix(f"MCP.{server}."): {
+                _method(each): {
                     "input": each.tool.input_schema,
                     **({} if each.tool.output_schema is None else {"output": each.tool.output_schema}),
                 }
@@ -314,7 +325,10 @@ class Catalog:
         """One line, for hits and errors."""
         text = self._signatures.get(entry.id)
         if text is None:
-            text = self._signatures[entry.id] = signature(entry.path, entry.tool)
+            text = signature(entry.path, entry.tool)
+            if entry.operation != "tool":
+                text = text.replace("Promise<McpToolResult>", f"Promise<{_OPERATION_RESULTS[entry.method]}>")
+            self._signatures[entry.id] = text
         return text
 
     def search(self, query: str, limit: int, server: str | None) -> list[dict[str, Any]]:
@@ -464,6 +478,11 @@ def _groups(
             )
         if entries:
             yield group, tuple(entries)
+
+
+def _method(entry: Entry) -> str:
+    """`createIssue`, `resources.read`: what stands after the server's name."""
+    return entry.path.split(".", 2)[2]
 
 
 def _manifest(servers: Sequence[Server]) -> str:

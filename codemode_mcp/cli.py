@@ -24,8 +24,8 @@ from codemode_mcp.settings import LogLevel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from codemode_mcp.catalog import Catalog
     from codemode_mcp.config import Config
-    from codemode_mcp.output import Rendered
     from codemode_mcp.settings import Language
 
 app = typer.Typer(
@@ -35,6 +35,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="An MCP server with two tools, exec and wait, that puts every other MCP server behind a sandboxed program.",
 )
+
+
+@app.callback(invoke_without_command=True)
+def main(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """An MCP server with two tools, exec and wait, that puts every other MCP server behind a sandboxed program."""
+    if version:
+        from importlib import metadata
+
+        print(metadata.version("codemode-mcp"))  # noqa: T201
+        raise typer.Exit
+
 
 ConfigOption = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="Configuration file; default: looked up.")
@@ -148,27 +159,42 @@ async def _run(config: Config, source: str, language: Language | None, *, as_jso
     async with open_app(config) as opened:
         run_id = None
         while True:
+            notes: tuple[str, ...] = ()
             try:
                 if run_id is None:
                     outcome = await opened.execute(source, language)
                 else:
                     outcome = await opened.observe(run_id)
+                notes = outcome.notes
                 rendered = render(outcome, config.tools, opened.offload, time.monotonic())
             except CodeModeError as error:
                 rendered = render_error(error, config.tools)
-            _print_rendered(rendered, as_json=as_json)
+            _print_answer(rendered.structured, notes, as_json=as_json)
             if rendered.structured["status"] != "waiting":
                 return not rendered.is_error
             run_id = rendered.structured["runId"]
 
 
-def _print_rendered(rendered: Rendered, *, as_json: bool) -> None:
+def _print_answer(answer: dict[str, Any], notes: tuple[str, ...], *, as_json: bool) -> None:
+    """What the program gave goes to stdout, so that it can be piped; what is said about it goes to stderr."""
     if as_json:
-        print(json.dumps(rendered.structured, ensure_ascii=False))  # noqa: T201
+        print(json.dumps(answer, ensure_ascii=False))  # noqa: T201
         return
-    for block in rendered.content:
-        text = block["text"] if block["type"] == "text" else f"[image {block['mimeType']}]"
-        print(text, file=sys.stderr if rendered.is_error else sys.stdout, flush=True)
+    for item in answer.get("output", []):
+        match item["type"]:
+            case "text":
+                print(item["text"], flush=True)  # noqa: T201
+            case "json":
+                print(json.dumps(item["value"], ensure_ascii=False), flush=True)  # noqa: T201
+            case _:
+                print(f"[{item['mimeType']}, {item['bytes']} bytes]", flush=True)  # noqa: T201
+    for note in notes:
+        _say(note)
+    if answer["status"] == "failed":
+        _say(f"{answer['code']}: {answer['error']}")
+    elif answer["status"] == "completed" and answer["value"] is not None:
+        value = answer["value"]
+        print(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))  # noqa: T201
 
 
 @app.command()
@@ -188,6 +214,8 @@ def tools(
             print(entry["signature"] or entry["call"])  # noqa: T201
             if entry["description"]:
                 print(f"    {entry['description']}")  # noqa: T201
+    if query is not None and not entries:
+        _say(f"nothing matches {query!r}")
     for problem in problems:
         _say(problem)
 
@@ -198,9 +226,7 @@ async def _tools(config: Config, query: str | None) -> tuple[list[dict[str, Any]
     async with open_app(config) as opened:
         await opened.wait_settled(None, 30)
         catalog = opened.catalog()
-        problems = [
-            f"server {server.name!r} is {server.status}: {server.error}" for server in catalog.servers if server.error
-        ]
+        problems = _problems(catalog)
         if query is not None:
             return catalog.search(query, config.tools.code_mode.max_search_limit, None), problems
         return [
@@ -223,7 +249,7 @@ def types(
     """Write the declaration files to disk, for an editor."""
     loaded = _load(config, "warning", None)
     with _logging(loaded):
-        files = anyio.run(partial(_types, loaded))
+        files, problems = anyio.run(partial(_types, loaded))
     try:
         for path, text in files.items():
             target = out / path
@@ -233,9 +259,11 @@ def types(
         _stop(1, f"cannot write to {out}: {error}")
     for path in files:
         print(out / path)  # noqa: T201
+    for problem in problems:
+        _say(problem)
 
 
-async def _types(config: Config) -> dict[str, str]:
+async def _types(config: Config) -> tuple[dict[str, str], list[str]]:
     from importlib import resources
 
     from codemode_mcp.app import open_app
@@ -245,7 +273,11 @@ async def _types(config: Config) -> dict[str, str]:
         catalog = opened.catalog()
         files = {path: catalog.file(path) for path in catalog.paths}
     files["guest.d.ts"] = (resources.files("declarations") / "guest.d.ts").read_text("utf-8")
-    return files
+    return files, _problems(catalog)
+
+
+def _problems(catalog: Catalog) -> list[str]:
+    return [server.error for server in catalog.servers if server.error]
 
 
 @app.command()
@@ -281,15 +313,16 @@ def demo() -> None:
 
 
 @app.command()
-def setup() -> None:
+def setup(config: ConfigOption = None) -> None:
     """Fetch esbuild into the user's cache and compile the engine."""
     from codemode_mcp.app import cache_dir
     from codemode_mcp.sandbox.engine import open_engine
     from codemode_mcp.typescript import fetch_esbuild, find_esbuild
 
+    configured = _load(config, None, None).tools.esbuild
     failed = False
     steps: list[tuple[str, Callable[[], str]]] = [
-        ("esbuild", lambda: str(_found(find_esbuild, fetch_esbuild, cache_dir()))),
+        ("esbuild", lambda: str(_found(configured, find_esbuild, fetch_esbuild, cache_dir()))),
         ("engine", lambda: _compiled(open_engine, cache_dir())),
     ]
     for name, step in steps:
@@ -302,10 +335,12 @@ def setup() -> None:
         raise typer.Exit(1)
 
 
-def _found(find: Callable[..., Path], fetch: Callable[..., Path], cache: Path) -> Path:
+def _found(configured: str | None, find: Callable[..., Path], fetch: Callable[..., Path], cache: Path) -> Path:
     try:
-        return find(None, environ=os.environ, cache_dir=cache)
+        return find(configured, environ=os.environ, cache_dir=cache)
     except CodeModeError:
+        if configured is not None:
+            raise
         return fetch(cache, registry=None)
 
 

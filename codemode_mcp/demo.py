@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SUSPENDED = """\
 text("asking for the report");
-const report = unwrap(await MCP.reports.generateReport({ kind: "hours", seconds: 4 }));
+const report = unwrap(await MCP.reports.generateReport({ kind: "hours", seconds: 3 }));
 text("the report is there");
 return report.totals.slice(0, 3);"""
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from codemode_mcp.errors import CodeModeError, ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.app import App
     from codemode_mcp.config import Config
+    from codemode_mcp.policy import Effects
+    from upstream_clients.tools import UpstreamView
 
 CONNECT_SECONDS = 30.0
 
@@ -101,9 +103,56 @@ async def _servers(app: App, config: Config) -> Iterable[Check]:
         detail = f"{count} tool{'' if count == 1 else 's'}, protocol {view.protocol_version}"
         checks.append(Check(name, "ok", detail))
         checks += [Check(name, "warn", problem, "tell the server's maintainers") for problem in view.problems]
-    for server in app.catalog().servers:
-        hidden = len(next(v.tools for v in pool.views() if v.name == server.name)) - len(server.tools)
-        if hidden:
-            checks.append(Check(f"server {server.name}", "ok", f"{hidden} tools hidden by policy"))
+        checks += [*_schemas(view, name), *_hidden(view, name, config)]
+    checks += _rules_without_effect(pool.views(), config)
     checks += [Check(f"server {name}", "ok", "disabled in the configuration") for name in config.disabled]
     return checks
+
+
+def _schemas(view: UpstreamView, name: str) -> Iterable[Check]:
+    from upstream_clients.schemas import UnusableSchema, compile_schema
+
+    for tool in view.tools:
+        try:
+            compile_schema(tool.input_schema)
+        except UnusableSchema as error:
+            detail = f"arguments of {tool.name!r} are not checked before they are sent: {error}"
+            yield Check(name, "warn", detail, "tell the server's maintainers")
+
+
+def _hidden(view: UpstreamView, name: str, config: Config) -> Iterable[Check]:
+    from codemode_mcp.policy import Ask, Deny, decide
+
+    decisions = [decide(config.tools.policy, tool_id, tool) for tool_id, tool in _known(view, config)]
+    denied = sum(isinstance(decision, Deny) for decision in decisions)
+    asked = sum(isinstance(decision, Ask) for decision in decisions)
+    if denied and denied == len(decisions):
+        yield Check(name, "warn", f"policy hides all {denied} tools", 'see "tools.allow" and "tools.deny"')
+    elif denied:
+        yield Check(name, "ok", f"policy hides {denied} of {len(decisions)} tools")
+    if asked:
+        detail = f"{asked} of {len(decisions)} tools need an approval, which this version cannot ask for: denied"
+        yield Check(name, "warn", detail, 'add them to "tools.approved", or take them out of "tools.ask"')
+
+
+def _rules_without_effect(views: Sequence[UpstreamView], config: Config) -> Iterable[Check]:
+    from codemode_mcp.policy import matches
+
+    if any(view.state != "ready" for view in views):
+        return  # a rule may be about a tool that nobody knows now
+    known = [each for view in views for each in _known(view, config)]
+    rules = config.tools.policy
+    listed = {"allow": rules.allow or (), "deny": rules.deny, "ask": rules.ask, "approved": rules.approved}
+    patterns = [(f"tools.{key}", pattern) for key, given in listed.items() for pattern in given]
+    patterns += [(f"mcpServers.{server}.allow", glob) for server, globs in rules.server_allow for glob in globs]
+    for key, pattern in patterns:
+        if not any(matches(pattern, tool_id, tool) for tool_id, tool in known):
+            detail = f"{pattern!r} in {key} matches no tool"
+            yield Check("policy", "warn", detail, "correct or remove it; codemode-mcp tools --json lists the ids")
+
+
+def _known(view: UpstreamView, config: Config) -> list[tuple[str, Effects]]:
+    from codemode_mcp.policy import effects
+
+    rules = config.tools.policy
+    return [(f"mcp:{view.name}:{tool.name}", effects(rules, view.name, tool.annotations)) for tool in view.tools]

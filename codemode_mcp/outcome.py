@@ -86,6 +86,7 @@ class Outcome:
         value: JSON, when completed.
         error, code: when failed.
         reason, pending: when waiting; `pending_total` counts those that are not listed too.
+        yielded: what the program said when it yielded control.
     """
 
     run_id: str
@@ -101,3 +102,4 @@ class Outcome:
     reason: WaitingReason = "pending_tools"
     pending: tuple[PendingCall, ...] = ()
     pending_total: int = 0
+    yielded: str | None = None

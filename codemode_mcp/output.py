@@ -137,7 +137,10 @@ def _waiting(
     more = ended.pending_total - min(5, len(ended.pending))
     if more > 0:
         what += f" and {more} more"
-    why = "it yielded control" if ended.reason == "yield" else f"it waits for {what}" if what else "its time was over"
+    if ended.reason == "yield":
+        why = "it yielded control" if ended.yielded is None else f"it yielded control ({ended.yielded})"
+    else:
+        why = f"it waits for {what}" if what else "its time was over"
     line = f'The program is suspended: {why}. Go on with wait {{"runId": "{ended.run_id}"}}.'
     return Rendered(structured, _content(outputs, [*notes, line], settings), False)
 

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from codemode_mcp.hints import hint
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -71,5 +73,5 @@ class Positions:
 
     def describe(self, thrown: Thrown) -> str:
         """`Name: message`, then the frames, a line each."""
-        headline = f"{thrown.name}: {thrown.message}" if thrown.message else thrown.name
+        headline = (f"{thrown.name}: {thrown.message}" if thrown.message else thrown.name) + hint(thrown)
         return "\n".join([headline, *(f"    {frame}" for frame in self.frames(thrown.stack))])

@@ -138,6 +138,7 @@ class Run:
         self.timers_began: dict[int, float] = {}
         self.timer_heap: list[tuple[float, int]] = []
         self.yields: list[int] = []
+        self.yield_reason: str | None = None
         self.outputs: list[dict[str, Any]] = []
         self.history: list[dict[str, Any]] = []
         self.dropped = 0
@@ -363,8 +364,9 @@ class Driver:
                 case bridge.ClearTimer(target=timer):
                     run.timers.pop(timer, None)
                     run.timers_began.pop(timer, None)
-                case bridge.YieldControl(id=yielded):
+                case bridge.YieldControl(id=yielded, reason=reason):
                     run.yields.append(yielded)
+                    run.yield_reason = reason
                 case _:
                     run.asked.append(request)
 
@@ -611,6 +613,7 @@ class Driver:
                 reason=reason,
                 pending=tuple(self._pending(run)),
                 pending_total=len(run.calls) + len(run.timers),
+                yielded=run.yield_reason if reason == "yield" else None,
             ),
         )
 

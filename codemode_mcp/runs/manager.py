@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from codemode_mcp.dispatch import CallContext
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable
+from codemode_mcp.hints import fenced
 from codemode_mcp.preflight import check_members, fault_column, inspect, looks_like_shell
 from codemode_mcp.runs import program as programs
 from codemode_mcp.runs.driver import Driver, Observation, Run, SyntaxFault
@@ -122,7 +123,7 @@ class RunManager:
                 "invalid_input",
                 f"the program has {len(cell.source)} characters, more than {MAX_SOURCE}; write a shorter one",
             )
-        guidance = looks_like_shell(cell.source)
+        guidance = looks_like_shell(cell.source) or fenced(cell.source)
         if guidance is not None:
             raise ProgramError("invalid_input", guidance)
         found = await self._inspect(cell)

@@ -500,6 +500,17 @@ def _to_cache(path: Path, entries: Entries, code: bytes) -> None:
         scratch.write_bytes(hashlib.sha256(data).digest() + data)
         scratch.chmod(0o600)
         scratch.replace(path)
+        _remove_stale(path)
     except OSError:
         with suppress(OSError):
             scratch.unlink()
+
+
+def _remove_stale(current: Path) -> None:
+    # Of earlier versions; one that another installation still uses is soon made again.
+    for other in current.parent.glob("engine-*.cwasm"):
+        if other != current and time.time() - other.stat().st_mtime > _STALE_SECONDS:
+            other.unlink()
+
+
+_STALE_SECONDS = 30 * 24 * 3600

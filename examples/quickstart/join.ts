@@ -1,5 +1,6 @@
 // Who has many open issues and long weeks? One program over two servers: run it with
-//   codemode-mcp run examples/quickstart/join.ts --config examples/quickstart/codemode-mcp.json
+//   PYTHON=$PWD/.venv/bin/python .venv/bin/codemode-mcp run examples/quickstart/join.ts \
+//     --config examples/quickstart/codemode-mcp.json
 
 interface Load {
   name: string;
