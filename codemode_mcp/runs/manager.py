@@ -143,6 +143,8 @@ class RunManager:
         now = self._clock()
         deadline = min(now + self._settings.timeout_ms / 1000, arrived + self._settings.max_request_ms / 1000)
         observation = Observation(deadline, progress)
+        # Already here, not when its task begins: closing or cancelling in between must find it.
+        run.observation = observation
         self._runs[run.id] = run
         self._group.start_soon(self._drive_cell, run, cell, found, first, observation)
         try:
@@ -183,6 +185,7 @@ class RunManager:
         seconds = min(self._settings.timeout_ms, self._settings.max_request_ms) / 1000
         observation = Observation(self._clock() + seconds, progress)
         observation.aborted = cancel
+        run.observation = observation
         earlier = tuple(run.history[: len(run.history) - len(run.outputs)]) if from_start else ()
         self._group.start_soon(self._drive_parked, run, claimed, observation)
         try:

@@ -54,6 +54,7 @@ holds already."""
 MAIL = 4096
 """Bytes of a message that needs no memory of its own."""
 
+STOP_OFFSET = 56
 MAIL_OFFSET = 64
 SCRATCH = MAIL_OFFSET + MAIL
 """Bytes of guest memory for the glue's own use, and then short messages; `glue.wat` says what is where."""

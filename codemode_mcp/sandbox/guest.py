@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Literal
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import PAGE
-from codemode_mcp.sandbox.engine import IMAGE_SLACK_BYTES, MAIL, MAIL_OFFSET, Engine, Image, load_image
+from codemode_mcp.sandbox.engine import (
+    IMAGE_SLACK_BYTES,
+    MAIL,
+    MAIL_OFFSET,
+    STOP_OFFSET,
+    Engine,
+    Image,
+    load_image,
+)
 from codemode_mcp.sandbox.instance import GuestTrap, Instance
 
 if TYPE_CHECKING:
@@ -74,7 +82,7 @@ class Guest:
                 for offset, block in patches.blocks:
                     self._instance.write(offset, block)
             self._instance.call("JS_SetMemoryLimit", image.entries.rt, memory_limit)
-            self._instance.watch(image.entries.scratch + 56)
+            self._instance.watch(image.entries.scratch + STOP_OFFSET)
         except BaseException:
             self._instance.close()
             raise
@@ -110,6 +118,7 @@ class Guest:
     def snapshot(self) -> bytes:
         """The stored form of a guest at rest."""
         self._instance.glue("release")
+        self._instance.write(self._image.entries.scratch + STOP_OFFSET, bytes(4))
         return snapshot.encode(self._instance.image(), self._image)
 
     def stack_pointer(self) -> int:

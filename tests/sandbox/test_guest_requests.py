@@ -146,7 +146,6 @@ def test_modules_are_denied_with_a_code(run: RunCode, form: str) -> None:
 COMPUTE = "let n = 0; for (let i = 0; i < 1e6; i++) n += 1; return n"
 
 
-@pytest.mark.xfail(reason="product bug: the word that `interrupt` sets at rest is stored in the snapshot")
 def test_an_interrupt_at_rest_does_not_get_into_a_snapshot(cell: OpenCell) -> None:
     guest = cell()
     guest.start("await MCP.files.readFile({});" + COMPUTE)

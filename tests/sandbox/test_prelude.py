@@ -40,14 +40,17 @@ const getProto = Object.getPrototypeOf, WSet = Set, has = Set.prototype.has, add
 const apply = Reflect.apply, call = MCP.files.readFile, emit = json, toText = text;
 const seen = new WSet(), queue = [globalThis];
 for (const extra of [(function* () {})(), (async function* () {})(), async () => {}, [][Symbol.iterator](),
-  new Map()[Symbol.iterator](), new Set()[Symbol.iterator](), ""[Symbol.iterator](), /a/[Symbol.matchAll]("")]) queue.push(extra);
+  new Map()[Symbol.iterator](), new Set()[Symbol.iterator](), ""[Symbol.iterator](),
+  /a/[Symbol.matchAll]("")]) queue.push(extra);
 let count = queue.length;
 for (let i = 0; i < count; i++) {
   const object = queue[i];
   if (apply(has, seen, [object])) continue;
   apply(add, seen, [object]);
   const visit = (v) => {
-    if ((typeof v === "object" && v !== null) || typeof v === "function") { define(queue, count, { __proto__: null, value: v }); count++; }
+    if ((typeof v !== "object" || v === null) && typeof v !== "function") return;
+    define(queue, count, { __proto__: null, value: v });
+    count++;
   };
   visit(getProto(object));
   const keys = ownKeys(object);
@@ -119,11 +122,13 @@ def test_setters_and_getters_on_prototypes_do_not_change_messages(cell: OpenCell
     ]  # fmt: skip
     guest = cell()
     told = guest.start(
-        f"const names = {json.dumps(names)}; const define = Object.defineProperty; let touched = 0;"
-        f"for (let i = 0; i < names.length; i++) {{ if (names[i] === 'length' && Array.prototype === {prototype}) continue;"
+        f"const names = {json.dumps(names)}; const define = Object.defineProperty; let touched = '';"
+        f"for (let i = 0; i < names.length; i++) {{ "
+        f"if (names[i] === 'length' && Array.prototype === {prototype}) continue;"
         f"define({prototype}, names[i], {{ __proto__: null, configurable: true,"
-        " get() { touched++; return undefined }, set() { touched++ } }) }"
-        "touched = 0; const p = MCP.files.readFile({ path: 'a' }); setTimeout(() => text('timer'), 5); const after = touched;"
+        " get() { touched += names[i] + ' ' }, set() { touched += names[i] + ' ' } }) }"
+        "touched = ''; const p = MCP.files.readFile({ path: 'a' }); setTimeout(() => text('timer'), 5);"
+        "const after = touched;"
         "const got = await p; return after"
     )
     assert told.turn.text is not None
@@ -133,8 +138,8 @@ def test_setters_and_getters_on_prototypes_do_not_change_messages(cell: OpenCell
     ]
     told = guest.deliver(ok(2), ok(1, "done"))
     assert told.texts == ["timer"]
-    assert told.report is not None
-    assert told.report.state == "done"
+    # JSON.stringify itself reads these, of the program's own argument.
+    assert set(told.value.split()) <= {"toJSON", "0"}
 
 
 def test_a_poisoned_then_of_all_objects_is_the_programs_own_matter_and_no_message_changes(cell: OpenCell) -> None:
@@ -161,8 +166,9 @@ def test_there_are_numbered_prelude_files() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "MCP", "MCP.files", "MCP.files.readFile", "MCP.files.resources", "MCP.files.resources.list", "MCP.$api", "tools",
-        "tools.list", "tools.call", "API", "API.list", "ALL_TOOLS", "ALL_TOOLS[0]", "namespaces", "text", "json", "load",
+        "MCP", "MCP.files", "MCP.files.readFile", "MCP.files.resources", "MCP.files.resources.list", "MCP.$api",
+        "tools", "tools.list", "tools.call", "API", "API.list", "ALL_TOOLS", "ALL_TOOLS[0]", "namespaces",
+        "text", "json", "load",
     ],
 )  # fmt: skip
 def test_what_a_program_works_with_is_frozen(run: RunCode, path: str) -> None:
@@ -239,7 +245,10 @@ def test_a_failed_call_is_an_error_with_code_data_and_the_place_it_was_made(cell
 def test_an_uncaught_failure_carries_its_code_and_an_imitation_does_not(cell: OpenCell) -> None:
     for code, expected in (
         ("await MCP.files.readFile({})", "E_CODE"),
-        ("try { await MCP.files.readFile({}) } catch (e) { throw Object.assign(new Error(''), { code: e.code }) }", None),
+        (
+            "try { await MCP.files.readFile({}) } catch (e) { throw Object.assign(new Error(''), { code: e.code }) }",
+            None,
+        ),
     ):
         guest = cell()
         guest.start(code)
@@ -264,7 +273,9 @@ def test_load_opens_the_box_it_is_answered_with(cell: OpenCell, answer: Any, exp
     assert guest.deliver(ok(1, answer)).value == [answer == [], expected]
 
 
-@pytest.mark.parametrize("code", ["store(1, 2)", "store()", "await load(1)", "await API.read()", "await tools.describe({})"])
+@pytest.mark.parametrize(
+    "code", ["store(1, 2)", "store()", "await load(1)", "await API.read()", "await tools.describe({})"]
+)
 def test_names_that_are_no_strings_are_type_errors_and_send_nothing(run: RunCode, code: str) -> None:
     told = run(f"try {{ {code} }} catch (e) {{ return e.name }}")
     assert told.value == "TypeError"
@@ -344,7 +355,8 @@ def test_outputs_have_their_forms_and_their_order(run: RunCode) -> None:
 def test_timers_are_asked_for_and_fire_in_the_order_the_host_says(cell: OpenCell) -> None:
     guest = cell()
     told = guest.start(
-        "const order = []; setTimeout((...a) => order.push('a', ...a), 30, 1, 2); setTimeout(() => order.push('b'), 10);"
+        "const order = []; setTimeout((...a) => order.push('a', ...a), 30, 1, 2); setTimeout(() => order.push('b'),"
+        " 10);"
         "await MCP.files.readFile({}); return order"
     )
     assert told.requests == [Timer(1, 30), Timer(2, 10), ToolCall(3, READ, "{}")]

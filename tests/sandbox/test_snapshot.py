@@ -208,8 +208,8 @@ def test_a_damaged_body_with_a_digest_that_fits_is_refused_or_decoded_but_never_
         damaged[rng.randrange(36, len(parked))] ^= 1 << rng.randrange(8)
         try:
             patches = snapshot.decode(resigned(bytes(damaged)), image, max_bytes=72 * MIB)
-        except ProgramError as error:
-            assert error.code == "snapshot_restore_failed"
+        except ProgramError:
+            refusal(resigned(bytes(damaged)), image)
             refused += 1
         else:
             assert all(at + len(block) <= patches.pages * PAGE for at, block in patches.blocks)

@@ -72,6 +72,17 @@ function isEngineFault(error) {
   }
 }
 
+function is(method, v) {
+  try {
+    method(v);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const boxes = [numberValueOf, stringValueOf, booleanValueOf, bigIntValueOf];
+
 function encodeObject(v, here, depth) {
   let toJSON;
   try {
@@ -90,28 +101,17 @@ function encodeObject(v, here, depth) {
     if (replaced !== v) return encode(replaced, here, depth + 1) ?? "null";
   }
   if (isArray(v)) return encodeArray(v, v.length, here, depth);
-  switch (objectToString(v)) {
-    case "[object Error]":
-      return encodeError(v, here, depth);
-    case "[object Map]":
-      return encodeMap(v, here, depth);
-    case "[object Set]":
-      return encodeSet(v, here, depth);
-    case "[object Date]":
-      return isFinite_(dateGetTime(v)) ? jsonStringify(dateToISOString(v)) : "null";
-    case "[object RegExp]":
-      return jsonStringify(regExpToString(v));
-    case "[object Promise]":
-      return '"[Promise]"';
-    case "[object ArrayBuffer]":
-      return '{"type":"ArrayBuffer","byteLength":' + arrayBufferByteLength(v) + "}";
-    case "[object Number]":
-    case "[object String]":
-    case "[object Boolean]":
-      return jsonStringify(v) ?? "null";
-    case "[object BigInt]":
-      return '"' + bigIntToString(v) + '"';
-  }
+  const tag = objectToString(v);
+  if (tag === "[object Object]") return encodeMembers(v, here, depth, "");
+  if (tag === "[object Error]") return encodeError(v, here, depth);
+  if (tag === "[object Promise]") return '"[Promise]"';
+  if (tag === "[object RegExp]") return jsonStringify(regExpToString(v));
+  // A tag can be anybody's; what an object really is shows in whether a method of its kind takes it.
+  if (is(mapSize, v)) return encodeMap(v, here, depth);
+  if (is(setSize, v)) return encodeSet(v, here, depth);
+  if (is(dateGetTime, v)) return isFinite_(dateGetTime(v)) ? jsonStringify(dateToISOString(v)) : "null";
+  if (is(arrayBufferByteLength, v)) return '{"type":"ArrayBuffer","byteLength":' + arrayBufferByteLength(v) + "}";
+  for (let i = 0; i < boxes.length; i++) if (is(boxes[i], v)) return encode(apply(boxes[i], undefined, [v]), here, depth) ?? "null";
   if (typedArrayTag(v) !== undefined) return encodeArray(v, typedArrayLength(v), here, depth);
   return encodeMembers(v, here, depth, "");
 }

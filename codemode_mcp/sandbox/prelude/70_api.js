@@ -59,6 +59,14 @@ defineGlobal("store", exposed("store", (key, v) => {
 
 defineGlobal("load", exposed("load", (key) => request("load", () => ',"key":' + textArgument("load", "a key", key), true)));
 
+function isPromise(v) {
+  try {
+    return objectToString(v) === "[object Promise]";
+  } catch {
+    return false;
+  }
+}
+
 function firstText(content) {
   if (!isArray(content)) return undefined;
   let text;
@@ -72,7 +80,7 @@ function firstText(content) {
 }
 
 defineGlobal("unwrap", exposed("unwrap", (result) => {
-  if (result === null || typeof result !== "object" || objectToString(result) === "[object Promise]") {
+  if (result === null || typeof result !== "object" || isPromise(result)) {
     const given = result === null ? "null" : typeof result === "object" ? "a promise" : typeof result;
     throw new NativeTypeError("unwrap() takes the result of a call, not " + given + ": write unwrap(await MCP.server.tool({...}))");
   }

@@ -1,0 +1,398 @@
+"""More of what runs promise: languages, races between ending and cancelling, timers, notes, limits on results."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import pytest
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.runs.manager import Cell
+from tests.runs.bench import OWNER, bench, texts
+from upstream_clients.testing import ScriptedSource, SlowSource, text_result
+from upstream_clients.tools import Tool
+
+if TYPE_CHECKING:
+    from codemode_mcp.runs.store import ParkedRun
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.typescript import Transformed
+    from tests.runs.bench import Bench
+
+pytestmark = pytest.mark.anyio
+
+
+def slow_source() -> SlowSource:
+    return SlowSource("slow", {"work": lambda arguments: text_result(str(arguments.get("n", "done")))})
+
+
+# languages
+
+
+@dataclass
+class Untyped:
+    code: str
+
+    def author_position(self, line: int, column: int) -> tuple[int, int]:
+        return line, column
+
+
+class Types:
+    """A transform that takes `: number` out and nothing else."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def __call__(self, source: str) -> Transformed:
+        self.asked.append(source)
+        if "!!" in source:
+            raise ProgramError("typescript_transform_failed", "it does not parse")
+        return cast("Transformed", Untyped(source.replace(": number", "")))
+
+
+async def in_language(it: Bench, code: str, language: Any) -> Any:
+    return await it.manager.execute(Cell(code, language, OWNER))
+
+
+def with_types(it: Bench) -> Types:
+    types = Types()
+    it.manager._transform = types
+    return types
+
+
+async def test_code_without_a_language_that_only_parses_as_typescript_runs_as_typescript(engine: Engine) -> None:
+    async with bench(engine) as it:
+        types = with_types(it)
+        outcome = await in_language(it, "const n: number = 20;\nreturn n + 1", None)
+        assert outcome.value == 21
+        assert len(types.asked) >= 1
+
+
+async def test_code_that_parses_as_javascript_is_not_transformed(engine: Engine) -> None:
+    async with bench(engine) as it:
+        types = with_types(it)
+        assert (await in_language(it, "return 1", None)).value == 1
+        assert types.asked == []
+
+
+async def test_code_named_javascript_is_never_tried_as_typescript(engine: Engine) -> None:
+    async with bench(engine) as it:
+        types = with_types(it)
+        with pytest.raises(ProgramError) as refused:
+            await in_language(it, "const n: number = 20; return n", "javascript")
+        assert refused.value.code == "invalid_input"
+        assert types.asked == []
+
+
+async def test_code_that_is_neither_gets_the_engines_verdict_with_the_line(engine: Engine) -> None:
+    async with bench(engine) as it:
+        with_types(it)
+        with pytest.raises(ProgramError) as refused:
+            await in_language(it, "const a = 1;\nconst b = !!;\nreturn a", None)
+        assert refused.value.code == "invalid_input"
+        assert "SyntaxError" in refused.value.message
+        assert "cell.js:2:" in refused.value.message
+        assert "2 | const b = !!;" in refused.value.message
+
+
+async def test_a_language_that_is_not_enabled_is_refused(engine: Engine) -> None:
+    async with bench(engine, languages=("javascript",)) as it:
+        types = with_types(it)
+        with pytest.raises(ProgramError) as refused:
+            await in_language(it, "return 1", "typescript")
+        assert refused.value.code == "unsupported_language"
+        with pytest.raises(ProgramError):
+            await in_language(it, "const n: number = 20; return n", None)
+        assert types.asked == []
+
+
+# races
+
+
+async def test_cancelling_exec_while_its_program_is_being_parked_aborts_it(engine: Engine) -> None:
+    slow = slow_source()
+    async with bench(engine, slow) as it:
+        parking, go_on = anyio.Event(), anyio.Event()
+        park = it.store.park
+
+        async def gated(run: ParkedRun) -> None:
+            parking.set()
+            await go_on.wait()
+            await park(run)
+
+        it.store.park = gated  # type: ignore[method-assign]
+        async with anyio.create_task_group() as group:
+            group.start_soon(it.execute, "MCP.slow.work({}); await yield_control(); return 1")
+            with anyio.fail_after(5):
+                await parking.wait()
+            group.cancel_scope.cancel()
+        go_on.set()
+        await anyio.wait_all_tasks_blocked()
+        assert (repr(it.manager), slow.cancelled) == ("<RunManager: 0 runs>", 1)
+        assert "0 parked" in repr(it.store)
+
+
+async def test_cancelling_a_run_that_somebody_waits_for_ends_both_requests_alike(engine: Engine) -> None:
+    slow = slow_source()
+    async with bench(engine, slow, timeout_ms=5_000) as it:
+        parked = await it.execute("const p = MCP.slow.work({}); await yield_control(); return await p")
+        ends: list[Any] = []
+
+        async def wait() -> None:
+            ends.append(await it.observe(parked.run_id))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            with anyio.fail_after(5):
+                ends.append(await it.observe(parked.run_id, cancel=True))
+        assert [(end.status, end.code) for end in ends] == [("failed", "aborted")] * 2
+        with anyio.fail_after(5):
+            while not slow.cancelled:
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_closing_the_manager_tells_those_who_wait_and_cancels_their_calls(engine: Engine) -> None:
+    slow = slow_source()
+    ends: list[str] = []
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group, bench(engine, slow) as it:
+
+            async def execute() -> None:
+                try:
+                    await it.execute("await MCP.slow.work({})")
+                except ProgramError as error:
+                    ends.append(error.code)
+
+            group.start_soon(execute)
+            await slow.wait_pending(1)
+    assert ends == ["aborted"]
+    assert slow.cancelled == 1
+
+
+async def test_an_endless_program_does_not_hold_up_closing(engine: Engine) -> None:
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group, bench(engine, timeout_ms=60_000) as it:
+
+            async def execute() -> None:
+                with suppress(ProgramError):
+                    await it.execute("for (;;) {}")
+
+            group.start_soon(execute)
+            while "1 runs" not in repr(it.manager):
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_two_parked_programs_do_not_mix_their_results(engine: Engine) -> None:
+    slow = slow_source()
+    async with bench(engine, slow) as it:
+        code = "const p = MCP.slow.work({{ n: {0} }}); await yield_control(); return unwrap(await p)"
+        first = await it.execute(code.format(1))
+        second = await it.execute(code.format(2))
+        slow.release.set()
+        assert (await it.observe(second.run_id)).value == 2
+        assert (await it.observe(first.run_id)).value == 1
+
+
+async def test_what_settled_while_a_program_was_parked_is_delivered_once_and_together(engine: Engine) -> None:
+    slow = slow_source()
+    async with bench(engine, slow) as it:
+        parked = await it.execute(
+            "let seen = 0; const all = [1, 2, 3].map(async (n) => { await MCP.slow.work({ n }); seen++ });"
+            "await yield_control(); await Promise.all(all); await yield_control(); return seen"
+        )
+        slow.release.set()
+        with anyio.fail_after(5):
+            while len(slow.calls) < 3:
+                await anyio.lowlevel.checkpoint()
+        again = await it.observe(parked.run_id)
+        assert (again.status, again.pending) == ("waiting", ())
+        assert (await it.observe(parked.run_id)).value == 3
+    assert len(slow.calls) == 3
+
+
+# output across answers
+
+
+async def test_each_answer_has_the_output_since_the_last_and_from_start_all_of_it(engine: Engine) -> None:
+    async with bench(engine) as it:
+        code = "text('a'); await yield_control(); text('b'); await yield_control(); text('c'); return 1"
+        first = await it.execute(code)
+        second = await it.observe(first.run_id, from_start=True)
+        third = await it.observe(first.run_id)
+        assert [texts(each) for each in (first, second, third)] == [["a"], ["a", "b"], ["c"]]
+        assert texts(await it.observe(first.run_id)) == ["c"]
+        assert texts(await it.observe(first.run_id, from_start=True)) == ["a", "b", "c"]
+
+
+async def test_the_end_of_a_program_that_was_never_parked_is_not_kept(engine: Engine) -> None:
+    async with bench(engine) as it:
+        outcome = await it.execute("return 1")
+        with pytest.raises(ProgramError) as refused:
+            await it.observe(outcome.run_id)
+        assert refused.value.code == "invalid_input"
+
+
+async def test_an_end_is_forgotten_when_its_time_is_over(engine: Engine) -> None:
+    async with bench(engine, snapshot_ttl_seconds=60) as it:
+        parked = await it.execute("await yield_control(); return 1")
+        assert (await it.observe(parked.run_id)).value == 1
+        it.clock.advance(61)
+        with pytest.raises(ProgramError, match="there is no run"):
+            await it.observe(parked.run_id)
+
+
+# timers
+
+
+async def test_timers_do_not_hold_a_program_that_is_over(engine: Engine) -> None:
+    async with bench(engine) as it:
+        outcome = await it.execute("setTimeout(() => text('late'), 60_000); setInterval(() => {}, 1); return 'over'")
+        assert (outcome.status, outcome.value, texts(outcome)) == ("completed", "over", [])
+
+
+async def test_timers_run_in_the_order_of_their_times_and_clearing_holds_in_the_host_too(engine: Engine) -> None:
+    async with bench(engine) as it:
+        outcome = await it.execute("""
+            const order = [];
+            const never = setTimeout(() => order.push("never"), 5);
+            setTimeout(() => order.push("third"), 20);
+            setTimeout(() => order.push("first"), 1);
+            setTimeout(() => { order.push("second"); clearTimeout(never) }, 2);
+            await new Promise((done) => setTimeout(done, 30));
+            return order
+        """)
+        assert outcome.value == ["first", "second", "third"]
+
+
+async def test_a_timer_that_came_due_while_parked_runs_at_once(engine: Engine) -> None:
+    async with bench(engine) as it:
+        parked = await it.execute(
+            "let ran = 0; setTimeout(() => { ran++ }, 60_000); await yield_control();"
+            "await new Promise((done) => setTimeout(done, 0)); return ran"
+        )
+        it.clock.advance(61)
+        assert (await it.observe(parked.run_id)).value == 1
+
+
+# ends
+
+
+async def test_every_run_has_random_numbers_of_its_own(engine: Engine) -> None:
+    async with bench(engine) as it:
+        values = [(await it.execute("return [Math.random(), crypto.randomUUID()]")).value for _ in range(3)]
+    assert len({value[0] for value in values}) == len({value[1] for value in values}) == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("await MCP.s.fail({})", "nested_tool_failed"),
+        ("unwrap(await MCP.s.report({}))", "nested_tool_failed"),
+        ("throw Object.assign(new Error('x'), { code: 'snapshot_expired' })", "internal_error"),
+        ("throw new Error('interrupted')", "internal_error"),
+        ("const a = []; for (;;) a.push(new Array(1e5).fill(0))", "memory_limit_exceeded"),
+        ("const kept = []; for (;;) kept.push(() => kept)", "memory_limit_exceeded"),
+        ("const kept = new Map(); for (let i = 0; ; i++) kept.set(i, {})", "memory_limit_exceeded"),
+        ("(function f() { f() })()", "internal_error"),
+    ],
+)
+async def test_what_ends_a_program_decides_its_code(engine: Engine, code: str, expected: str) -> None:
+    source = ScriptedSource(
+        "s", {"fail": RuntimeError("a bug of ours"), "report": text_result("said no", isError=True)}
+    )
+    async with bench(engine, source, memory_limit_bytes=16 * 1024 * 1024) as it:
+        outcome = await it.execute(code)
+        assert (outcome.status, outcome.code) == ("failed", expected)
+
+
+async def test_an_uncaught_error_is_told_with_the_authors_lines(engine: Engine) -> None:
+    async with bench(engine) as it:
+        outcome = await it.execute("function inner() {\n  throw new TypeError('bad')\n}\n\ninner()")
+        lines = outcome.error.splitlines()
+        assert lines[0] == "TypeError: bad"
+        assert lines[1].strip().startswith("at inner (cell.js:2:")
+        assert lines[2].strip().startswith("at cell.js:5:")
+        assert len(lines) == 3
+
+
+async def test_unhandled_rejections_are_notes_and_handled_ones_are_not(engine: Engine) -> None:
+    async with bench(engine) as it:
+        outcome = await it.execute(
+            "Promise.reject(new Error('lost'));\n"
+            "const late = Promise.reject(new Error('late')); await load('x'); await late.catch(() => {}); return 1"
+        )
+        assert outcome.status == "completed"
+        assert len(outcome.notes) == 1
+        assert "lost" in outcome.notes[0]
+        assert "cell.js:1:" in outcome.notes[0]
+
+
+async def test_a_result_over_its_limit_rejects_its_call_alone(engine: Engine) -> None:
+    source = ScriptedSource("s", {"big": text_result("x" * 5000), "small": text_result("fine")})
+    async with bench(engine, source, max_tool_result_bytes=2000) as it:
+        outcome = await it.execute(
+            "const [a, b] = await Promise.allSettled([MCP.s.big({}), MCP.s.small({})]);"
+            "return [a.reason.message, a.reason.data.dispatched, unwrap(b.value)]"
+        )
+        message, dispatched, small = outcome.value
+        assert "more than maxToolResultBytes (2000)" in message
+        assert (dispatched, small) == (True, "fine")
+
+
+async def test_halves_of_surrogate_pairs_pass_in_both_directions(engine: Engine) -> None:
+    source = ScriptedSource("s", {"say": lambda arguments: text_result("\ud83d" + arguments["text"])})
+    async with bench(engine, source) as it:
+        outcome = await it.execute("const r = await MCP.s.say({ text: '\\ud83d' }); text('\\ude00'); return unwrap(r)")
+        assert outcome.status == "completed"
+        assert "\N{REPLACEMENT CHARACTER}" in outcome.value
+        outcome.value.encode()
+    assert source.calls == [("say", {"text": "\N{REPLACEMENT CHARACTER}"})]
+
+
+async def test_progress_of_a_call_reaches_whoever_waits(engine: Engine) -> None:
+    slow, heard = slow_source(), []
+
+    async def progress(message: str) -> None:
+        heard.append(message)
+        slow.release.set()
+
+    async with bench(engine, slow) as it:
+        assert (await it.execute("return unwrap(await MCP.slow.work({}))", progress=progress)).value == "done"
+    assert heard == ["mcp:slow:work: 0.5/1 half way"]
+
+
+async def test_queued_calls_are_dispatched_while_the_program_is_parked(engine: Engine) -> None:
+    slow = slow_source()
+    async with bench(engine, slow, max_pending_tool_calls=1) as it:
+        parked = await it.execute(
+            "const all = [1, 2, 3].map((n) => MCP.slow.work({ n })); await yield_control();"
+            "return (await Promise.all(all)).map(unwrap)"
+        )
+        assert [call.status for call in parked.pending] == ["executing", "queued", "queued"]
+        slow.release.set()
+        with anyio.fail_after(5):
+            while len(slow.calls) < 3:
+                await anyio.lowlevel.checkpoint()
+        assert (await it.observe(parked.run_id)).value == [1, 2, 3]
+
+
+async def test_a_flood_of_look_ups_leaves_the_event_loop_to_others(engine: Engine) -> None:
+    tools = [Tool(f"tool_{n}", description="reads and writes files of all kinds " * 5) for n in range(500)]
+    source = ScriptedSource("many", {}, tools=tools)
+    longest = 0.0
+    async with bench(engine, source, timeout_ms=1_000) as it, anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            nonlocal longest
+            while True:
+                began = anyio.current_time()
+                await anyio.lowlevel.checkpoint()
+                longest = max(longest, anyio.current_time() - began)
+
+        group.start_soon(watch)
+        await it.execute("for (let i = 0; i < 20000; i++) API.search('read write files kinds ' + i); await load('x')")
+        group.cancel_scope.cancel()
+    assert longest < 1
