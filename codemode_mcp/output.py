@@ -72,7 +72,8 @@ def render(ended: Outcome, settings: ToolSettings, offload: Offload, now: float)
         over = True
         text = _dump([_shown(item) for item in left])
         outputs.append({"type": "json", "value": _truncated(_size(text), text, offload(ended.owner, text))})
-    if over and settings.code_mode.on_output_limit == "fail":
+    # A suspended program goes on, and its runId must not be lost: what is over is offloaded there in any case.
+    if over and settings.code_mode.on_output_limit == "fail" and ended.status != "waiting":
         outputs = outputs[:-1] if left else outputs
         message = f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
         return _failed(message, "output_limit_exceeded", outputs, ended.notes, telemetry, settings)

@@ -117,6 +117,13 @@ def test_with_fail_the_cap_is_an_error_that_keeps_what_fits() -> None:
     assert rendered.structured["output"] == list(items[:2])
 
 
+def test_a_suspended_program_keeps_its_id_whatever_the_cap() -> None:
+    items = tuple(text(str(n) * 400) for n in range(5))
+    waiting = outcome(status="waiting", outputs=items)
+    rendered = shown(waiting, max_output_bytes=1024, on_output_limit="fail")
+    assert (rendered.structured["status"], rendered.structured["runId"]) == ("waiting", "run_x")
+
+
 def test_without_room_for_the_whole_the_part_is_shown_all_the_same() -> None:
     marker = shown(outcome(value="x" * 5000), shelf=Shelf(room=False), max_output_bytes=1024).structured["value"]
     assert "ref" not in marker

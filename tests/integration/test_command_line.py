@@ -64,12 +64,14 @@ def test_run_follows_a_program_that_waits(bare: str) -> None:
     assert [item["text"] for result in results for item in result.get("output", [])] == ["a", "b"]
 
 
-def test_a_program_that_fails_ends_with_one_and_says_so_on_stderr(bare: str, tmp_path: Path) -> None:
+def test_a_program_that_fails_ends_with_one_says_so_on_stderr_and_keeps_its_output_on_stdout(
+    bare: str, tmp_path: Path
+) -> None:
     program = tmp_path / "fails.js"
     program.write_text('text("before");\nthrow new RangeError("too far")\n', "utf-8")
     done = cli("run", str(program), "--config", bare)
     assert done.returncode == 1
-    assert done.stdout == ""
+    assert done.stdout == "before\n"
     assert "RangeError: too far" in done.stderr
     assert "cell.js:2:" in done.stderr
     assert "Traceback" not in done.stderr
