@@ -287,11 +287,8 @@ async def test_a_promise_that_nothing_can_settle_fails(engine: Engine) -> None:
 
 
 async def test_a_snapshot_over_its_limit_ends_the_run(engine: Engine) -> None:
-    slow = SlowSource("slow", {"work": text_result("done")})
-    async with bench(engine, slow, timeout_ms=300, max_snapshot_bytes=40_000) as it:
-        outcome = await it.execute(
-            "const kept = Array.from({ length: 50_000 }, Math.random); await MCP.slow.work({}); return kept.length"
-        )
+    async with bench(engine, timeout_ms=30_000, max_snapshot_bytes=40_000) as it:
+        outcome = await it.execute("const kept = Array.from({ length: 50_000 }, Math.random); await yield_control()")
         assert (outcome.status, outcome.code) == ("failed", "snapshot_limit_exceeded")
 
 
@@ -390,12 +387,22 @@ async def test_look_ups_take_a_bounded_time_of_all(engine: Engine) -> None:
 
 
 async def test_what_is_there_at_the_deadline_is_delivered_before_the_program_is_parked(engine: Engine) -> None:
-    async with bench(engine, timeout_ms=200) as it:
-        outcome = await it.execute(
-            "const due = new Promise((r) => setTimeout(r, 100, 'done')); await new Promise((r) => setTimeout(r, 1));"
-            "const end = Date.now() + 300; while (Date.now() < end); return await due"
-        )
-        assert (outcome.status, outcome.value) == ("completed", "done")
+    slow = SlowSource("slow", {"work": text_result("done")})
+    async with bench(engine, slow, timeout_ms=60_000) as it, anyio.create_task_group() as group:
+        outcomes = []
+
+        async def run() -> None:
+            outcomes.append(await it.execute("return unwrap(await MCP.slow.work({}))"))
+
+        group.start_soon(run)
+        with anyio.fail_after(5):
+            await slow.wait_pending(1)
+        await anyio.wait_all_tasks_blocked()
+        (parked,) = it.manager._runs.values()
+        assert parked.observation is not None
+        it.clock.advance(parked.observation.deadline - it.clock())
+        slow.release.set()
+    assert (outcomes[0].status, outcomes[0].value) == ("completed", "done")
 
 
 async def test_native_code_that_never_asks_is_stopped_soon_when_its_exec_is_cancelled(engine: Engine) -> None:
