@@ -87,6 +87,10 @@ interface Console {
   warn(...values: unknown[]): void;
   error(...values: unknown[]): void;
   debug(...values: unknown[]): void;
+  dir(...values: unknown[]): void;
+  table(...values: unknown[]): void;
+  trace(...values: unknown[]): void;
+  assert(condition?: unknown, ...values: unknown[]): void;
 }
 /** Appends text to the output. */
 declare const console: Console;
@@ -115,6 +119,7 @@ declare class TextDecoder {
 declare class URL {
   constructor(url: string | URL, base?: string | URL);
   static canParse(url: string | URL, base?: string | URL): boolean;
+  static parse(url: string | URL, base?: string | URL): URL | null;
   hash: string;
   host: string;
   hostname: string;

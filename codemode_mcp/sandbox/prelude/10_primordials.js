@@ -4,7 +4,7 @@
 //   - give property descriptors no prototype, so that a polluted Object.prototype cannot add a getter to them;
 //   - keep what leaves the guest in strings, which have no prototype chain to trip over when they are joined.
 const uncurry = Function.prototype.bind.bind(Function.prototype.call);
-const { apply, ownKeys } = Reflect;
+const { apply } = Reflect;
 const { defineProperty, freeze, keys: objectKeys, create: objectCreate, getOwnPropertyDescriptor } = Object;
 const getPrototypeOf = Object.getPrototypeOf;
 const { parse: jsonParse, stringify: jsonStringify } = JSON;
@@ -20,7 +20,6 @@ const AsyncFunction = getPrototypeOf(async function () {}).constructor;
 const NativeString = String;
 const mapGet = uncurry(Map.prototype.get);
 const mapSet = uncurry(Map.prototype.set);
-const mapHas = uncurry(Map.prototype.has);
 const mapDelete = uncurry(Map.prototype.delete);
 const mapForEach = uncurry(Map.prototype.forEach);
 const mapSize = uncurry(getOwnPropertyDescriptor(Map.prototype, "size").get);
@@ -36,13 +35,11 @@ const stringSlice = uncurry(String.prototype.slice);
 const stringIndexOf = uncurry(String.prototype.indexOf);
 const stringCharCodeAt = uncurry(String.prototype.charCodeAt);
 const objectToString = uncurry(Object.prototype.toString);
-const functionToName = getOwnPropertyDescriptor;
 const bigIntToString = uncurry(BigInt.prototype.toString);
 const symbolToString = uncurry(Symbol.prototype.toString);
 const regExpToString = uncurry(RegExp.prototype.toString);
 const dateToISOString = uncurry(Date.prototype.toISOString);
 const dateGetTime = uncurry(Date.prototype.getTime);
-const arrayJoin = uncurry(Array.prototype.join);
 const mathFloor = Math.floor;
 const isFinite_ = Number.isFinite;
 const nativeClock = performance.now.bind(performance);
@@ -61,10 +58,6 @@ if (internalErrorPrototype !== null) {
 
 // A hook here would be handed the prelude's own frames.
 defineProperty(NativeError, "prepareStackTrace", { __proto__: null, value: undefined, writable: false, configurable: false });
-
-function value(v) {
-  return { __proto__: null, value: v, writable: true, enumerable: true, configurable: true };
-}
 
 function hidden(v) {
   return { __proto__: null, value: v, writable: true, enumerable: false, configurable: true };
