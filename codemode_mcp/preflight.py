@@ -13,21 +13,21 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-import time
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.syntax import FUNCTIONS, Lines, Span, from_utf16_units, parse, span_of, utf16_units, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
-    from tree_sitter import Node, Parser, Point, Tree
+    from tree_sitter import Node, Tree
 
     from codemode_mcp.settings import Language
 
-__all__ = ["MemberCall", "Preflight", "check_members", "fault_column", "inspect", "looks_like_shell"]
+__all__ = ["MemberCall", "Preflight", "check_members", "inspect", "looks_like_shell"]
 
 CELL_FILES: dict[Language, str] = {"javascript": "cell.js", "typescript": "cell.ts"}
 """What positions call the program (SPEC 3.5)."""
@@ -79,8 +79,8 @@ def inspect(source: str, language: Language) -> Preflight:
     Raises:
         ProgramError: `module_access_denied`, with the first position, for any module-loader pattern (SPEC 3.1).
     """
-    units = _as_utf16_units(source)
-    tree = _parse(units)
+    units = utf16_units(source)
+    tree = parse(units)
     if tree is None:
         return Preflight(source, None, None, ())
     finder = _Finder(units)
@@ -92,7 +92,7 @@ def inspect(source: str, language: Language) -> Preflight:
         returning = f"{units[: span.start]}{_RETURN}{units[span.start : span.end]}){units[span.end :]}"
     return Preflight(
         source=source,
-        returning=None if returning is None else _from_utf16_units(returning),
+        returning=None if returning is None else from_utf16_units(returning),
         servers=finder.servers(),
         member_calls=finder.member_calls(),
         returned_at=None if span is None else finder.position(span.start),
@@ -127,49 +127,9 @@ def check_members(found: Preflight, members: Mapping[str, Collection[str] | None
         raise ProgramError("invalid_input", "\n".join(mistakes.values()))
 
 
-def fault_column(source: str, line: int, message: str) -> int:
-    """Where on `line` a syntax error lies, of which the engine tells the line but no column. Both count from 1.
-
-    A guess, good for pointing at: the token that the message quotes, from where the parser stumbles on.
-    """
-    units = _as_utf16_units(source)
-    ends = [found.end() for found in _LINE_END.finditer(units)]
-    start = ends[line - 2] if line > 1 else 0
-    text = units[start : ends[line - 1] if line <= len(ends) else len(units)]
-    stumbles = [span for span in _stumbles(units) if start <= span.start <= start + len(text)]
-    first = min(stumbles, default=_Span(start, start))
-    quoted = _QUOTED_TOKEN.search(message)
-    if quoted is not None:
-        at = text.find(quoted[1], first.start - start)
-        at = text.find(quoted[1]) if at < 0 else at
-    else:
-        after = max(first.end - start, 0)
-        at = len(text) - len(text[after:].lstrip()) if text[after:].strip() else after
-    return max(at, 0) + 1
-
-
-_QUOTED_TOKEN = re.compile(r"unexpected .*'(.+)'$", re.IGNORECASE)
-
-
-def _stumbles(units: str) -> Iterator[_Span]:
-    """What the parser could not make sense of, or missed."""
-    tree = _parse(units)
-    left = [] if tree is None else [tree.root_node]
-    while left:
-        node = left.pop()
-        if node.is_error or node.is_missing:
-            yield _span(node)
-        elif node.has_error:
-            left.extend(node.children)
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 # --- Messages --------------------------------------------------------------------------------------------------------
 
-_OBJECT_PROTOTYPE = _words(
+_OBJECT_PROTOTYPE = words(
     "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf __proto__ "
     "__defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__"
 )
@@ -237,103 +197,41 @@ def _plain(name: str) -> str:
     return re.sub(r"[\W_]+", "", name).lower()
 
 
-# --- Text and tree ---------------------------------------------------------------------------------------------------
-
-_LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
-
-
-def _as_utf16_units(source: str) -> str:
-    """The same text with one character per UTF-16 unit, so that indices here are JavaScript's."""
-    if source.isascii():
-        return source
-    return re.sub("[\U00010000-\U0010ffff]", _surrogate_pair, source)
-
-
-def _surrogate_pair(match: re.Match[str]) -> str:
-    above = ord(match[0]) - 0x10000
-    return chr(0xD800 + (above >> 10)) + chr(0xDC00 + (above & 0x3FF))
-
-
-def _from_utf16_units(units: str) -> str:
-    if units.isascii():
-        return units
-    return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-
-
-@functools.cache
-def _parser_factory() -> Callable[[], Parser]:
-    # Imported at first use: the server's start-up time matters and `tools/list` needs no parser.
-    import tree_sitter
-    import tree_sitter_typescript
-
-    return functools.partial(tree_sitter.Parser, tree_sitter.Language(tree_sitter_typescript.language_typescript()))
-
-
-def _parse(units: str) -> Tree | None:
-    data = memoryview(units.encode("utf-16-le", "surrogatepass"))
-    deadline = time.monotonic() + _PARSE_SECONDS
-
-    def read(offset: int, _point: Point) -> memoryview:
-        return data[offset : offset + _CHUNK_BYTES]
-
-    def is_late(_offset: int, _has_error: bool) -> bool:
-        return time.monotonic() > deadline
-
-    # A parser of its own for each: large sources are inspected in threads, and a parser is no shared thing.
-    parser = _parser_factory()()
-    try:
-        return parser.parse(read, encoding="utf16le", progress_callback=is_late)
-    except ValueError:  # how the binding reports a parse that was given up
-        return None
-
-
-class _Span(NamedTuple):
-    """Part of the source, in UTF-16 units."""
-
-    start: int
-    end: int
-
-
-def _span(node: Node) -> _Span:
-    return _Span(node.start_byte // 2, node.end_byte // 2)
+# --- Scopes ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """What holds at one node because of the nodes around it."""
 
-    function: _Span | None
+    function: Span | None
     """The nearest function; `None` at the top level."""
-    block: _Span
+    block: Span
     """Where a `let` would be visible."""
     caught: bool = False
     """Inside a `try` that has a `catch`."""
     namespace: bool = False
     """Inside a TypeScript namespace, whose `export` is no module syntax."""
-    declares: _Span | None = None
+    declares: Span | None = None
     """Where a name that stands here becomes visible, if it is being declared."""
 
 
-_FUNCTIONS = _words(
-    "function_declaration function_expression arrow_function method_definition generator_function "
-    "generator_function_declaration function_signature class_static_block"
-)
-_BLOCKS = _words("statement_block for_statement for_in_statement catch_clause switch_statement")
-_ERASED = _words(
+_BLOCKS = words("statement_block for_statement for_in_statement catch_clause switch_statement")
+_ERASED = words(
     "type_annotation type_alias_declaration interface_declaration type_arguments type_parameters "
     "ambient_declaration type_query nested_type_identifier function_type constructor_type implements_clause"
 )
 """Types and ambient declarations: gone before the program runs."""
 _SKIPPED = _ERASED | {"comment", "html_comment", "string", "regex"}
-_PATTERNS = _words(
+_PATTERNS = words(
     "identifier shorthand_property_identifier_pattern object_pattern array_pattern pair_pattern rest_pattern "
     "assignment_pattern object_assignment_pattern"
 )
-_NAMED_DECLARATIONS = _words(
+_NAMED_DECLARATIONS = words(
     "function_declaration generator_function_declaration function_signature class_declaration "
     "abstract_class_declaration enum_declaration internal_module module"
 )
-_NAMED_EXPRESSIONS = _words("function_expression generator_function class")
+_NAMED_EXPRESSIONS = words("function_expression generator_function class")
 _MEMBER_ACCESS = frozenset(("member_expression", "subscript_expression"))
 
 
@@ -343,26 +241,26 @@ def _scope_of(node: Node, field: str | None, path: list[Node], scopes: list[_Sco
     declares = _declared_span(kind, field, path, scopes)
     if declares is not scope.declares:
         scope = replace(scope, declares=declares)
-    if kind in _FUNCTIONS:
-        return replace(scope, function=_span(node), block=_span(node))
+    if kind in FUNCTIONS:
+        return replace(scope, function=span_of(node), block=span_of(node))
     if kind in _BLOCKS:
         caught = scope.caught or (
             path[-1].type == "try_statement" and field == "body" and path[-1].child_by_field_name("handler") is not None
         )
-        return replace(scope, block=_span(node), caught=caught)
+        return replace(scope, block=span_of(node), caught=caught)
     if kind in {"internal_module", "module"}:
         return replace(scope, namespace=True)
     return scope
 
 
-def _declared_span(kind: str, field: str | None, path: list[Node], scopes: list[_Scope]) -> _Span | None:
+def _declared_span(kind: str, field: str | None, path: list[Node], scopes: list[_Scope]) -> Span | None:
     scope, parent = scopes[-1], path[-1].type
     if scope.declares is not None:
         return scope.declares if kind in _PATTERNS and field != "right" else None
     match parent, field:
         case "variable_declarator", "name":
             if path[-2].type == "variable_declaration":  # `var`
-                return scope.function or _span(path[0])
+                return scope.function or span_of(path[0])
             return scope.block
         case (("required_parameter" | "optional_parameter"), "pattern"):
             return scope.block
@@ -373,7 +271,7 @@ def _declared_span(kind: str, field: str | None, path: list[Node], scopes: list[
         case _, "name" if parent in _NAMED_DECLARATIONS:
             return scopes[-2].block
         case _, "name" if parent in _NAMED_EXPRESSIONS:
-            return _span(path[-1])
+            return span_of(path[-1])
     return None
 
 
@@ -383,13 +281,13 @@ def _leaves(root: Node, hits: list[int]) -> Iterator[tuple[list[Node], _Scope]]:
     Subtrees without a hit are passed over, so the cost follows the words looked for, not the size of the source.
     No recursion: source may be nested deeper than Python's stack.
     """
-    path, scopes = [root], [_Scope(function=None, block=_span(root))]
+    path, scopes = [root], [_Scope(function=None, block=span_of(root))]
     cursor = root.walk()
     if not cursor.goto_first_child():
         return
     while True:
         node = cursor.node
-        if node is not None and node.type not in _SKIPPED and _holds(hits, _span(node)):
+        if node is not None and node.type not in _SKIPPED and _holds(hits, span_of(node)):
             scopes.append(_scope_of(node, cursor.field_name, path, scopes))
             path.append(node)
             if cursor.goto_first_child():
@@ -405,7 +303,7 @@ def _leaves(root: Node, hits: list[int]) -> Iterator[tuple[list[Node], _Scope]]:
             cursor.goto_parent()
 
 
-def _holds(hits: list[int], span: _Span) -> bool:
+def _holds(hits: list[int], span: Span) -> bool:
     first = bisect_left(hits, span.start)
     return first < len(hits) and hits[first] < span.end
 
@@ -420,17 +318,17 @@ _STRAY_IMPORT = re.compile(r"""import\s*(?:[({*"']|\.\s*meta\b|[\w$]+\s*(?:from\
 _STRAY_EXPORT = re.compile(
     r"export\s*(?:[{*=]|(?:default|const|let|var|function|class|async|type|interface|enum|abstract|declare)\b)"
 )
-_REACHES_MCP = _words("MCP API eval Function")
+_REACHES_MCP = words("MCP API eval Function")
 _LOADER_MEMBERS: dict[str, frozenset[str]] = {
-    "require": _words("resolve cache main extensions"),
-    "module": _words("exports require createRequire"),
-    "process": _words("binding getBuiltinModule mainModule"),
+    "require": words("resolve cache main extensions"),
+    "module": words("exports require createRequire"),
+    "process": words("binding getBuiltinModule mainModule"),
 }
-_LOADER_CALLS = _words("require createRequire importScripts")
+_LOADER_CALLS = words("require createRequire importScripts")
 _DECLARATION_FILE = re.compile(r"mcp/([^/]+)\.d\.ts")
 _TESTING_OPERATORS = frozenset(("&&", "||", "??", "==", "===", "!=", "!==", "instanceof"))
-_TRANSPARENT = _words("parenthesized_expression as_expression non_null_expression satisfies_expression")
-_CONDITIONAL_STATEMENTS = _words("if_statement while_statement do_statement")
+_TRANSPARENT = words("parenthesized_expression as_expression non_null_expression satisfies_expression")
+_CONDITIONAL_STATEMENTS = words("if_statement while_statement do_statement")
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,7 +353,7 @@ class _Finder:
         self._uses: list[_Use] = []
         self._probed: set[tuple[str, str | None]] = set()  # server, or one member of it, that the code tests for
         self._inspected: set[str] = set()  # servers whose members the code looks at by itself
-        self._declared: dict[str, list[_Span]] = {}
+        self._declared: dict[str, list[Span]] = {}
 
     def read(self, tree: Tree) -> None:
         hits = [match.start() for match in _WORDS.finditer(self._units)]
@@ -474,7 +372,7 @@ class _Finder:
                     elif leaf.type == "identifier":
                         self._reference(path, scope)
                 case "shorthand_property_identifier" if self._text(leaf) in _REACHES_MCP:
-                    self._uses.append(_Use(_span(leaf).start, None))
+                    self._uses.append(_Use(span_of(leaf).start, None))
 
     # Results
 
@@ -513,24 +411,23 @@ class _Finder:
         return nearest >= 0 and at < spans[nearest].end
 
     @functools.cached_property
-    def _shadows(self) -> dict[str, list[_Span]]:
+    def _shadows(self) -> dict[str, list[Span]]:
         """Where each declared name hides the global one: scopes nest, so the outermost suffice, sorted."""
-        merged: dict[str, list[_Span]] = {}
+        merged: dict[str, list[Span]] = {}
         for name, spans in self._declared.items():
-            outermost: list[_Span] = []
+            outermost: list[Span] = []
             for span in sorted(spans, key=lambda span: (span.start, -span.end)):
                 if not outermost or span.start >= outermost[-1].end:
                     outermost.append(span)
             merged[name] = outermost
         return merged
 
-    @functools.cached_property
-    def _line_starts(self) -> list[int]:
-        return [0, *(match.end() for match in _LINE_END.finditer(self._units))]
-
     def position(self, at: int) -> tuple[int, int]:
-        line = bisect_right(self._line_starts, at)
-        return line, at - self._line_starts[line - 1] + 1
+        return self._lines.position(at)
+
+    @functools.cached_property
+    def _lines(self) -> Lines:
+        return Lines(self._units)
 
     # Modules
 
@@ -538,7 +435,7 @@ class _Finder:
         leaf, parent = path[-1], path[-2].type
         if parent == "import":  # the keyword as an expression is a node of its own
             parent = path[-3].type
-        start, _ = _span(leaf)
+        start, _ = span_of(leaf)
         if parent == "export_statement" or parent == "import_alias":
             if scope.namespace and path[-2].child_by_field_name("source") is None:
                 return
@@ -562,7 +459,7 @@ class _Finder:
 
     def _reference(self, path: list[Node], scope: _Scope) -> None:
         leaf, parent = path[-1], path[-2]
-        name, at = self._text(leaf), _span(leaf).start
+        name, at = self._text(leaf), span_of(leaf).start
         is_object = parent.type in _MEMBER_ACCESS and parent.start_byte == leaf.start_byte
         member = self._member(parent) if is_object else None
         match name:
@@ -597,7 +494,7 @@ class _Finder:
         return file[1] if file is not None and file[1] != "index" else None
 
     def _mcp(self, path: list[Node], scope: _Scope) -> None:
-        at, parent = _span(path[-1]).start, path[-2]
+        at, parent = span_of(path[-1]).start, path[-2]
         if parent.type in _MEMBER_ACCESS and parent.start_byte == path[-1].start_byte:
             server = self._member(parent)
             if server is None or server == "$api" or server in _OBJECT_PROTOTYPE:
@@ -675,7 +572,7 @@ class _Finder:
     # Reading the tree
 
     def _text(self, node: Node) -> str:
-        start, end = _span(node)
+        start, end = span_of(node)
         return self._units[start:end]
 
     def _member(self, access: Node) -> str | None:
@@ -733,12 +630,12 @@ def _is_target(path: list[Node], index: int) -> bool:
 # --- Implicit return -------------------------------------------------------------------------------------------------
 
 _RETURN = "return ("
-_NO_STATEMENT = _words("comment html_comment empty_statement")
+_NO_STATEMENT = words("comment html_comment empty_statement")
 _NO_EXPRESSION = re.compile(r"\{|(?:async\s+)?function(?![\w$])|class(?![\w$])|let\s*\[|['\"]use \w+['\"]$")
 """Starts that JavaScript reads as a block, declaration or directive, though the tolerant parser sees an expression."""
 
 
-def _returned_span(units: str, root: Node) -> _Span | None:
+def _returned_span(units: str, root: Node) -> Span | None:
     """The expression that the last top-level statement is."""
     children = root.children if root.type == "program" else []
     while children and children[-1].type in _NO_STATEMENT:
@@ -749,7 +646,7 @@ def _returned_span(units: str, root: Node) -> _Span | None:
     if statement.type != "expression_statement" or statement.has_error:
         return None
     expression = statement.children[0]
-    span = _span(expression)
+    span = span_of(expression)
     is_whole = expression.is_named and expression.type not in {"internal_module", "comment"}
     return span if is_whole and not _NO_EXPRESSION.match(units[span.start : span.end]) else None
 

@@ -14,27 +14,30 @@ STACK = """\
 """
 
 
+def thrown(stack: str, message: str = "") -> Thrown:
+    return Thrown("TypeError", message, stack, engine=False, code=None)
+
+
 def test_frames_are_the_authors_own() -> None:
-    assert Positions("javascript", 5).frames(STACK) == ["at f (cell.js:2:9)", "at cell.js:1:1"]
+    assert Positions("javascript", 5).frames(thrown(STACK)) == ["at f (cell.js:2:9)", "at cell.js:1:1"]
 
 
 def test_frames_outside_the_text_are_not_the_authors() -> None:
-    assert Positions("javascript", 1).frames(STACK) == ["at cell.js:1:1"]
+    assert Positions("javascript", 1).frames(thrown(STACK)) == ["at cell.js:1:1"]
 
 
 def test_a_position_goes_back_through_both_rewritings() -> None:
     positions = Positions(
-        "typescript", 9, lambda line, column: (line + 1, column + 1), lambda line, column: (line, column * 2)
+        "typescript", 9, "", lambda line, column: (line + 1, column + 1), lambda line, column: (line, column * 2)
     )
-    assert positions.frames("    at g (<input>:5:4)") == ["at g (cell.ts:4:10)"]
+    assert positions.frames(thrown("    at g (<input>:5:4)")) == ["at g (cell.ts:4:10)"]
 
 
 def test_endless_stacks_are_cut() -> None:
-    assert len(Positions("javascript", 9).frames("    at f (<input>:4:9)\n" * 100)) == MAX_FRAMES
+    assert len(Positions("javascript", 9).frames(thrown("    at f (<input>:4:9)\n" * 100))) == MAX_FRAMES
 
 
 def test_an_error_is_described_with_its_frames() -> None:
-    thrown = Thrown("TypeError", "not a function", STACK, engine=False, code=None)
-    assert Positions("javascript", 5).describe(thrown) == (
+    assert Positions("javascript", 5).describe(thrown(STACK, "not a function")) == (
         "TypeError: not a function\n    at f (cell.js:2:9)\n    at cell.js:1:1"
     )

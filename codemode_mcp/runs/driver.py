@@ -700,7 +700,7 @@ def _cancelled(live: _LiveCall) -> Completion:
 
 
 def _is_out_of_memory(thrown: Thrown) -> bool:
-    return thrown.engine and "out of memory" in thrown.message
+    return thrown.engine and ("out of memory" in thrown.message or thrown.message == "string too long")
 
 
 def _function(fault: Thrown | None) -> str:
@@ -710,7 +710,7 @@ def _function(fault: Thrown | None) -> str:
 
 
 def _places(positions: Positions, thrown: Thrown) -> str:
-    frames = positions.frames(thrown.stack)
+    frames = positions.frames(thrown)
     return f" ({frames[0].removeprefix('at ')})" if frames else ""
 
 

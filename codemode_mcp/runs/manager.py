@@ -14,7 +14,8 @@ import anyio.to_thread
 from codemode_mcp.dispatch import CallContext
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable
 from codemode_mcp.hints import fenced
-from codemode_mcp.preflight import check_members, fault_column, inspect, looks_like_shell
+from codemode_mcp.localize import fault_column
+from codemode_mcp.preflight import check_members, inspect, looks_like_shell
 from codemode_mcp.runs import program as programs
 from codemode_mcp.runs.driver import Driver, Observation, Run, SyntaxFault
 from codemode_mcp.runs.store import EndedRun, unknown_run
@@ -335,7 +336,7 @@ def _unsupported(language: str, languages: Collection[str]) -> ProgramError:
 
 
 def _syntax_error(error: Thrown, positions: Positions, source: str) -> ProgramError:
-    frames = positions.frames(error.stack)
+    frames = positions.frames(error)
     message = f"{error.name}: {error.message}"
     if error.name != "SyntaxError":
         return ProgramError("invalid_input", message)  # the engine's stack overflows: there is no one place

@@ -43,8 +43,8 @@ class Program:
 def javascript(found: Preflight) -> Program:
     """The program of a JavaScript cell."""
     if found.returning is None:
-        return Program(found.source, None, Positions("javascript", _line_count(found.source)))
-    positions = Positions("javascript", _line_count(found.source), rewritten=found.author_position)
+        return Program(found.source, None, Positions("javascript", _line_count(found.source), found.source))
+    positions = Positions("javascript", _line_count(found.source), found.returning, rewritten=found.author_position)
     return Program(found.returning, found.source, positions)
 
 
@@ -59,10 +59,10 @@ async def typescript(found: Preflight, transform: Transform) -> Program:
                 raise
             # The implicit return does not fit in; what the author wrote decides.
         else:
-            positions = Positions("typescript", lines, made.author_position, found.author_position)
+            positions = Positions("typescript", lines, made.code, made.author_position, found.author_position)
             return Program(made.code, None, positions)
     made = await transform(found.source)
-    return Program(made.code, None, Positions("typescript", lines, made.author_position))
+    return Program(made.code, None, Positions("typescript", lines, made.code, made.author_position))
 
 
 def _line_count(source: str) -> int:

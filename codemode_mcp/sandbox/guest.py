@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.errors import InternalError, ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import PAGE
 from codemode_mcp.sandbox.engine import (
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COLLECT_SECONDS = 1.0
 """What the prelude gets to hand over what a turn brought; megabytes of it take a while on a busy machine."""
-EPOCH_GRACE_SECONDS = 0.25
+EPOCH_GRACE_SECONDS = 0.5
 """After the engine's own interrupt check should have stopped the program, the epoch does."""
 
 MAX_TURN_BYTES = 24 * 1024 * 1024
@@ -134,7 +134,7 @@ class Guest:
         own = len(raw) > MAIL
         try:
             with self._engine.ticking():
-                instance.limit(budget + COLLECT_SECONDS + EPOCH_GRACE_SECONDS)
+                instance.limit(budget + EPOCH_GRACE_SECONDS)
                 at = instance.call("malloc", len(raw)) & 0xFFFFFFFF if own else entries.scratch + MAIL_OFFSET
                 if at == 0:
                     return Turn(None, "memory")
@@ -148,7 +148,7 @@ class Guest:
                     instance.glue("report", entries.fault, grace)
                 text = self._text() if status == 0 else self._collect(grace)
         except GuestTrap as trap:
-            return Turn(None, "time" if trap.interrupted else "trap", str(trap))
+            return Turn(self._last_words(), "time" if trap.interrupted else "trap", str(trap))
         full = instance.pages * PAGE > 0.9 * self._memory_limit
         match status:
             case 2:
@@ -171,6 +171,18 @@ class Guest:
             if time.monotonic() - began >= 0.9 * COLLECT_SECONDS:
                 raise GuestTrap("describing its errors took too long", interrupted=True)
         return None
+
+    def _last_words(self) -> str | None:
+        """What a guest that was stopped in mid-flight had printed, if its engine is still fit to say so: its frames lie
+        where they were, and new ones go below them. None otherwise; the guest is dropped in any case."""
+        grace = _nanoseconds(COLLECT_SECONDS)
+        try:
+            with self._engine.ticking():
+                self._instance.limit(COLLECT_SECONDS)
+                said = self._instance.glue("collect", self._image.entries.collect, grace) & 0xFFFFFFFF
+                return self._text() if said else None
+        except (GuestTrap, InternalError):
+            return None
 
     def _text(self) -> str | None:
         """What was collected; freed by the next turn, or before a snapshot."""

@@ -114,14 +114,17 @@ ENDLESS = {
     "argument of a call": "await MCP.files.readFile({ get a() { for (;;) {} } })",
     "then of what is awaited": "await { then() { for (;;) {} } }",
     "sort": "[2, 1].sort(() => { for (;;) {} })",
+    "native loop": "[].indexOf.call({ length: 2 ** 53 }, 1)",
+    "native join": "new Array(2 ** 32 - 1).join()",
 }
 
 
 @pytest.mark.parametrize("code", ENDLESS.values(), ids=ENDLESS.keys())
 def test_a_program_that_never_ends_is_stopped_when_its_time_is_over(run: RunCode, code: str) -> None:
     began = time.monotonic()
-    told = run(code, seconds=0.05)
+    told = run(f'text("kept");{code}', seconds=0.05)
     assert told.stopped == "time"
+    assert told.texts == ["kept"]
     assert time.monotonic() - began < 2
 
 

@@ -1,0 +1,304 @@
+"""Where in a program an error arose, of which the engine tells only part. Pure.
+
+The engine notes the line of a syntax error but no column. At run time it notes positions at calls, operators and
+statements that are expressions, so that an error of its own, such as reading a property of undefined in a declaration,
+is placed at whatever it noted before, or at the start of the function. From there on, in the same function and up to
+the next place it would have noted, the syntax tree shows what the message can be about.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from codemode_mcp.syntax import FUNCTIONS, LINE_END, Lines, Span, parse, span_of, utf16_units, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tree_sitter import Node
+
+__all__ = ["fault_column", "fault_positions"]
+
+_MAX_CHARACTERS = 50_000
+"""Of programs in which an error is looked for; it is done on the event loop."""
+
+
+# --- Syntax errors ---------------------------------------------------------------------------------------------------
+
+
+def fault_column(source: str, line: int, message: str) -> int:
+    """Where on `line` a syntax error lies, of which the engine tells the line but no column. Both count from 1.
+
+    A guess, good for pointing at: the token that the message quotes, from where the parser stumbles on.
+    """
+    units = utf16_units(source)
+    ends = [found.end() for found in LINE_END.finditer(units)]
+    start = ends[line - 2] if line > 1 else 0
+    text = units[start : ends[line - 1] if line <= len(ends) else len(units)]
+    stumbles = [span for span in _stumbles(units) if start <= span.start <= start + len(text)]
+    first = min(stumbles, default=Span(start, start))
+    quoted = _QUOTED_TOKEN.search(message)
+    if quoted is not None:
+        at = text.find(quoted[1], first.start - start)
+        at = text.find(quoted[1]) if at < 0 else at
+    else:
+        after = max(first.end - start, 0)
+        at = len(text) - len(text[after:].lstrip()) if text[after:].strip() else after
+    return max(at, 0) + 1
+
+
+_QUOTED_TOKEN = re.compile(r"unexpected .*'(.+)'$", re.IGNORECASE)
+
+
+def _stumbles(units: str) -> Iterator[Span]:
+    """What the parser could not make sense of, or missed."""
+    tree = parse(units)
+    left = [] if tree is None else [tree.root_node]
+    while left:
+        node = left.pop()
+        if node.is_error or node.is_missing:
+            yield span_of(node)
+        elif node.has_error:
+            left.extend(node.children)
+
+
+# --- Errors at run time ----------------------------------------------------------------------------------------------
+
+
+def fault_positions(code: str, line: int, column: int, function: str | None, message: str) -> list[tuple[int, int]]:
+    """Where an error of the engine's own arose, as lines and columns from 1, best first; one a line.
+
+    Args:
+        code: what the engine ran.
+        line, column: the position it gives; a line before the first stands for nothing noted at the top level.
+        function: the name of the function that it names; `None` for the top level, empty for one without a name.
+        message: of the error.
+
+    Returns:
+        Nothing when the message says nothing that could be looked for, or nothing of the kind is there: the engine's
+        position is the best there is. More than one when the error may have arisen at each of them.
+    """
+    if len(code) > _MAX_CHARACTERS:
+        return []
+    look_for = _look_for(message)
+    if look_for is None:
+        return []
+    units = utf16_units(code)
+    tree = parse(units)
+    if tree is None:
+        return []
+    lines = Lines(units)
+    start = lines.offset(line, column) if line >= 1 else 0
+    places = list(_walk(tree.root_node, units, look_for, lines.offset(line, 1) if line >= 1 else 0))
+    if any(place.raises and place.at <= start < place.end for place in places):
+        return []  # the program's own, noted where it was made
+    inside = {None} if function is None else _functions(places, lines, line, start, function)
+    found: dict[int, tuple[int, int]] = {}
+    for place in sorted(places, key=lambda place: place.at):
+        if place.function not in inside or place.at < start:
+            continue
+        if place.notes and place.at > start and found:
+            break
+        if place.suspect:
+            position = lines.position(place.at)
+            found.setdefault(position[0], position)
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _LookFor:
+    """What a message can be about.
+
+    Attributes:
+        kinds: of nodes.
+        name: what they are named; None for whatever they are.
+    """
+
+    kinds: frozenset[str]
+    name: str | None = None
+
+
+_MEMBERS = words("member_expression subscript_expression object_pattern")
+_NAMES = words("identifier shorthand_property_identifier")
+_TARGETS = words("assignment_expression augmented_assignment_expression update_expression for_in_statement")
+_ITERATIONS = words("for_in_statement spread_element array_pattern yield_expression")
+
+_MESSAGES = (
+    (re.compile(r"cannot (?:read|set|delete) property 'Symbol\.iterator' of (?:undefined|null)"), _ITERATIONS),
+    (re.compile(r"cannot (?:read|set|delete) property '(.*)' of (?:undefined|null)", re.DOTALL), _MEMBERS),
+    (re.compile(r"'?([\w$]+)'? is not (?:defined|initialized)"), _NAMES),
+    (re.compile(r"'(.*)' is read-only", re.DOTALL), _TARGETS),
+    (re.compile(r"value is not iterable|.* is not iterable"), _ITERATIONS),
+    (re.compile(r"Cannot convert undefined or null to object"), frozenset(("object_pattern",))),
+    (re.compile(r"private class field '(#[\w$]+)' (?:does not exist|.*)"), frozenset(("private_property_identifier",))),
+)
+
+
+def _look_for(message: str) -> _LookFor | None:
+    for pattern, kinds in _MESSAGES:
+        match = pattern.fullmatch(message)
+        if match is not None:
+            return _LookFor(kinds, match[1] if pattern.groups else None)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A node of interest.
+
+    Attributes:
+        at: where an error in it would be shown.
+        function: the span of the function it is in; None at the top level.
+        suspect: the message can be about it.
+        notes: the engine notes its position.
+        raises: it makes an error by itself.
+        name: of a function.
+    """
+
+    at: int
+    end: int
+    function: Span | None
+    suspect: bool = False
+    notes: bool = False
+    raises: bool = False
+    is_function: bool = False
+    name: str = ""
+
+
+_ERASED = words("type_annotation type_alias_declaration interface_declaration type_arguments comment string regex")
+
+
+def _walk(root: Node, units: str, look_for: _LookFor, after: int) -> Iterator[_Place]:
+    """What is of interest from offset `after` on. No recursion: source may be nested deeper than Python's stack."""
+    left: list[tuple[Node, Node | None, Span | None]] = [(root, None, None)]
+    while left:
+        node, parent, function = left.pop()
+        span = span_of(node)
+        if span.end <= after or node.type in _ERASED:
+            continue
+        yield from _places(node, parent, span, function, units, look_for)
+        inner = span if node.type in FUNCTIONS else function
+        left.extend((child, node, inner) for child in node.named_children)
+
+
+def _places(
+    node: Node, parent: Node | None, span: Span, function: Span | None, units: str, look_for: _LookFor
+) -> Iterator[_Place]:
+    kind = node.type
+    if kind in FUNCTIONS:
+        yield _Place(span.start, span.end, span, is_function=True, name=_function_name(node, parent, units))
+    elif kind == "expression_statement":
+        yield _Place(span.start, span.end, function, notes=True)
+    elif kind in ("call_expression", "new_expression"):
+        callee = node.child_by_field_name("function") or node.child_by_field_name("constructor")
+        if callee is not None:
+            last = callee.child_by_field_name("property") or callee
+            raises = _text(callee, units).endswith("Error")
+            # Noted once the callee is known, before the arguments are.
+            at = span.start if kind == "new_expression" else span_of(last).start
+            yield _Place(at, span.end, function, notes=True, raises=raises)
+    if kind in look_for.kinds:
+        for at in _suspects(node, parent, kind, units, look_for.name):
+            yield _Place(at, span.end, function, suspect=True)
+
+
+def _suspects(node: Node, parent: Node | None, kind: str, units: str, name: str | None) -> Iterator[int]:
+    """Where in this node the error would be."""
+    match kind:
+        case "member_expression" | "subscript_expression":
+            if any(child.type == "optional_chain" for child in node.children):
+                return
+            key = node.child_by_field_name("property" if kind == "member_expression" else "index")
+            if key is not None and _is_named(key, units, name):
+                yield span_of(key).start
+        case "object_pattern":
+            if name is None:
+                yield span_of(node).start
+            for part in node.named_children:
+                key = part.children[0] if part.type in ("pair_pattern", "object_assignment_pattern") else part
+                if name is not None and _is_named(key, units, name):
+                    yield span_of(key).start
+        case "identifier" | "shorthand_property_identifier":
+            if _text(node, units) == name and not _is_harmless(node, parent):
+                yield span_of(node).start
+        case "assignment_expression" | "augmented_assignment_expression" | "update_expression":
+            target = node.child_by_field_name("left") or node.child_by_field_name("argument")
+            if target is not None and name is not None and _assigns(target, units, name):
+                yield span_of(node).start
+        case "for_in_statement":
+            target = node.child_by_field_name("left")
+            if name is None:
+                value = node.child_by_field_name("right")
+                yield span_of(value or node).start
+            elif target is not None and _text(target, units) == name:
+                yield span_of(target).start
+        case "private_property_identifier":
+            if _text(node, units) == name:
+                yield span_of(node).start
+        case _:
+            yield span_of(node).start
+
+
+def _is_harmless(name: Node, parent: Node | None) -> bool:
+    """Whether a name is only asked about, or declared."""
+    if parent is None:
+        return False
+    if parent.type == "unary_expression":
+        return parent.children[0].type == "typeof"
+    declared = parent.child_by_field_name("name")
+    return declared is not None and declared == name
+
+
+def _is_named(key: Node, units: str, name: str | None) -> bool:
+    """Whether a key is, or can turn out to be, this name."""
+    text = _text(key, units)
+    if key.type in ("string", "number"):
+        return text.strip("'\"") == name
+    if key.type in ("property_identifier", "shorthand_property_identifier_pattern"):
+        return text == name
+    return key.type != "private_property_identifier"
+
+
+def _assigns(target: Node, units: str, name: str) -> bool:
+    text = _text(target, units)
+    return text == name or text.endswith("." + name) or re.search(rf"[\[{{,]\s*{re.escape(name)}\b", text) is not None
+
+
+def _function_name(node: Node, parent: Node | None, units: str) -> str:
+    """What the engine calls a function: its own name, or that of what it is the value of."""
+    name = node.child_by_field_name("name")
+    if name is None and parent is not None:
+        match parent.type:
+            case "variable_declarator" | "public_field_definition" | "field_definition":
+                name = parent.child_by_field_name("name")
+            case "pair":
+                name = parent.child_by_field_name("key")
+            case "assignment_expression":
+                name = parent.child_by_field_name("left")
+    return "" if name is None else _text(name, units)
+
+
+def _functions(places: list[_Place], lines: Lines, line: int, start: int, name: str) -> set[Span | None]:
+    """Which functions a frame can be of: one that starts on its line, or has its position inside."""
+    around = [
+        place
+        for place in places
+        if place.is_function and (lines.position(place.at)[0] == line or place.at <= start < place.end)
+    ]
+    plain = name.removeprefix("get ").removeprefix("set ")
+    named = [place for place in around if place.name == plain]
+    if named:
+        return {place.function for place in named}
+    inner = max((place.at for place in around if place.at <= start < place.end), default=None)
+    return {
+        place.function
+        for place in around
+        if place.at == inner or (place.at > start or lines.position(place.at)[0] == line)
+    }
+
+
+def _text(node: Node, units: str) -> str:
+    start, end = span_of(node)
+    return units[start:end]

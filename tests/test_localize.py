@@ -1,0 +1,109 @@
+"""Where an error of the engine's own arose, with the engine's real stacks. In each program, `/*!*/` stands right before
+the place that must be named; several of them where it cannot be told which."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from codemode_mcp.localize import fault_positions
+from codemode_mcp.positions import Positions
+from tests.sandbox.guest_harness import Cell
+
+if TYPE_CHECKING:
+    from codemode_mcp.sandbox.engine import Engine
+
+MARK = "/*!*/"
+
+PROGRAMS = {
+    "declaration": "const a = 1;\nlet b;\nconst c = b./*!*/x;",
+    "declaration after a call": "const a = Math.max(1);\nlet b;\nconst c = 1 + b./*!*/x;",
+    "chain over lines": "const a = 1;\nconst b = a\n  .foo\n  ./*!*/bar;",
+    "method of undefined": "const o = {};\nconst u = o\n  .a\n  ./*!*/b();",
+    "condition": "const a = Math.max(1); const e = {};\nif (e.x./*!*/y) { }",
+    "loop header": "const e = {};\nfor (let i = 0; i < e.x./*!*/y; i++) {}",
+    "object literal": "const e = {};\nreturn {\n a: 1,\n b: Math.max(1),\n c: e.x./*!*/y,\n d: Math.min(1) };",
+    "thrown": "const e = {};\nthrow e.x./*!*/y;",
+    "awaited": "const e = {};\nawait e.x./*!*/y;",
+    "argument": "const e = {};\nMath.max(1, 2,\n e.x./*!*/y,\n 3);",
+    "template": "const e = {};\nconst s = `${Math.max(1)}\n  ${e.x./*!*/y}`;",
+    "arrow function": "const f = (a) => { const g = 1;\n return a.b./*!*/c; };\nf({});",
+    "method": "const o = { m(a) {\n const g = a.b./*!*/c; }};\no.m({});",
+    "getter": "const x = { get y() {\n  const q = 1;\n  return null./*!*/z; } };\nconst w = x.y;",
+    "function declaration": "function f(o) {\n  const q = 1;\n  if (q) {\n    return o.a./*!*/b;\n  }\n}\nf({});",
+    "callback": "const o = [1];\no.map((x) =>\n   x.y./*!*/z);",
+    "named callback": "[1].forEach(function each(k) {\n  const z = k.x./*!*/y;\n});",
+    "constructor": "class A {\n  constructor() {\n    const q = this.a./*!*/b;\n  }\n}\nnew A();",
+    "static method": "class A {\n  static t(o) {\n    return o.a./*!*/b;\n  }\n}\nA.t({});",
+    "asynchronous function": "async function f(o) {\n  await null;\n  const q = o.a./*!*/b;\n}\nawait f({});",
+    "after await": "const a = await Promise.resolve(1);\nconst b = undefined;\nconst c = b./*!*/d;",
+    "subscript": 'const [a] = [null];\nconst v = a?.b;\nconst w = a[/*!*/"q"];',
+    "computed subscript": "const a = undefined;\nconst k = 'q';\nconst w = a[/*!*/k];",
+    "optional chains do not throw": "const a = {};\nconst v = a.b?.c;\nconst w = a.b./*!*/c;",
+    "pattern": "const o = {};\nconst /*!*/{ b } = o.a;",
+    "pattern of parameters": "const f = (/*!*/{ a }) => a;\nconst g = 1;\nconst z = f();",
+    "unknown name": "let x = 1;\nconst y = { a: 1,\n  b: x,\n  c: /*!*/undefinedVar };",
+    "unknown name, asked for before": "const t = typeof zed;\nconst u = [/*!*/zed];",
+    "used before it is declared": "const x = [\n  /*!*/zed];\nconst zed = 1;",
+    "constant": "const y = 1;\nfor (const q of [1, 2]) {\n  /*!*/y = 2;\n}",
+    "nothing to iterate": "const o = 5;\nfor (const x of /*!*/o) { }",
+    "nothing to spread": "const o = 5;\nconst a = [1,\n  /*!*/...o];",
+    "array pattern": "const n = null;\nconst /*!*/[a, b] = n;",
+    "private field": "class A { #p = 1;\n  static t(o) {\n   return o./*!*/#p; } }\nconst q = A.t({});",
+    "either of two": "const a = {};\nconst b = a./*!*/x;\nconst c = undefined./*!*/x;",
+    "not the same name in another function": "const f = (o) => o.x;\nlet a;\nconst b = a./*!*/x;",
+    "a statement between": "let a = { x: 1 };\nconst b = a.x;\na = undefined;\nconst c = a./*!*/x;",
+}
+
+
+def authors(code: str) -> tuple[str, list[str]]:
+    """The program without its marks, and where they were."""
+    plain, places = "", []
+    for number, part in enumerate(code.split(MARK)):
+        if number:
+            line = plain.count("\n") + 1
+            places.append(f"{line}:{len(plain) - (plain.rfind(chr(10)) + 1) + 1}")
+        plain += part
+    return plain, places
+
+
+def first_frame(engine: Engine, code: str) -> str:
+    cell = Cell(engine)
+    try:
+        told = cell.start(code)
+        assert told.report is not None
+        assert told.report.error is not None
+        frames = Positions("javascript", code.count("\n") + 1, code).frames(told.report.error)
+    finally:
+        cell.close()
+    return frames[0] if frames else ""
+
+
+@pytest.mark.parametrize("code", PROGRAMS.values(), ids=PROGRAMS.keys())
+def test_an_error_of_the_engine_is_placed_where_it_arose(engine: Engine, code: str) -> None:
+    plain, places = authors(code)
+    found = re.search(r"cell\.js:([\d:]+(?: or [\d:]+)*)", first_frame(engine, plain))
+    assert found is not None
+    assert found[1].split(" or ") == places
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "new TypeError(\"cannot read property 'x' of undefined\")",
+        "TypeError(\"cannot read property 'x' of undefined\")",
+    ],
+)
+def test_an_error_of_the_programs_own_stays_where_it_was_made(engine: Engine, made: str) -> None:
+    assert first_frame(engine, f"throw {made};\nconst y = undefined.x;").startswith("at cell.js:1:")
+
+
+def test_messages_that_name_nothing_leave_the_engines_position() -> None:
+    assert fault_positions("const a = b.c;", 1, 1, None, "not a function") == []
+
+
+def test_large_programs_are_not_searched() -> None:
+    code = "let a;\nconst b = a.x;\n" + "// padding\n" * 10_000
+    assert fault_positions(code, 1, 1, None, "cannot read property 'x' of undefined") == []
