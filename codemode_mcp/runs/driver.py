@@ -32,6 +32,7 @@ from codemode_mcp.bridge import (
 )
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, PendingStatus, Usage
+from codemode_mcp.runs.slots import Slots
 from codemode_mcp.runs.state import RunEvent, RunState, advance
 from codemode_mcp.runs.store import EndedRun, ParkedRun
 from codemode_mcp.sandbox.guest import Guest
@@ -68,6 +69,10 @@ BATCH_CHARACTERS = 8 * 1024 * 1024
 OUTPUT_CHARACTERS = 8 * 1024 * 1024
 """Output one run may produce before the guest throws the rest away."""
 
+LIVE_PER_RUNNING = 16
+"""Guests that are in memory for each that may compute: the others wait for calls, and each may be as large as
+`memoryLimitBytes`. Programs beyond these begin when one of them has ended or was parked."""
+
 SHOWN_PENDING = 20
 SHOWN_CALLS = 8
 
@@ -83,11 +88,14 @@ class Observation:
 
     Args:
         deadline: monotonic seconds at which the request wants its answer.
+        latest: until when the deadline may be put off because the program has to queue.
     """
 
-    def __init__(self, deadline: float, progress: Progress | None) -> None:
+    def __init__(self, deadline: float, progress: Progress | None, *, latest: float | None = None) -> None:
         self.deadline = deadline
+        self.latest = deadline if latest is None else latest
         self.progress = progress
+        self.queueing: anyio.CancelScope | None = None
         self.released = False
         self.aborted = False
         self._done = anyio.Event()
@@ -127,6 +135,7 @@ class Run:
         self.began = began
         self.state: RunState = "running"
         self.guest: Guest | None = None
+        self.has_room = False
         self.positions: Positions | None = None
         self.observation: Observation | None = None
         self.calls: dict[int, _LiveCall] = {}
@@ -235,6 +244,8 @@ class Driver:
         self._settings = settings
         self._spawn = spawn
         self._clock = clock
+        self._turns = Slots(settings.max_running_runs)
+        self._rooms = Slots(LIVE_PER_RUNNING * settings.max_running_runs)
 
     async def start(self, run: Run, program: Program, observation: Observation) -> Outcome | SyntaxFault:
         """Run a program until it ends or is parked. A `SyntaxFault` when the engine does not take its text."""
@@ -251,12 +262,17 @@ class Driver:
                 elapsed_ms=self._elapsed_ms(run),
                 file=program.positions.file if program.positions.language == "javascript" else None,
             )
-            turn = await self._on_thread(engine, self._launch, engine, run, observation, message)
+            if not await self._admit(run, observation):
+                return await self._turned_away(run, observation)
+            try:
+                turn = await self._on_thread(engine, self._launch, engine, run, observation, message)
+            finally:
+                self._turns.release(run.owner)
             return await self._drive(engine, run, observation, turn)
         except CodeModeError as error:
             return await self._fail(run, error.code, error.message)
         finally:
-            run.close()
+            self._leave(run)
             run.observation = None
 
     async def resume(self, run: Run, parked: ParkedRun, observation: Observation) -> Outcome:
@@ -275,6 +291,9 @@ class Driver:
                     return await self._park_again(run, parked)
                 await run.wait_for_change(self._next_event(run, observation), self._clock)
             engine = await self._engine()
+            if not await self._get(self._rooms, run, observation, observation.latest):
+                return await self._turned_away(run, observation, parked)
+            run.has_room = True
             await self._on_thread(engine, self._restore, engine, run, parked)
             ended = await self._drive(engine, run, observation, None)
             assert not isinstance(ended, SyntaxFault)
@@ -282,7 +301,7 @@ class Driver:
         except CodeModeError as error:
             return await self._fail(run, error.code, error.message)
         finally:
-            run.close()
+            self._leave(run)
             run.observation = None
 
     # the loop
@@ -306,11 +325,13 @@ class Driver:
             late = now >= observation.deadline + (DEADLINE_GRACE if run.ready(now) else 0.0)
             if late or observation.released:
                 return await self._park(engine, run, "pending_tools")
-            batch = self._take(run, now)
-            if batch:
-                assert run.guest is not None
-                message = deliver_message(batch, elapsed_ms=self._elapsed_ms(run))
-                turn = await self._on_thread(engine, run.guest.deliver, message, self._budget(observation))
+            if run.ready(now):
+                turn = None
+                if await self._get(self._turns, run, observation, observation.deadline + DEADLINE_GRACE):
+                    try:
+                        turn = await self._deliver(engine, run, observation)
+                    finally:
+                        self._turns.release(run.owner)
             elif run.can_settle:
                 turn = None
                 await run.wait_for_change(self._next_event(run, observation), self._clock)
@@ -323,6 +344,15 @@ class Driver:
                     "internal_error",
                     "the program awaits something that nothing can settle: no call, timer or yield_control is pending",
                 )
+
+    async def _deliver(self, engine: Engine, run: Run, observation: Observation) -> Turn | None:
+        batch = self._take(run, self._clock())
+        if not batch:
+            return None
+        assert run.guest is not None
+        message = deliver_message(batch, elapsed_ms=self._elapsed_ms(run))
+        turn: Turn = await self._on_thread(engine, run.guest.deliver, message, self._budget(observation))
+        return turn
 
     async def _absorb(self, run: Run, observation: Observation, turn: Turn) -> Outcome | SyntaxFault | None:
         """Take in what a turn brought; its end, if it was the last."""
@@ -587,7 +617,7 @@ class Driver:
                 f"({self._settings.max_snapshot_bytes}); keep less data while waiting",
             )
         await self._keep(run, data, run.manifest, reason)
-        run.close()
+        self._leave(run)
         run.snapshots += 1
         return self._waiting(run, reason)
 
@@ -674,6 +704,46 @@ class Driver:
     def _restore(self, engine: Engine, run: Run, parked: ParkedRun) -> None:
         image = engine.image(parked.manifest)
         run.guest = Guest(engine, image, memory_limit=self._settings.memory_limit_bytes, parked=parked.snapshot)
+
+    # queueing
+
+    async def _admit(self, run: Run, observation: Observation) -> bool:
+        """Queue for room in memory and for the first turn; time spent here is not the program's. False when the request
+        has to be answered, or was given up, before."""
+        began = self._clock()
+        if not await self._get(self._rooms, run, observation, observation.latest):
+            return False
+        run.has_room = True
+        if not await self._get(self._turns, run, observation, observation.latest):
+            return False
+        observation.deadline = min(observation.deadline + self._clock() - began, observation.latest)
+        return True
+
+    async def _get(self, slots: Slots, run: Run, observation: Observation, until: float) -> bool:
+        if observation.aborted or observation.released:
+            return False
+        with anyio.move_on_after(max(0.0, until - self._clock())) as observation.queueing:
+            await slots.acquire(run.owner)
+            return True
+        return False
+
+    async def _turned_away(self, run: Run, observation: Observation, parked: ParkedRun | None = None) -> Outcome:
+        if observation.aborted:
+            return await self._abort(run)
+        if parked is not None:
+            return await self._park_again(run, parked)
+        return await self._fail(
+            run,
+            "timeout",
+            "other programs kept the server busy until the request had to be answered; nothing of this one has run, "
+            "try again",
+        )
+
+    def _leave(self, run: Run) -> None:
+        run.close()
+        if run.has_room:
+            run.has_room = False
+            self._rooms.release(run.owner)
 
     async def _on_thread(self, engine: Engine, work: Callable[..., Any], *args: Any) -> Any:
         # Shielded: a guest must be at rest before anything else is done with it. What is computed is bounded in time.

@@ -142,8 +142,8 @@ class RunManager:
         else:
             first = programs.javascript(found)
         now = self._clock()
-        deadline = min(now + self._settings.timeout_ms / 1000, arrived + self._settings.max_request_ms / 1000)
-        observation = Observation(deadline, progress)
+        latest = arrived + self._settings.max_request_ms / 1000
+        observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), progress, latest=latest)
         # Already here, not when its task begins: closing or cancelling in between must find it.
         run.observation = observation
         self._runs[run.id] = run
@@ -183,8 +183,9 @@ class RunManager:
         if run is None:
             await self._store.release(run_id, owner)
             raise unknown_run(run_id)
-        seconds = min(self._settings.timeout_ms, self._settings.max_request_ms) / 1000
-        observation = Observation(self._clock() + seconds, progress)
+        now = self._clock()
+        latest = now + self._settings.max_request_ms / 1000
+        observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), progress, latest=latest)
         observation.aborted = cancel
         run.observation = observation
         earlier = tuple(run.history[: len(run.history) - len(run.outputs)]) if from_start else ()
@@ -194,6 +195,8 @@ class RunManager:
         except anyio.get_cancelled_exc_class():
             observation.released = True
             run.change()
+            if observation.queueing is not None:
+                observation.queueing.cancel()
             raise
         return replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
 
@@ -267,6 +270,8 @@ class RunManager:
 
     def _stop(self, run: Run, observation: Observation) -> None:
         observation.aborted = True
+        if observation.queueing is not None:
+            observation.queueing.cancel()
         if run.guest is not None:
             run.guest.interrupt()
         run.change()

@@ -66,6 +66,9 @@ _BOOT_MEMORY = 256 * 1024 * 1024
 
 _CACHED_IMAGES = 8
 
+_SNAPSHOT_THREADS = 2
+"""Guests are saved and restored beside those that compute: a request whose time is over must not queue for that."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entries:
@@ -175,7 +178,7 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
 
     Args:
         cache_dir: where the compiled form is kept; None keeps it nowhere.
-        max_threads: guests that compute at once.
+        max_threads: guests that compute at once; a few more threads are there for snapshots.
 
     Raises:
         RuntimeUnavailable: the binary is missing, is another one, or does not start.
@@ -184,7 +187,7 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
     glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(_glue_source())))
-    threads = GuestThreads(max_threads)
+    threads = GuestThreads(max_threads + _SNAPSHOT_THREADS)
     try:
         module, entries = threads.submit(_warm_module, engine, linker, glue, cache_dir).result()
         modules = Modules(engine, linker, linker.instantiate_pre(module), glue)
