@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.syntax import FUNCTIONS, Lines, Span, from_utf16_units, parse, span_of, utf16_units, words
+from codemode_mcp.syntax import FUNCTIONS, LINE_END, Lines, Span, from_utf16_units, parse, span_of, utf16_units, words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -631,24 +631,63 @@ def _is_target(path: list[Node], index: int) -> bool:
 
 _RETURN = "return ("
 _NO_STATEMENT = words("comment html_comment empty_statement")
-_NO_EXPRESSION = re.compile(r"\{|(?:async\s+)?function(?![\w$])|class(?![\w$])|let\s*\[|['\"]use \w+['\"]$")
-"""Starts that JavaScript reads as a block, declaration or directive, though the tolerant parser sees an expression."""
+_NO_EXPRESSION = re.compile(r"\{|(?:async\s+)?function(?![\w$])|class(?![\w$])|let\s*\[")
+"""Starts that JavaScript reads as a block or declaration, though the tolerant parser sees an expression."""
+_DIRECTIVE = re.compile(r"['\"]use \w+['\"]")
+_KEYWORD_AS_NAME = re.compile(r"using|interface")
+"""What the tolerant parser stumbles on when it is all there is of a statement."""
 
 
 def _returned_span(units: str, root: Node) -> Span | None:
     """The expression that the last top-level statement is."""
-    children = root.children if root.type == "program" else []
-    while children and children[-1].type in _NO_STATEMENT:
-        children.pop()
+    children = [child for child in root.children if child.type not in _NO_STATEMENT] if root.type == "program" else []
     if not children or (len(children) > 1 and children[-2].type == "ERROR"):
         return None
     statement = children[-1]
-    if statement.type != "expression_statement" or statement.has_error:
+    if statement.type == "ERROR":
+        span = span_of(statement)
+        return span if _KEYWORD_AS_NAME.fullmatch(units, *span) else None
+    if statement.has_error:
+        return None
+    after_function = _after_arrow_function(units, statement)
+    if after_function is not None:
+        return after_function
+    if statement.type != "expression_statement":
         return None
     expression = statement.children[0]
     span = span_of(expression)
-    is_whole = expression.is_named and expression.type not in {"internal_module", "comment"}
-    return span if is_whole and not _NO_EXPRESSION.match(units[span.start : span.end]) else None
+    if not expression.is_named or expression.type in {"internal_module", "comment"}:
+        return None
+    if _DIRECTIVE.fullmatch(units, *span) and all(_is_string(child) for child in children):
+        return None
+    return None if _NO_EXPRESSION.match(units, *span) else span
+
+
+def _is_string(statement: Node) -> bool:
+    return statement.type == "expression_statement" and statement.children[0].type == "string"
+
+
+def _after_arrow_function(units: str, statement: Node) -> Span | None:
+    """What follows `f = () => {...}` on a new line without a semicolon. The tolerant parser takes `(` or `[` there for
+    a call or an index, which an arrow function with a block cannot have: JavaScript ends the statement before it."""
+    last = next(_code_backwards(statement), None)
+    end = 0 if last is None else last.end_byte // 2
+    while last is not None:
+        node, parent = last, None
+        while node.type != "arrow_function" and node.child_count:
+            node, parent = node.children[0], node
+        if parent is not None and node.type == "arrow_function" and node.children[-1].type == "statement_block":
+            rest = list(_code_backwards(parent))[-2]
+            start, between = rest.start_byte // 2, units[node.end_byte // 2 : rest.start_byte // 2]
+            is_start = units[start] in "([`" and LINE_END.search(between) is not None
+            return Span(start, end) if is_start else None
+        last = next(_code_backwards(last), None)
+    return None
+
+
+def _code_backwards(node: Node) -> Iterator[Node]:
+    """The children of a node, the last one first."""
+    return (child for child in reversed(node.children) if child.type not in _NO_STATEMENT and child.type != ";")
 
 
 # --- Shell commands --------------------------------------------------------------------------------------------------
@@ -661,7 +700,7 @@ _COMMANDS = (
 _OPERATOR_WORDS = "in|instanceof|of|as|satisfies|is"
 _SHELL_LINE = re.compile(
     rf"""
-      \#!(?!.*\b(?:node|deno|bun)\b)                                  # a script, but none of JavaScript
+      \#!(?!.*\b(?:node|deno|bun|tsx|ts-node|zx)\b)                             # a script, but none of JavaScript
     | [$%]\ (?!(?:{_OPERATOR_WORDS})\b)(?:[A-Za-z_~/]|\./)             # a prompt
     | (?:{_COMMANDS})                                                 # a command with something that is no operand
         \ +(?!(?:{_OPERATOR_WORDS})\b)(?:-{{1,2}}[A-Za-z0-9]|[~./]?/\S|\./|~|\.\.?(?:$|[\s/])|["'$\w*@])

@@ -60,6 +60,13 @@ _MAX_OUTPUT_BYTES = 64 << 20
 _MAX_ERROR_BYTES = 1 << 20
 _MAX_EXCERPT = 160
 _LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
+_USE_STRICT = re.compile(
+    r"""
+    (?: [\s\ufeff] | //[^\n\r\u2028\u2029]*+ | /\*(?:[^*]|\*(?!/))*+\*/ )*+
+    (['"])use\ strict\1 [^\S\n\r\u2028\u2029]*+ (?: ; | [\n\r\u2028\u2029] | /[/*] | \Z )
+    """,
+    re.VERBOSE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +148,9 @@ async def transform(esbuild: Path, source: str, *, timeout: float) -> Transforme
 async def _transform(esbuild: Path, source: str) -> Transformed:
     author = tuple(_LINE_END.split(source))
     label = f"__L{secrets.token_hex(8)}"
-    wrapped = _Input(f"return (async () => {{{label}:{{\n{source}\nbreak {label}}}}})()", author, before=1)
+    # Inside a block it would be no directive.
+    strict = '"use strict";' if _USE_STRICT.match(source) else ""
+    wrapped = _Input(f"return (async () => {{{strict}{label}:{{\n{source}\nbreak {label}}}}})()", author, before=1)
     outcome = await _run(esbuild, wrapped)
     if isinstance(outcome, Transformed):
         return outcome

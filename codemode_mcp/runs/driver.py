@@ -371,9 +371,7 @@ class Driver:
                 return await self._complete(run, report)
             case "failed":
                 assert report.error is not None
-                if turn.full and report.error.is_null:
-                    return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(""), report.rejections)
-                return await self._thrown(run, report.error, report.rejections)
+                return await self._thrown(run, report.error, report.rejections, full=turn.full)
             case "syntax":
                 assert report.error is not None
                 return SyntaxFault(report.error)
@@ -522,14 +520,14 @@ class Driver:
             case "memory":
                 return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), rejections)
             case _:
-                if fault is not None and (_is_out_of_memory(fault) or (turn.full and fault.is_null)):
+                if fault is not None and _is_out_of_memory(fault, full=turn.full):
                     return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), rejections)
                 detail = turn.detail or (fault.message if fault is not None else "")
                 return await self._fail(run, "internal_error", f"the sandbox stopped the program: {detail}", rejections)
 
-    async def _thrown(self, run: Run, error: Thrown, rejections: tuple[Thrown, ...]) -> Outcome:
+    async def _thrown(self, run: Run, error: Thrown, rejections: tuple[Thrown, ...], *, full: bool) -> Outcome:
         assert run.positions is not None
-        if _is_out_of_memory(error):
+        if _is_out_of_memory(error, full=full):
             where = _places(run.positions, error)
             return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), rejections)
         code: ErrorCode = "internal_error"
@@ -769,7 +767,11 @@ def _cancelled(live: _LiveCall) -> Completion:
     return Completion(live.call.id, error=error)
 
 
-def _is_out_of_memory(thrown: Thrown) -> bool:
+def _is_out_of_memory(thrown: Thrown, *, full: bool) -> bool:
+    """Whether an error says so. With its memory full, the engine throws null when it cannot make an error, and what it
+    says of a regular expression is no error of its own kind."""
+    if full and (thrown.is_null or (thrown.name, thrown.message) == ("SyntaxError", "out of memory")):
+        return True
     return thrown.engine and ("out of memory" in thrown.message or thrown.message == "string too long")
 
 

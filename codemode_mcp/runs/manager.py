@@ -43,7 +43,7 @@ log = logging.getLogger("codemode_mcp.runs")
 SWEEP_SECONDS = 5.0
 """How often runs past their time are dropped."""
 
-MAX_SOURCE = 2_000_000
+MAX_SOURCE = 1_000_000
 """Characters of one program."""
 
 _LARGE_SOURCE = 20_000
@@ -99,6 +99,8 @@ class RunManager:
         self._settings = settings
         self._clock = clock
         self._runs: dict[str, Run] = {}
+        # The tree of a large program takes a few hundred times its size.
+        self._inspecting = anyio.CapacityLimiter(1)
         self._driver = Driver(
             engine=engine,
             dispatcher=dispatcher,
@@ -281,7 +283,7 @@ class RunManager:
             raise _unsupported(cell.language, self._settings.languages)
         language = cell.language or "javascript"
         if len(cell.source) > _LARGE_SOURCE:
-            return await anyio.to_thread.run_sync(inspect, cell.source, language)
+            return await anyio.to_thread.run_sync(inspect, cell.source, language, limiter=self._inspecting)
         return inspect(cell.source, language)
 
     async def _catalog_for(self, found: Preflight) -> Catalog:

@@ -42,10 +42,12 @@ class Program:
 
 def javascript(found: Preflight) -> Program:
     """The program of a JavaScript cell."""
+    source = _as_body(found.source)
     if found.returning is None:
-        return Program(found.source, None, Positions("javascript", _line_count(found.source), found.source))
-    positions = Positions("javascript", _line_count(found.source), found.returning, rewritten=found.author_position)
-    return Program(found.returning, found.source, positions)
+        return Program(source, None, Positions("javascript", _line_count(source), source))
+    returning = _as_body(found.returning)
+    positions = Positions("javascript", _line_count(source), returning, rewritten=found.author_position)
+    return Program(returning, source, positions)
 
 
 async def typescript(found: Preflight, transform: Transform) -> Program:
@@ -53,7 +55,7 @@ async def typescript(found: Preflight, transform: Transform) -> Program:
     lines = _line_count(found.source)
     if found.returning is not None:
         try:
-            made = await transform(found.returning)
+            made = await transform(_as_body(found.returning))
         except ProgramError as error:
             if error.code != "typescript_transform_failed":
                 raise
@@ -61,8 +63,16 @@ async def typescript(found: Preflight, transform: Transform) -> Program:
         else:
             positions = Positions("typescript", lines, made.code, made.author_position, found.author_position)
             return Program(made.code, None, positions)
-    made = await transform(found.source)
+    made = await transform(_as_body(found.source))
     return Program(made.code, None, Positions("typescript", lines, made.code, made.author_position))
+
+
+def _as_body(script: str) -> str:
+    """A script as the body of a function, which may not start with `#!`. Every position stays what it is."""
+    return _HASHBANG.sub(r"\1//", script)
+
+
+_HASHBANG = re.compile(r"\A(\ufeff?)#!")
 
 
 def _line_count(source: str) -> int:

@@ -27,6 +27,7 @@
   (global $tracker (mut i64) (i64.const 0))   ;; the prelude's onRejection
   (global $denial (mut i64) (i64.const 0))    ;; the prelude's moduleDenied
   (global $deadline (mut i64) (i64.const -1)) ;; on the monotonic clock, in nanoseconds; unsigned
+  (global $stopped (mut i32) (i32.const 0))   ;; the deadline was met since `arm`
 
   (func (export "bind")
     (param $ctx i32) (param $rt i32) (param $scratch i32) (param $tracker i64) (param $denial i64)
@@ -43,12 +44,15 @@
   ;; Scratch: 0 time, 8 length of the collected text, 12 its address, 16 arguments of the tracker, 40 argument of an
   ;; entry, 48 context of a job, 56 set by the host, from another thread, to stop what runs, 64 short messages.
   (func $arm (param $budget i64)
+    (global.set $stopped (i32.const 0))
     (global.set $deadline (i64.add (call $now) (local.get $budget))))
 
   (func $on_interrupt (param $rt i32) (param $opaque i32) (result i32)
-    (i32.or
-      (i32.load offset=56 (global.get $scratch))
-      (i64.ge_u (call $now) (global.get $deadline))))
+    (global.set $stopped
+      (i32.or
+        (i32.load offset=56 (global.get $scratch))
+        (i64.ge_u (call $now) (global.get $deadline))))
+    (global.get $stopped))
 
   (func $on_rejection (param $ctx i32) (param $promise i64) (param $reason i64) (param $handled i32) (param $opaque i32)
     (local $argv i32)
@@ -97,7 +101,9 @@
     (call $JS_FreeValue (global.get $ctx) (call $JS_GetException (global.get $ctx))))
 
   ;; entry(input), then the job queue until it is dry, then `collect` with a budget of its own.
-  ;; 0 at rest, the text collected; 3 likewise but without a text; 1 an exception is pending; 2 likewise, because the budget (nanoseconds) was used up or the host said so.
+  ;; 0 at rest, the text collected; 3 likewise but without a text; 1 an exception is pending; 2 likewise, because the
+  ;; budget (nanoseconds) was used up or the host said so; 4 and 7 as 0 and 3, but that was so too, and something in the
+  ;; program swallowed it, as executors of promises do.
   (func (export "run")
     (param $entry i64) (param $input i32) (param $length i32) (param $budget i64) (param $fn i64) (param $grace i64)
     (result i32)
@@ -117,8 +123,11 @@
           (br_if $jobs (i32.gt_s (local.get $status) (i32.const 0))))
         (if (i32.eqz (local.get $status))
           (then
+            (local.set $status (i32.shl (global.get $stopped) (i32.const 2)))
             (return
-              (select (i32.const 0) (i32.const 3) (call $collect (local.get $fn) (local.get $grace))))))))
+              (i32.add
+                (local.get $status)
+                (select (i32.const 0) (i32.const 3) (call $collect (local.get $fn) (local.get $grace)))))))))
     (local.set $status (i32.add (i32.const 1) (call $on_interrupt (i32.const 0) (i32.const 0))))
     (i32.store offset=56 (global.get $scratch) (i32.const 0))
     (local.get $status))

@@ -146,16 +146,24 @@ class Guest:
                 if status in (1, 2):
                     instance.limit(COLLECT_SECONDS + EPOCH_GRACE_SECONDS)
                     instance.glue("report", entries.fault, grace)
-                text = self._text() if status == 0 else self._collect(grace)
+                text = self._text() if status in (0, 4) else self._collect(grace)
         except GuestTrap as trap:
-            return Turn(self._last_words(), "time" if trap.interrupted else "trap", str(trap))
-        full = instance.pages * PAGE > 0.9 * self._memory_limit
+            words = self._last_words()
+            if trap.interrupted:
+                return Turn(words, "time", str(trap))
+            # Short of memory, the engine frees some things twice.
+            return Turn(words, "memory" if self._full else "trap", str(trap), full=self._full)
+        full = self._full
         match status:
-            case 2:
+            case 2 | 4 | 7:
                 return Turn(text, "time", full=full)
             case 1 if text is not None:
                 return Turn(text, "trap", full=full)
         return Turn(text, None if text is not None else "memory", full=full)
+
+    @property
+    def _full(self) -> bool:
+        return self._instance.pages * PAGE > 0.9 * self._memory_limit
 
     def _collect(self, grace: int) -> str | None:
         """Collect once more, if need be with a little more memory: the program may have used up all of its own."""

@@ -72,3 +72,12 @@ function exposed(name, fn) {
   defineProperty(fn, "name", { __proto__: null, value: name, writable: false, enumerable: false, configurable: false });
   return freeze(fn);
 }
+
+// The engine calls these methods of iterator helpers without looking at its stack, so that a long chain of helpers runs
+// through the end of it. Functions written in JavaScript are looked at.
+const iteratorHelperPrototype = getPrototypeOf([].values().map((item) => item));
+for (const name of ["next", "return"]) {
+  const native = iteratorHelperPrototype[name];
+  const checked = { [name]() { return apply(native, this, []); } }[name];
+  defineProperty(iteratorHelperPrototype, name, hidden(checked));
+}

@@ -147,12 +147,15 @@ function encodeMembers(v, here, depth, start) {
   return "{" + text + "}";
 }
 
+const ofErrors = ["cause", "errors"];
+
 function encodeError(v, here, depth) {
   let text = '"name":' + jsonStringify(clip(safeString(read(v, "name")), 200));
   text += ',"message":' + jsonStringify(clip(safeString(read(v, "message")), MAX_ERROR_TEXT));
-  const cause = getOwnPropertyDescriptor(v, "cause");
-  if (cause !== undefined && cause.enumerable === false) {
-    text += ',"cause":' + (encode(read(v, "cause"), here, depth + 1) ?? "null");
+  for (let i = 0; i < ofErrors.length; i++) {
+    const own = getOwnPropertyDescriptor(v, ofErrors[i]);
+    if (own === undefined || own.enumerable !== false) continue;
+    text += ',"' + ofErrors[i] + '":' + (encode(read(v, ofErrors[i]), here, depth + 1) ?? "null");
   }
   return encodeMembers(v, here, depth, text);
 }

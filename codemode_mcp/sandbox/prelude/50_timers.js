@@ -43,19 +43,15 @@ defineGlobal("setInterval", exposed("setInterval", (callback, delay, ...args) =>
 defineGlobal("clearTimeout", exposed("clearTimeout", (id) => clearTimer(id)));
 defineGlobal("clearInterval", exposed("clearInterval", (id) => clearTimer(id)));
 
-if (typeof queueMicrotask !== "function") {
-  defineGlobal(
-    "queueMicrotask",
-    exposed("queueMicrotask", (callback) => {
-      if (typeof callback !== "function") throw new NativeTypeError("queueMicrotask takes a function");
-      const promise = newPromise((resolve) => resolve(undefined));
-      (async () => {
-        await promise;
-        callback();
-      })();
-    }),
-  );
-}
+// The engine's own would end the job queue when a callback throws.
+defineGlobal("queueMicrotask", exposed("queueMicrotask", (callback) => {
+  if (typeof callback !== "function") throw new NativeTypeError("queueMicrotask takes a function");
+  const promise = newPromise((resolve) => resolve(undefined));
+  (async () => {
+    await promise;
+    callback();
+  })();
+}));
 
 // Time since the run started, which goes on through a suspension and on another machine.
 let elapsedAtTurn = 0;

@@ -119,13 +119,16 @@ function caller(name, id) {
   return exposed(name, (...args) => requestCall("call", () => callFields(target, args)));
 }
 
+// What the language itself calls on an object that is awaited, told as JSON or made into a string.
+const NOT_TOOLS = { __proto__: null, then: true, toJSON: true, toString: true, valueOf: true };
+
 // A server that is down, or not up yet, and whose tools nobody knows: every call on it rejects with the reason.
 function unreachable(object, server) {
   const target = jsonStringify("mcp:" + server + ":");
   return new NativeProxy(freeze(object), {
     __proto__: null,
     get(known, name) {
-      if (typeof name !== "string" || name === "then" || name === "$api") return known[name];
+      if (typeof name !== "string" || name === "$api" || NOT_TOOLS[name]) return known[name];
       return exposed(name, (...args) => requestCall("call", () => callFields(target, args)));
     },
   });

@@ -51,12 +51,17 @@ function deliver(text) {
   for (let i = 0; i < message.completions.length; i++) settle(message.completions[i]);
 }
 
+// Describing a rejection may run a proxy's traps, and so may never end: the next attempt is without.
+let describing = false;
+
 function collect() {
   let rejections = "";
-  if (state === "done" || state === "failed") {
+  if ((state === "done" || state === "failed") && !describing) {
+    describing = true;
     mapForEach(unhandled, (entry) => {
       rejections += (rejections === "" ? "" : ",") + describeQuietly(entry.reason);
     });
+    describing = false;
   }
   const text =
     '{"state":"' + state + '","value":' + result + ',"error":' + failure + ',"fault":' + fault_ +
