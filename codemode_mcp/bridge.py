@@ -225,6 +225,7 @@ def start_message(
     call_limit: int,
     elapsed_ms: float,
     file: str | None = None,
+    label: str | None = None,
 ) -> str:
     """The first turn.
 
@@ -234,12 +235,14 @@ def start_message(
         seed: 32 bytes of randomness for this run.
         output_limit: characters of output the guest keeps, all in all.
         file: how stacks name the cell, where the guest can tell its lines.
+        label: an identifier that the program cannot know, to check that it does not leave the function it is put into.
         call_limit: unsettled calls from which on the guest refuses more by itself; the host has limits of its own.
     """
     return json.dumps(
         {
             "code": code,
             "fallback": fallback,
+            "label": label,
             "seed": seed.hex(),
             "outputLimit": output_limit,
             "callLimit": call_limit,

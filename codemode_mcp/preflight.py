@@ -65,6 +65,8 @@ class Preflight:
     member_calls: tuple[MemberCall, ...]
     returned_at: tuple[int, int] | None = None
     """Where the returned expression starts, as line and column of `source`."""
+    broken: bool = False
+    """The parser stumbles, or gives up: the program may be wrong, or more than the body of one function."""
 
     def author_position(self, line: int, column: int) -> tuple[int, int]:
         """The position in `source` of one in `returning`: the inserted text stands on one line only."""
@@ -82,7 +84,7 @@ def inspect(source: str, language: Language) -> Preflight:
     units = utf16_units(source)
     tree = parse(units)
     if tree is None:
-        return Preflight(source, None, None, ())
+        return Preflight(source, None, None, (), broken=True)
     finder = _Finder(units)
     finder.read(tree)
     finder.refuse_module_access(CELL_FILES[language])
@@ -96,6 +98,7 @@ def inspect(source: str, language: Language) -> Preflight:
         servers=finder.servers(),
         member_calls=finder.member_calls(),
         returned_at=None if span is None else finder.position(span.start),
+        broken=tree.root_node.has_error,
     )
 
 
@@ -634,14 +637,14 @@ _NO_STATEMENT = words("comment html_comment empty_statement")
 _NO_EXPRESSION = re.compile(r"\{|(?:async\s+)?function(?![\w$])|class(?![\w$])|let\s*\[")
 """Starts that JavaScript reads as a block or declaration, though the tolerant parser sees an expression."""
 _DIRECTIVE = re.compile(r"['\"]use \w+['\"]")
-_KEYWORD_AS_NAME = re.compile(r"using|interface")
+_KEYWORD_AS_NAME = re.compile(r"using|interface|abstract")
 """What the tolerant parser stumbles on when it is all there is of a statement."""
 
 
 def _returned_span(units: str, root: Node) -> Span | None:
     """The expression that the last top-level statement is."""
     children = [child for child in root.children if child.type not in _NO_STATEMENT] if root.type == "program" else []
-    if not children or (len(children) > 1 and children[-2].type == "ERROR"):
+    if not children or (len(children) > 1 and _is_unfinished(units, children[-2])):
         return None
     statement = children[-1]
     if statement.type == "ERROR":
@@ -655,12 +658,17 @@ def _returned_span(units: str, root: Node) -> Span | None:
     if statement.type != "expression_statement":
         return None
     expression = statement.children[0]
-    span = span_of(expression)
+    span = Span(expression.start_byte // 2, _end_of_code(expression))
     if not expression.is_named or expression.type in {"internal_module", "comment"}:
         return None
     if _DIRECTIVE.fullmatch(units, *span) and all(_is_string(child) for child in children):
         return None
     return None if _NO_EXPRESSION.match(units, *span) else span
+
+
+def _is_unfinished(units: str, statement: Node) -> bool:
+    """Whether what follows belongs to it: names after a line with only `let`, too, are declared."""
+    return statement.type == "ERROR" or units[slice(*span_of(statement))] == "let"
 
 
 def _is_string(statement: Node) -> bool:
@@ -671,7 +679,6 @@ def _after_arrow_function(units: str, statement: Node) -> Span | None:
     """What follows `f = () => {...}` on a new line without a semicolon. The tolerant parser takes `(` or `[` there for
     a call or an index, which an arrow function with a block cannot have: JavaScript ends the statement before it."""
     last = next(_code_backwards(statement), None)
-    end = 0 if last is None else last.end_byte // 2
     while last is not None:
         node, parent = last, None
         while node.type != "arrow_function" and node.child_count:
@@ -679,10 +686,18 @@ def _after_arrow_function(units: str, statement: Node) -> Span | None:
         if parent is not None and node.type == "arrow_function" and node.children[-1].type == "statement_block":
             rest = list(_code_backwards(parent))[-2]
             start, between = rest.start_byte // 2, units[node.end_byte // 2 : rest.start_byte // 2]
-            is_start = units[start] in "([`" and LINE_END.search(between) is not None
-            return Span(start, end) if is_start else None
+            is_start = units[start] in "([`+-" and LINE_END.search(between) is not None
+            return Span(start, _end_of_code(statement)) if is_start else None
         last = next(_code_backwards(last), None)
     return None
+
+
+def _end_of_code(node: Node) -> int:
+    """Where a node ends without the comments that the parser counts among a function's last parts."""
+    last: Node | None = node
+    while last is not None:
+        node, last = last, next(_code_backwards(last), None)
+    return node.end_byte // 2
 
 
 def _code_backwards(node: Node) -> Iterator[Node]:

@@ -261,6 +261,7 @@ class Driver:
                 call_limit=self._settings.max_pending_tool_calls + self._settings.max_queued_tool_calls,
                 elapsed_ms=self._elapsed_ms(run),
                 file=program.positions.file if program.positions.language == "javascript" else None,
+                label=f"cell_{secrets.token_hex(8)}" if program.suspect else None,
             )
             if not await self._admit(run, observation):
                 return await self._turned_away(run, observation)

@@ -33,21 +33,23 @@ class Program:
         code: body of an async function.
         fallback: another body, for when `code` (with the implicit return) does not parse.
         positions: back to the author's text.
+        suspect: the text may be more than the body of one function.
     """
 
     code: str
     fallback: str | None
     positions: Positions
+    suspect: bool = False
 
 
 def javascript(found: Preflight) -> Program:
     """The program of a JavaScript cell."""
     source = _as_body(found.source)
     if found.returning is None:
-        return Program(source, None, Positions("javascript", _line_count(source), source))
+        return Program(source, None, Positions("javascript", _line_count(source), source), found.broken)
     returning = _as_body(found.returning)
     positions = Positions("javascript", _line_count(source), returning, rewritten=found.author_position)
-    return Program(returning, source, positions)
+    return Program(returning, source, positions, found.broken)
 
 
 async def typescript(found: Preflight, transform: Transform) -> Program:

@@ -434,3 +434,23 @@ async def test_describing_rejections_runs_nothing_of_the_programs(engine: Engine
         code = "for (let i = 0; i < 40; i++) Promise.reject({ get message() { for (;;); } }); return 1"
         outcome = await it.execute(code)
         assert (outcome.status, outcome.value) == ("completed", 1)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        '}); text("out"); (async function () {',
+        '}, text("out"), async function () {',
+        '} in text("out") || async function () {',
+        'return 1 }.call(), text("out"), async function () {',
+        '}); MCP.echo.say({ text: "out" }); (async () => {',
+    ],
+)
+async def test_a_program_cannot_leave_the_function_it_is_put_into(engine: Engine, code: str) -> None:
+    source = echo()
+    async with bench(engine, source) as it:
+        with pytest.raises(ProgramError) as refused:
+            await it.execute(code)
+    assert refused.value.code == "invalid_input"
+    assert "cell.js:1:" in refused.value.message
+    assert source.calls == []

@@ -13,6 +13,7 @@ const NativePromise = Promise;
 const NativeError = Error;
 const NativeTypeError = TypeError;
 const NativeRangeError = RangeError;
+const syntaxErrorPrototype = SyntaxError.prototype;
 const NativeMap = Map;
 const NativeWeakMap = WeakMap;
 const NativeProxy = Proxy;

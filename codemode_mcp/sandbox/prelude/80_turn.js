@@ -17,7 +17,21 @@ async function runCell(cell) {
   }
 }
 
-// start: { code, fallback: string | null, seed: 64 hex digits, outputLimit, callLimit, file, elapsed }
+// The engine pastes the text into a function and evaluates that, so a text can close the function and open another. In a
+// block with a label that it cannot know, such a text does not parse. Blocks refuse some good programs too, so the host
+// asks for this (with a label) only where its own parser stumbles.
+function compile(body, label) {
+  let cell;
+  try {
+    cell = new AsyncFunction(body);
+  } catch (error) {
+    if (label === null || getPrototypeOf(error) === syntaxErrorPrototype) throw error;
+  }
+  if (label !== null) new AsyncFunction(label + ":{" + body + "\nbreak " + label + "}");
+  return cell;
+}
+
+// start: { code, fallback: string | null, label: string | null, seed: 64 hex digits, outputLimit, callLimit, file, elapsed }
 function start(text) {
   const message = jsonParse(text);
   seedRandom(message.seed);
@@ -27,11 +41,11 @@ function start(text) {
   cellFile = message.file;
   let cell;
   try {
-    cell = new AsyncFunction(message.code);
+    cell = compile(message.code, message.label);
   } catch (error) {
     if (message.fallback === null) return syntaxError(error);
     try {
-      cell = new AsyncFunction(message.fallback);
+      cell = compile(message.fallback, message.label);
     } catch (second) {
       return syntaxError(second);
     }
