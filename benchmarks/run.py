@@ -1,7 +1,8 @@
 """Measure what the specification sets bars for, as ratios taken in one run: python benchmarks/run.py [NAME ...].
 
-Names: sandbox, startup, exec, sequential, parallel. Every figure is the median of several rounds; things that are
-compared are measured in turn, A B A B, so that a machine whose speed drifts does not favour either.
+Names: sandbox, startup, exec, sequential, parallel; and hostile and memory, which take minutes and are measured only
+when they are named. Every figure is the median of several rounds; things that are compared are measured in turn,
+A B A B, so that a machine whose speed drifts does not favour either.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import limits
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
+from measure import ECHO, ours, report
 
 from codemode_mcp.bridge import Completion, deliver_message, start_message
 from codemode_mcp.catalog import build
@@ -27,13 +30,8 @@ from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Tool, UpstreamView
 
-ECHO = Path(__file__).parent / "echo_server.py"
 LIMIT = 64 * 1024 * 1024
 CALLS = 100
-
-
-def report(name: str, figure: str, bar: str, ok: bool) -> None:
-    print(f"{'ok  ' if ok else 'MISS'}  {name:<58} {figure:<34} bar: {bar}")
 
 
 # in one process
@@ -87,12 +85,6 @@ def _sandbox(engine: Engine, manifest: str) -> None:
 
 
 # over stdio
-
-
-def ours(config: Path) -> StdioServerParameters:
-    return StdioServerParameters(
-        command=sys.executable, args=["-m", "codemode_mcp", "serve", "--config", str(config), "--log-level", "error"]
-    )
 
 
 def plain() -> StdioServerParameters:
@@ -201,7 +193,7 @@ async def parallel() -> None:
 
 
 def main() -> None:
-    """Run what is named, or all."""
+    """Run what is named, or all that is quick."""
     known: dict[str, Callable[[], object]] = {
         "sandbox": sandbox,
         "startup": lambda: anyio.run(startup),
@@ -209,8 +201,9 @@ def main() -> None:
         "sequential": lambda: anyio.run(sequential),
         "parallel": lambda: anyio.run(parallel),
     }
+    long = {"hostile": lambda: anyio.run(limits.hostile), "memory": lambda: anyio.run(limits.memory)}
     for name in sys.argv[1:] or known:
-        known[name]()
+        (known | long)[name]()
 
 
 if __name__ == "__main__":

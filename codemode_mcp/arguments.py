@@ -81,18 +81,28 @@ def _read(call: ToolCall, expression: str, signature: Callable[[], str]) -> Any:
     if isinstance(call.input, Absent):
         return {}
     try:
-        given = json.loads(whole_characters(call.input))
-    except (ValueError, RecursionError):
-        given = _UNREADABLE
-    if given is _UNREADABLE or _deeper_than(given, MAX_DEPTH):
-        problem = f"its input is nested deeper than {MAX_DEPTH} levels or has numbers that are no numbers"
-        raise _problems(expression, [problem], signature())
+        given = json.loads(whole_characters(call.input), parse_float=_finite)
+    except ValueError:
+        problem = "its input has a number that is too large"
+        raise _problems(expression, [problem], signature()) from None
+    except RecursionError:
+        given = _TOO_DEEP
+    if given is _TOO_DEEP or _deeper_than(given, MAX_DEPTH):
+        raise _problems(expression, [f"its input is nested deeper than {MAX_DEPTH} levels"], signature())
     return given
+
+
+def _finite(text: str) -> float:
+    # A program can write any number with JSON.rawJSON.
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(text)
+    return number
 
 
 def _deeper_than(value: Any, depth: int) -> bool:
     level = [value]
-    for _ in range(depth + 1):
+    for _ in range(depth):
         level = [
             child
             for node in level
@@ -105,7 +115,7 @@ def _deeper_than(value: Any, depth: int) -> bool:
     return True
 
 
-_UNREADABLE = object()
+_TOO_DEEP = object()
 
 
 def _with_defaults(given: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -141,7 +141,8 @@ class Thrown:
 
     Attributes:
         stack: frames as the engine gives them.
-        engine: it is the engine's own error (out of memory, interrupted), which a guest cannot imitate.
+        engine: it is the engine's own error (out of memory, interrupted), which a guest that has not met one cannot
+            imitate.
         code: the error code it carried when it crossed into the guest; None for the guest's own errors.
     """
 
@@ -155,6 +156,11 @@ class Thrown:
     def is_null(self) -> bool:
         """Null was thrown: by the program, or by an engine that could not make an error."""
         return (self.name, self.message) == ("Uncaught", "null")
+
+    @property
+    def is_blank(self) -> bool:
+        """An error of the engine's that it could not give a message."""
+        return self.engine and self.message == ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +302,7 @@ def decode_turn(text: str) -> TurnReport:
         InternalError: it does not have the exact form.
     """
     try:
-        raw = json.loads(whole_characters(text))
+        raw = json.loads(whole_characters(text), parse_constant=_no_constant)
         return TurnReport(
             state=_one_of(raw["state"], ("pending", "done", "failed", "syntax")),
             value=raw["value"],
@@ -310,6 +316,10 @@ def decode_turn(text: str) -> TurnReport:
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InternalError(f"the sandbox answered with a message that is not valid ({type(error).__name__})") from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
 
 
 _LONE_SURROGATE = re.compile(r"(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}")
@@ -342,6 +352,10 @@ def _read_header(raw: dict[str, Any]) -> Request:
     return Header(_integer(raw["id"]), server, tool, raw.get("schema") is True)
 
 
+_MAX_TIMER_MS = 2**31 - 1
+"""As in browsers."""
+
+
 _READERS: dict[str, Callable[[dict[str, Any]], Request]] = {
     "call": _read_call,
     "call_by_id": _read_call,
@@ -351,10 +365,10 @@ _READERS: dict[str, Callable[[dict[str, Any]], Request]] = {
     "header": _read_header,
     "search": lambda raw: ToolSearch(_integer(raw["id"]), _string(raw["query"]), _limit(raw)),
     "describe": lambda raw: Describe(_integer(raw["id"]), _string(raw["target"])),
-    "store": lambda raw: Store(_integer(raw["id"]), _string(raw["key"]), _string(raw["value"])),
+    "store": lambda raw: Store(_integer(raw["id"]), _string(raw["key"]), _json_text(raw["value"])),
     "load": lambda raw: Load(_integer(raw["id"]), _string(raw["key"])),
     "yield": lambda raw: YieldControl(_integer(raw["id"]), _optional_string(raw["reason"])),
-    "timer": lambda raw: Timer(_integer(raw["id"]), _integer(raw["ms"])),
+    "timer": lambda raw: Timer(_integer(raw["id"]), min(_integer(raw["ms"]), _MAX_TIMER_MS)),
     "clear": lambda raw: ClearTimer(_integer(raw["id"]), _integer(raw["target"])),
 }
 
@@ -390,6 +404,12 @@ def _string(raw: Any) -> str:
     if not isinstance(raw, str):
         raise TypeError
     return raw
+
+
+def _json_text(raw: Any) -> str:
+    # It is put into messages to later programs as it is.
+    json.loads(_string(raw), parse_constant=_no_constant)
+    return str(raw)
 
 
 def _optional_string(raw: Any) -> str | None:

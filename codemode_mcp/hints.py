@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
+
+from codemode_mcp.syntax import words
 
 if TYPE_CHECKING:
     from codemode_mcp.bridge import Thrown
@@ -11,29 +14,90 @@ if TYPE_CHECKING:
 _NETWORK = 'there is no network here; call a tool, API.search("...") finds one'
 _HOST = "this is neither a browser nor Node.js; call a tool instead"
 _PRINT = "print with text(value) or console.log(value)"
+_GLOBAL = "the global object is globalThis"
+_LIBRARY = "there are no libraries here; write it in plain JavaScript"
+_LATER = "wait with await new Promise((r) => setTimeout(r, milliseconds))"
 
 _HINTS = {
     **dict.fromkeys(("fetch", "XMLHttpRequest", "WebSocket", "EventSource", "axios", "Request", "Headers"), _NETWORK),
+    **dict.fromkeys(("Response", "FormData", "AbortController", "AbortSignal"), _NETWORK),
     **dict.fromkeys(("process", "Buffer", "window", "document", "localStorage", "sessionStorage", "fs", "Deno"), _HOST),
+    **dict.fromkeys(("Blob", "File", "ReadableStream", "Worker", "WebAssembly", "navigator", "location"), _HOST),
+    **dict.fromkeys(("DOMParser", "path", "os", "util"), _HOST),
+    **dict.fromkeys(("_", "lodash", "moment", "dayjs"), _LIBRARY),
+    **dict.fromkeys(("setImmediate", "requestAnimationFrame"), "use setTimeout(callback, 0)"),
+    **dict.fromkeys(("sleep", "delay", "wait"), _LATER),
     **dict.fromkeys(("print", "alert", "log", "output"), _PRINT),
-    "sleep": "wait with await new Promise((r) => setTimeout(r, milliseconds))",
+    **dict.fromkeys(("global", "self"), _GLOBAL),
+    "Intl": "there is none here; write dates with toISOString() and numbers with toFixed()",
+    "Temporal": "there is none here; use Date",
     "mcp": "the servers are in MCP, in capitals",
     "Mcp": "the servers are in MCP, in capitals",
     "api": "the declaration files are in API, in capitals",
 }
 
+_WORDINGS = {
+    "cannot read property 'digest' of undefined": "crypto has only randomUUID and getRandomValues",
+    "unexpected token: 'object'": "JSON.parse was given an object; unwrap(result) gives what a call returned",
+    "cannot convert BigInt to number": "convert one of the two, with Number(n) or BigInt(n)",
+    "BigInt are forbidden in JSON.stringify": "pass String(n) or Number(n)",
+}
+"""The engine's, at the end of a message."""
+
+_EARLY = "used before its declaration is over: is a semicolon missing before a line that starts with ` ( or [ ?"
 _UNDEFINED = re.compile(r"'?(\w+)'? is not defined")
 
 
 def hint(thrown: Thrown) -> str:
-    """What to write instead, for a name that is not there; empty when nothing is known."""
-    match = _UNDEFINED.match(thrown.message) if thrown.name == "ReferenceError" else None
-    found = None if match is None else _HINTS.get(match[1])
+    """What to write instead, for a name that is not there or a wording that says too little; empty when nothing is
+    known."""
+    if thrown.name == "ReferenceError":
+        match = _UNDEFINED.match(thrown.message)
+        found = _EARLY if thrown.message.endswith(" is not initialized") else None
+        found = found if match is None else _HINTS.get(match[1])
+    else:
+        found = next((advice for wording, advice in _WORDINGS.items() if thrown.message.endswith(wording)), None)
     return "" if found is None else f" ({found})"
 
 
 def fenced(source: str) -> str | None:
     """Guidance for a program that is still wrapped in a Markdown fence."""
-    if not source.lstrip().startswith("```"):
+    if not source.removeprefix("\ufeff").lstrip().startswith("```"):
         return None
     return "The program is wrapped in a Markdown fence; send the code alone, without the lines of ```."
+
+
+_PYTHON = re.compile(
+    r"^(?:def \w+\(.*\).*:|from [\w.]+ import .+|import \w+(?: as \w+)?"
+    r"|(?:for|with|if|elif|while|class|try|except)\b[^{]*:)$",
+    re.MULTILINE,
+)
+_RESERVED = words(
+    "break case catch class const continue debugger default delete do else enum export extends false finally for "
+    "function if import in instanceof new null return super switch this throw true try typeof var void while with"
+)
+
+
+def syntax_hint(source: str, line: int, column: int, message: str) -> str:
+    """What a program with a syntax error is mistaken about; empty when nothing is known.
+
+    Args:
+        line, column: where the engine stumbles, from 1.
+        message: the engine's.
+    """
+    try:
+        json.loads(source)
+    except (ValueError, RecursionError):
+        pass
+    else:
+        return " (this is JSON, not a program; write return (...) around it)"
+    if _PYTHON.search(source):
+        return " (this looks like Python; exec runs JavaScript or TypeScript)"
+    lines = source.split("\n")
+    text = lines[line - 1] if line <= len(lines) else ""
+    word = re.match(r"\w*", text[column - 1 :])
+    if message == "variable name expected" and word is not None and word[0] in _RESERVED:
+        return f" ({word[0]} is a reserved word)"
+    if message == "expecting ';'" and re.search(r"\bawait\s+$", text[: column - 1]):
+        return " (await is allowed in async functions only; write async before the function)"
+    return ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tree_sitter import Node
 
-__all__ = ["fault_column", "fault_positions"]
+__all__ = ["Fault", "fault_column", "find_fault", "regex_offsets"]
 
 _MAX_CHARACTERS = 50_000
 """Of programs in which an error is looked for; it is done on the event loop."""
@@ -46,7 +46,7 @@ def fault_column(source: str, line: int, message: str) -> int:
     else:
         after = max(first.end - start, 0)
         at = len(text) - len(text[after:].lstrip()) if text[after:].strip() else after
-    return max(at, 0) + 1
+    return min(max(at, 0), len(text.rstrip("\r\n\u2028\u2029"))) + 1
 
 
 _QUOTED_TOKEN = re.compile(r"unexpected .*'(.+)'$", re.IGNORECASE)
@@ -64,47 +64,75 @@ def _stumbles(units: str) -> Iterator[Span]:
             left.extend(node.children)
 
 
+def regex_offsets(source: str) -> list[int]:
+    """Where regular expressions stand, in UTF-16 units: of a mistake in one, the engine tells no place at all."""
+    tree = parse(utf16_units(source))
+    left = [] if tree is None else [tree.root_node]
+    found = []
+    while left:
+        node = left.pop()
+        if node.type == "regex":
+            found.append(span_of(node).start)
+        left.extend(node.named_children)
+    return found
+
+
 # --- Errors at run time ----------------------------------------------------------------------------------------------
 
 
-def fault_positions(code: str, line: int, column: int, function: str | None, message: str) -> list[tuple[int, int]]:
-    """Where an error of the engine's own arose, as lines and columns from 1, best first; one a line.
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What the program's text tells of an error of the engine's own.
+
+    Attributes:
+        positions: where it arose, lines and columns from 1, best first, one a line; several when it may have arisen at
+            each of them, none when the engine's position is the best there is.
+        message: the engine's, with the names that it leaves out.
+    """
+
+    positions: tuple[tuple[int, int], ...]
+    message: str
+
+
+def find_fault(code: str, line: int, column: int, function: str | None, message: str) -> Fault:
+    """Look an error of the engine's own up in the program.
 
     Args:
         code: what the engine ran.
-        line, column: the position it gives; a line before the first stands for nothing noted at the top level.
+        line, column: the position it gives; a line before the first stands for nothing noted.
         function: the name of the function that it names; `None` for the top level, empty for one without a name.
         message: of the error.
-
-    Returns:
-        Nothing when the message says nothing that could be looked for, or nothing of the kind is there: the engine's
-        position is the best there is. More than one when the error may have arisen at each of them.
     """
+    untold = Fault((), message)
     if len(code) > _MAX_CHARACTERS:
-        return []
-    look_for = _look_for(message)
-    if look_for is None:
-        return []
+        return untold
     units = utf16_units(code)
     tree = parse(units)
     if tree is None:
-        return []
+        return untold
     lines = Lines(units)
     start = lines.offset(line, column) if line >= 1 else 0
+    look_for = _look_for(message)
+    if look_for.kinds == _CALLS:
+        return Fault((), _named_call(tree.root_node, units, start, message))
     places = list(_walk(tree.root_node, units, look_for, lines.offset(line, 1) if line >= 1 else 0))
-    if any(place.raises and place.at <= start < place.end for place in places):
-        return []  # the program's own, noted where it was made
-    inside = {None} if function is None else _functions(places, lines, line, start, function)
-    found: dict[int, tuple[int, int]] = {}
-    for place in sorted(places, key=lambda place: place.at):
-        if place.function not in inside or place.at < start:
+    inside = _inside(places, lines, line, start, function)
+    places = sorted((place for place in places if place.function in inside), key=lambda place: place.at)
+    made = [place for place in places if place.raises and place.at <= start < place.end]
+    found: dict[int, _Place] = {}
+    for place in places:
+        if place.at < start or (made and place.at >= made[-1].end):
             continue
         if place.notes and place.at > start and found:
             break
         if place.suspect:
-            position = lines.position(place.at)
-            found.setdefault(position[0], position)
-    return list(found.values())
+            found.setdefault(lines.position(place.at)[0], place)
+    if len(found) == 1:
+        message += _owner(next(iter(found.values())), units, message)
+    if made and not found:
+        # The program's own; the engine noted an operator in its arguments.
+        return Fault((lines.position(made[-1].at),), message)
+    return Fault(tuple(lines.position(place.at) for place in found.values()), message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +151,14 @@ class _LookFor:
 _MEMBERS = words("member_expression subscript_expression object_pattern")
 _NAMES = words("identifier shorthand_property_identifier")
 _TARGETS = words("assignment_expression augmented_assignment_expression update_expression for_in_statement")
+_FIELDS = words("public_field_definition field_definition")
+"""What they are set to is a function of its own for the engine, which notes nothing of it."""
 _ITERATIONS = words("for_in_statement spread_element array_pattern yield_expression")
 
+_CALLS = frozenset(("call_expression",))
+
 _MESSAGES = (
+    (re.compile(r"not a function"), _CALLS),
     (re.compile(r"cannot (?:read|set|delete) property 'Symbol\.iterator' of (?:undefined|null)"), _ITERATIONS),
     (re.compile(r"cannot (?:read|set|delete) property '(.*)' of (?:undefined|null)", re.DOTALL), _MEMBERS),
     (re.compile(r"'?([\w$]+)'? is not (?:defined|initialized)"), _NAMES),
@@ -136,12 +169,12 @@ _MESSAGES = (
 )
 
 
-def _look_for(message: str) -> _LookFor | None:
+def _look_for(message: str) -> _LookFor:
     for pattern, kinds in _MESSAGES:
         match = pattern.fullmatch(message)
         if match is not None:
             return _LookFor(kinds, match[1] if pattern.groups else None)
-    return None
+    return _LookFor(frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +188,7 @@ class _Place:
         notes: the engine notes its position.
         raises: it makes an error by itself.
         name: of a function.
+        owner: what a property is read of.
     """
 
     at: int
@@ -165,6 +199,7 @@ class _Place:
     raises: bool = False
     is_function: bool = False
     name: str = ""
+    owner: Span | None = None
 
 
 _ERASED = words("type_annotation type_alias_declaration interface_declaration type_arguments comment string regex")
@@ -179,7 +214,7 @@ def _walk(root: Node, units: str, look_for: _LookFor, after: int) -> Iterator[_P
         if span.end <= after or node.type in _ERASED:
             continue
         yield from _places(node, parent, span, function, units, look_for)
-        inner = span if node.type in FUNCTIONS else function
+        inner = span if node.type in FUNCTIONS or node.type in _FIELDS else function
         left.extend((child, node, inner) for child in node.named_children)
 
 
@@ -187,7 +222,7 @@ def _places(
     node: Node, parent: Node | None, span: Span, function: Span | None, units: str, look_for: _LookFor
 ) -> Iterator[_Place]:
     kind = node.type
-    if kind in FUNCTIONS:
+    if kind in FUNCTIONS or kind in _FIELDS:
         yield _Place(span.start, span.end, span, is_function=True, name=_function_name(node, parent, units))
     elif kind == "expression_statement":
         yield _Place(span.start, span.end, function, notes=True)
@@ -200,8 +235,9 @@ def _places(
             at = span.start if kind == "new_expression" else span_of(last).start
             yield _Place(at, span.end, function, notes=True, raises=raises)
     if kind in look_for.kinds:
+        owner = node.child_by_field_name("object")
         for at in _suspects(node, parent, kind, units, look_for.name):
-            yield _Place(at, span.end, function, suspect=True)
+            yield _Place(at, span.end, function, suspect=True, owner=None if owner is None else span_of(owner))
 
 
 def _suspects(node: Node, parent: Node | None, kind: str, units: str, name: str | None) -> Iterator[int]:
@@ -280,8 +316,12 @@ def _function_name(node: Node, parent: Node | None, units: str) -> str:
     return "" if name is None else _text(name, units)
 
 
-def _functions(places: list[_Place], lines: Lines, line: int, start: int, name: str) -> set[Span | None]:
+def _inside(places: list[_Place], lines: Lines, line: int, start: int, name: str | None) -> set[Span | None]:
     """Which functions a frame can be of: one that starts on its line, or has its position inside."""
+    if name is None:
+        return {None}
+    if line < 1:
+        return {place.function for place in places if place.is_function}
     around = [
         place
         for place in places
@@ -292,11 +332,49 @@ def _functions(places: list[_Place], lines: Lines, line: int, start: int, name: 
     if named:
         return {place.function for place in named}
     inner = max((place.at for place in around if place.at <= start < place.end), default=None)
-    return {
-        place.function
-        for place in around
-        if place.at == inner or (place.at > start or lines.position(place.at)[0] == line)
-    }
+    return {place.function for place in around if place.at == inner or lines.position(place.at)[0] == line}
+
+
+def _owner(place: _Place, units: str, message: str) -> str:
+    """What it was that has no properties, for the end of the message."""
+    what = re.search(r" of (undefined|null)$", message)
+    text = "" if place.owner is None else _short(units[place.owner.start : place.owner.end])
+    if what is None or text in ("", "undefined", "null"):
+        return ""
+    root = re.match(r"[\w$]+", text)
+    promise = root is not None and re.search(rf"\b{re.escape(root[0])}\s*=\s*(?:MCP|API|tools)\s*[.\[]", units)
+    advice = f"; {root[0]} is a promise: await the call" if root is not None and promise else ""
+    return f" ({text} is {what[1]}{advice})"
+
+
+def _named_call(root: Node, units: str, start: int, message: str) -> str:
+    """With the name of what was called. Which call it was is not known when one is an argument of another."""
+    calls: list[Node] = []
+    node: Node | None = root
+    while node is not None:
+        if node.type in FUNCTIONS:
+            calls.clear()
+        if node.type == "call_expression":
+            calls.append(node)
+        node = next((child for child in node.named_children if _contains(child, start)), None)
+    if not calls or any(_contains(call.child_by_field_name("arguments"), start) for call in calls[:-1]):
+        return message
+    callee = calls[-1].child_by_field_name("function")
+    name = "" if callee is None else _short(_text(callee, units))
+    return f"{name} is {message}" if name else message
+
+
+def _contains(node: Node | None, at: int) -> bool:
+    return node is not None and span_of(node).start <= at < span_of(node).end
+
+
+_SHORT = 60
+
+
+def _short(text: str) -> str:
+    """A piece of code on one line; nothing when it is too long to be read in a message."""
+    line = re.sub(r"\s*\n\s*", "", text)
+    return line if len(line) <= _SHORT and "\n" not in line else ""
 
 
 def _text(node: Node, units: str) -> str:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from codemode_mcp.hints import hint
-from codemode_mcp.localize import fault_positions
+from codemode_mcp.localize import Fault, find_fault
+from codemode_mcp.syntax import LINE_END
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from codemode_mcp.bridge import Thrown
     from codemode_mcp.settings import Language
@@ -23,7 +24,7 @@ WRAPPER_LINES = 2
 MAX_FRAMES = 10
 MAX_PLACES = 3
 
-_FRAME = re.compile(r"^\s*at (?:(?P<name>.*?) \()?<input>:(?P<line>\d+):(?P<column>\d+)\)?\s*$")
+_FRAME = re.compile(r"^\s*at (?:(?P<name>.*?) \()?<input>:(?P<line>[0-9]{1,9}):(?P<column>[0-9]{1,9})\)?\s*$")
 _HIDDEN_NAMES = {"anonymous", "<anonymous>", "__cell__", ""}
 
 
@@ -49,8 +50,7 @@ class Positions:
         return "cell.ts" if self.language == "typescript" else "cell.js"
 
     def author(self, line: int, column: int) -> tuple[int, int] | None:
-        """The author's line and column, both from 1, for a position the engine gives; None when it is not theirs."""
-        line -= WRAPPER_LINES
+        """The author's line and column, both from 1, for a position in `code`; None when it is not theirs."""
         if line < 1:
             return None
         if self.transformed is not None:
@@ -62,28 +62,48 @@ class Positions:
     def frames(self, thrown: Thrown) -> list[str]:
         """`at name (cell.js:3:9)`, innermost first, for the frames that are the author's. Where the engine leaves open
         which of several places it was, the others follow: `at cell.js:3:9 or 5:2`."""
+        fault = self._fault(thrown)
+        frames = list(self._engine_frames(thrown.stack))
         found = []
-        for number, text in enumerate(thrown.stack.splitlines()):
-            match = _FRAME.match(text)
-            if match is None:
-                continue
-            name = match["name"] or ""
-            line, column = int(match["line"]), int(match["column"])
-            places = self._arose(thrown, name, line, column) if number == 0 else []
-            places = places or [at for at in [self.author(line, column)] if at is not None]
-            if places:
-                place = self._place(places)
+        for number, (name, line, column) in enumerate(frames):
+            if name == "anonymous" and any(outer == "anonymous" for outer, _, _ in frames[number + 1 :]):
+                continue  # made from a text by the program; its lines are not the cell's
+            places = [self.author(*at) for at in fault.positions] if number == 0 else []
+            known = [at for at in places or [self.author(line, column)] if at is not None]
+            if known:
+                place = self._place(known)
                 found.append(f"at {place}" if name in _HIDDEN_NAMES else f"at {name} ({place})")
             if len(found) == MAX_FRAMES:
                 break
         return found
 
-    def _arose(self, thrown: Thrown, name: str, line: int, column: int) -> list[tuple[int, int]]:
-        """Where an error of the engine's own arose; nothing when it says so itself, or that cannot be told."""
+    def _engine_frames(self, stack: str) -> Iterator[tuple[str, int, int]]:
+        """Name, line and column, as what was run counts them, of each frame in the program."""
+        for text in stack.splitlines():
+            match = _FRAME.match(text)
+            if match is not None:
+                line = int(match["line"]) - WRAPPER_LINES
+                yield match["name"] or "", line, self._units(line, int(match["column"]))
+
+    def _units(self, line: int, column: int) -> int:
+        """The engine counts columns in bytes of UTF-8; everybody else in UTF-16 units."""
+        if self.code.isascii():
+            return column
+        lines = LINE_END.split(self.code)
+        if not 1 <= line <= len(lines):
+            return column
+        before = lines[line - 1].encode("utf-8", "surrogatepass")[: column - 1].decode("utf-8", "ignore")
+        return len(before.encode("utf-16-le")) // 2 + 1
+
+    def _fault(self, thrown: Thrown) -> Fault:
+        """What the text tells of an error that arose in the program itself."""
+        innermost = thrown.stack.partition("\n")[0]
+        frame = next(self._engine_frames(innermost), None)
+        if frame is None:
+            return Fault((), thrown.message)
+        name, line, column = frame
         function = None if name == "anonymous" else "" if name in _HIDDEN_NAMES else name
-        positions = fault_positions(self.code, line - WRAPPER_LINES, column, function, thrown.message)
-        authors = [self.author(line + WRAPPER_LINES, column) for line, column in positions]
-        return [at for at in authors if at is not None]
+        return find_fault(self.code, line, column, function, thrown.message)
 
     def _place(self, places: list[tuple[int, int]]) -> str:
         first, *others = (f"{line}:{column}" for line, column in places[:MAX_PLACES])
@@ -91,5 +111,6 @@ class Positions:
 
     def describe(self, thrown: Thrown) -> str:
         """`Name: message`, then the frames, a line each."""
-        headline = (f"{thrown.name}: {thrown.message}" if thrown.message else thrown.name) + hint(thrown)
+        message = self._fault(thrown).message
+        headline = (f"{thrown.name}: {message}" if message else thrown.name) + hint(thrown)
         return "\n".join([headline, *(f"    {frame}" for frame in self.frames(thrown))])

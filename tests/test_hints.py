@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from codemode_mcp.bridge import Thrown
-from codemode_mcp.hints import fenced, hint
+from codemode_mcp.hints import fenced, hint, syntax_hint
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,11 @@ from codemode_mcp.hints import fenced, hint
         ("ReferenceError", "'process' is not defined", "neither a browser nor Node"),
         ("ReferenceError", "sleep is not defined", "setTimeout"),
         ("ReferenceError", "mcp is not defined", "in capitals"),
+        ("ReferenceError", "Intl is not defined", "toISOString"),
+        ("ReferenceError", "total is not initialized", "semicolon"),
+        ("SyntaxError", "unexpected token: 'object'", "unwrap(result)"),
+        ("TypeError", "cannot convert BigInt to number", "BigInt(n)"),
+        ("TypeError", "the arguments cannot be sent as JSON: BigInt are forbidden in JSON.stringify", "String(n)"),
     ],
 )
 def test_a_name_that_is_not_there_comes_with_what_to_write_instead(name: str, message: str, said: str) -> None:
@@ -31,4 +36,26 @@ def test_nothing_is_said_of_other_errors(name: str, message: str) -> None:
 
 def test_fences_are_told_from_templates() -> None:
     assert fenced("\n```js\nreturn 1\n```") is not None
+    assert fenced("\ufeff```\nreturn 1\n```") is not None
     assert fenced("return `x`") is None
+
+
+@pytest.mark.parametrize(
+    ("source", "column", "message", "said"),
+    [
+        ('{"a": 1, "b": 2}', 4, "expecting ';'", "this is JSON"),
+        ("def f(x):\n    return x", 5, "expecting ';'", "Python"),
+        ("import os\nprint(1)", 8, "expecting ';'", "Python"),
+        ("for x in range(3):\n    print(x)", 5, "expecting '('", "Python"),
+        ("const class = 1;", 7, "variable name expected", "class is a reserved word"),
+        ("function f() { await g() }", 22, "expecting ';'", "async functions only"),
+        ("const a = ;", 11, "unexpected token in expression: ';'", ""),
+        ("const 1a = 1;", 7, "variable name expected", ""),
+    ],
+)
+def test_a_syntax_error_says_what_the_program_is_mistaken_about(
+    source: str, column: int, message: str, said: str
+) -> None:
+    found = syntax_hint(source, 1, column, message)
+    assert said in found
+    assert bool(said) == bool(found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.localize import fault_positions
+from codemode_mcp.localize import Fault, find_fault
 from codemode_mcp.positions import Positions
 from tests.sandbox.guest_harness import Cell
 
@@ -52,6 +52,8 @@ PROGRAMS = {
     "nothing to spread": "const o = 5;\nconst a = [1,\n  /*!*/...o];",
     "array pattern": "const n = null;\nconst /*!*/[a, b] = n;",
     "private field": "class A { #p = 1;\n  static t(o) {\n   return o./*!*/#p; } }\nconst q = A.t({});",
+    "class field": "class A {\n  x = null./*!*/y;\n}\nnew A();",
+    "after wide characters": "const t = 'é😀'; const u = [1,\n  'é😀', null./*!*/y];",
     "either of two": "const a = {};\nconst b = a./*!*/x;\nconst c = undefined./*!*/x;",
     "not the same name in another function": "const f = (o) => o.x;\nlet a;\nconst b = a./*!*/x;",
     "a statement between": "let a = { x: 1 };\nconst b = a.x;\na = undefined;\nconst c = a./*!*/x;",
@@ -64,21 +66,25 @@ def authors(code: str) -> tuple[str, list[str]]:
     for number, part in enumerate(code.split(MARK)):
         if number:
             line = plain.count("\n") + 1
-            places.append(f"{line}:{len(plain) - (plain.rfind(chr(10)) + 1) + 1}")
+            before = plain[plain.rfind("\n") + 1 :]
+            places.append(f"{line}:{len(before.encode('utf-16-le')) // 2 + 1}")
         plain += part
     return plain, places
 
 
-def first_frame(engine: Engine, code: str) -> str:
+def described(engine: Engine, code: str) -> str:
     cell = Cell(engine)
     try:
         told = cell.start(code)
-        assert told.report is not None
-        assert told.report.error is not None
-        frames = Positions("javascript", code.count("\n") + 1, code).frames(told.report.error)
     finally:
         cell.close()
-    return frames[0] if frames else ""
+    assert told.report is not None
+    assert told.report.error is not None
+    return Positions("javascript", code.count("\n") + 1, code).describe(told.report.error)
+
+
+def first_frame(engine: Engine, code: str) -> str:
+    return described(engine, code).partition("    ")[2].partition("\n")[0]
 
 
 @pytest.mark.parametrize("code", PROGRAMS.values(), ids=PROGRAMS.keys())
@@ -101,9 +107,42 @@ def test_an_error_of_the_programs_own_stays_where_it_was_made(engine: Engine, ma
 
 
 def test_messages_that_name_nothing_leave_the_engines_position() -> None:
-    assert fault_positions("const a = b.c;", 1, 1, None, "not a function") == []
+    assert find_fault("const a = b.c;", 1, 1, None, "oops") == Fault((), "oops")
 
 
 def test_large_programs_are_not_searched() -> None:
     code = "let a;\nconst b = a.x;\n" + "// padding\n" * 10_000
-    assert fault_positions(code, 1, 1, None, "cannot read property 'x' of undefined") == []
+    message = "cannot read property 'x' of undefined"
+    assert find_fault(code, 1, 1, None, message) == Fault((), message)
+
+
+MESSAGES = {
+    "let r = {};\nconst x = r.items.map((i) => i);": "cannot read property 'map' of undefined (r.items is undefined)",
+    "let r = null;\nconst x = r.items;": "cannot read property 'items' of null (r is null)",
+    "const x = undefined.y;": "cannot read property 'y' of undefined",
+    "const r = MCP.files.readFile({});\nconst t = r.content[0];": (
+        "cannot read property '0' of undefined (r.content is undefined; r is a promise: await the call)"
+    ),
+    "const a = {};\nconst b = a.x;\nconst c = undefined;\nconst d = [c.q, a.x.q];": (
+        "cannot read property 'q' of undefined (c is undefined)"
+    ),
+    "const o = {};\no.nope();": "o.nope is not a function",
+    "const o = {}; let z = 1;\no.nope(z);": "o.nope is not a function",
+    "const f = 1;\nconst z = f(1);": "f is not a function",
+    'const o = {};\no["a-b"](1);': 'o["a-b"] is not a function',
+    "const o = {};\no\n  .first\n  ();": "o.first is not a function",
+    "const o = { a() { return {} } };\no.a().b().c();": "o.a().b is not a function",
+    "[1].map((x) => x.nope());": "x.nope is not a function",
+    "const f = 1;\nMath.max(f(1), 2);": "not a function",
+    "const f = 1;\nf(Math.max(1, 2));": "not a function",
+}
+
+
+@pytest.mark.parametrize("code", MESSAGES)
+def test_a_message_is_told_with_the_names_that_the_engine_leaves_out(engine: Engine, code: str) -> None:
+    assert described(engine, code).partition("\n")[0] == f"TypeError: {MESSAGES[code]}"
+
+
+def test_lines_of_a_function_made_from_a_text_are_not_the_cells(engine: Engine) -> None:
+    made = described(engine, 'const f = new Function("const a = 1;\\n\\nreturn null.q");\nconst a = 1;\nf()')
+    assert made == "TypeError: cannot read property 'q' of null\n    at cell.js:3:1"

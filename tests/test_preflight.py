@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shutil
@@ -552,3 +553,27 @@ def test_shell_commands_are_recognised(source: str) -> None:
 )
 def test_javascript_is_not_taken_for_a_shell_command(source: str) -> None:
     assert looks_like_shell(source) is None
+
+
+# memory
+
+
+@pytest.mark.parametrize("size", [1_000, 100_000])
+def test_inspecting_a_program_keeps_no_text_of_it(size: int) -> None:
+    def held() -> int:
+        """Bytes that live views show."""
+        gc.collect()
+        total = 0
+        for view in gc.get_objects():
+            if type(view) is memoryview:
+                try:
+                    total += view.nbytes
+                except ValueError:  # released
+                    continue
+        return total
+
+    inspect("1;\n" * size, "javascript")
+    before = held()
+    for _ in range(5):
+        inspect("1;\n" * size, "javascript")
+    assert held() - before < size

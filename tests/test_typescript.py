@@ -239,6 +239,26 @@ async def test_a_binary_that_does_not_do_what_is_needed_is_unavailable(tmp_path:
 
 @pytest.mark.anyio
 @posix_only
+@pytest.mark.parametrize("written", ["null", "[]", '{"mappings": 5}', '{"mappings": "AAAA;é"}'])
+async def test_a_source_map_of_another_form_is_refused(tmp_path: Path, written: str) -> None:
+    encoded = base64.b64encode(written.encode()).decode()
+    comment = f"//# sourceMappingURL=data:application/json;base64,{encoded}"
+    with pytest.raises(RuntimeUnavailable, match="source map"):
+        await transform(script(tmp_path / "esbuild", f"cat > /dev/null; echo '1'; echo '{comment}'"), "1", timeout=30)
+
+
+@pytest.mark.anyio
+@posix_only
+async def test_a_source_map_that_breaks_off_gives_the_places_before(tmp_path: Path) -> None:
+    encoded = base64.b64encode(b'{"mappings": "AAAA;AACA;g"}').decode()
+    comment = f"//# sourceMappingURL=data:application/json;base64,{encoded}"
+    broken = script(tmp_path / "esbuild", f"cat > /dev/null; echo '1'; echo '{comment}'")
+    transformed = await transform(broken, "1\n2", timeout=30)
+    assert transformed.author_position(2, 1) == (1, 1)
+
+
+@pytest.mark.anyio
+@posix_only
 async def test_a_crash_of_esbuild_is_told_as_a_failed_transform(tmp_path: Path) -> None:
     crashing = script(tmp_path / "esbuild", "echo 'fatal error: stack overflow' >&2; exit 2")
     assert "fatal error: stack overflow" in await refusal(crashing, "1")

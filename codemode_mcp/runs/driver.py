@@ -146,6 +146,7 @@ class Run:
         self.timers: dict[int, float] = {}
         self.timers_began: dict[int, float] = {}
         self.timer_heap: list[tuple[float, int]] = []
+        self.timer_was_last = False
         self.yields: list[int] = []
         self.yield_reason: str | None = None
         self.outputs: list[dict[str, Any]] = []
@@ -310,10 +311,8 @@ class Driver:
     async def _drive(
         self, engine: Engine, run: Run, observation: Observation, turn: Turn | None
     ) -> Outcome | SyntaxFault:
-        full = False
         while True:
             if turn is not None:
-                full = turn.full
                 ended = await self._absorb(run, observation, turn)
                 if ended is not None:
                     return ended
@@ -321,6 +320,8 @@ class Driver:
                 return await self._abort(run)
             if run.yields:
                 return await self._park(engine, run, "yield")
+            if not run.can_settle:
+                return await self._stuck(run, full=turn is not None and turn.full)
             now = self._clock()
             # What is there at the deadline is still delivered, within the grace that a turn has anyway.
             late = now >= observation.deadline + (DEADLINE_GRACE if run.ready(now) else 0.0)
@@ -333,18 +334,9 @@ class Driver:
                         turn = await self._deliver(engine, run, observation)
                     finally:
                         self._turns.release(run.owner)
-            elif run.can_settle:
+            else:
                 turn = None
                 await run.wait_for_change(self._next_event(run, observation), self._clock)
-            elif full:
-                # Without memory the engine drops what should have settled a promise.
-                return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(""))
-            else:
-                return await self._fail(
-                    run,
-                    "internal_error",
-                    "the program awaits something that nothing can settle: no call, timer or yield_control is pending",
-                )
 
     async def _deliver(self, engine: Engine, run: Run, observation: Observation) -> Turn | None:
         batch = self._take(run, self._clock())
@@ -400,8 +392,11 @@ class Driver:
                     run.asked.append(request)
 
     def _take(self, run: Run, now: float) -> list[Completion]:
-        """What to deliver now, within bounds; one timer at a time, so that each callback's promises settle before the
-        next callback runs."""
+        """What to deliver now, within bounds: a timer alone, so that its callback's promises settle before the next
+        callback runs, and in turn with everything else, so that neither keeps the other waiting."""
+        due = run.next_timer
+        if due is not None and due <= now and not run.timer_was_last:
+            return self._fire(run)
         batch: list[Completion] = []
         size = 0
         slice_ends = time.perf_counter() + LOOK_UP_SLICE
@@ -414,14 +409,17 @@ class Driver:
                 break
             batch.append(completion)
             size += completion.size
-        if not batch:
-            due = run.next_timer
-            if due is not None and due <= now:
-                _, timer = heapq.heappop(run.timer_heap)
-                del run.timers[timer]
-                run.timers_began.pop(timer, None)
-                batch.append(Completion(timer))
+        if not batch and due is not None and due <= now:
+            return self._fire(run)
+        run.timer_was_last = False
         return batch
+
+    def _fire(self, run: Run) -> list[Completion]:
+        _, timer = heapq.heappop(run.timer_heap)
+        del run.timers[timer]
+        run.timers_began.pop(timer, None)
+        run.timer_was_last = True
+        return [Completion(timer)]
 
     def _answer(self, run: Run, asked: Lookup | bridge.Store | bridge.Load) -> Completion:
         match asked:
@@ -543,6 +541,16 @@ class Driver:
         return (
             f"the program used more than its memory of {self._settings.memory_limit_bytes // 1024 // 1024} MiB{where}; "
             "keep less at once"
+        )
+
+    async def _stuck(self, run: Run, *, full: bool) -> Outcome:
+        if full:
+            # Without memory the engine drops what should have settled a promise.
+            return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(""))
+        return await self._fail(
+            run,
+            "internal_error",
+            "the program awaits something that nothing can settle: no call, timer or yield_control is pending",
         )
 
     async def _complete(self, run: Run, report: TurnReport) -> Outcome:
@@ -771,7 +779,9 @@ def _cancelled(live: _LiveCall) -> Completion:
 def _is_out_of_memory(thrown: Thrown, *, full: bool) -> bool:
     """Whether an error says so. With its memory full, the engine throws null when it cannot make an error, and what it
     says of a regular expression is no error of its own kind."""
-    if full and (thrown.is_null or (thrown.name, thrown.message) == ("SyntaxError", "out of memory")):
+    if full and (
+        thrown.is_null or thrown.is_blank or (thrown.name, thrown.message) == ("SyntaxError", "out of memory")
+    ):
         return True
     return thrown.engine and ("out of memory" in thrown.message or thrown.message == "string too long")
 

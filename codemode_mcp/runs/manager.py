@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -13,12 +14,13 @@ import anyio.to_thread
 
 from codemode_mcp.dispatch import CallContext
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable
-from codemode_mcp.hints import fenced
-from codemode_mcp.localize import fault_column
+from codemode_mcp.hints import fenced, syntax_hint
+from codemode_mcp.localize import fault_column, regex_offsets
 from codemode_mcp.preflight import check_members, inspect, looks_like_shell
 from codemode_mcp.runs import program as programs
 from codemode_mcp.runs.driver import Driver, Observation, Run, SyntaxFault
 from codemode_mcp.runs.store import EndedRun, unknown_run
+from codemode_mcp.syntax import Lines, utf16_units
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -212,19 +214,24 @@ class RunManager:
             if not isinstance(ended, SyntaxFault):
                 return ended
             if cell.language is None and "typescript" in self._settings.languages:
-                second = None
-                # When it is no TypeScript either, the engine's verdict on the JavaScript stands.
+                second, refused = None, None
                 with (
-                    suppress(ProgramError, RuntimeUnavailable),
+                    suppress(RuntimeUnavailable),
                     anyio.move_on_after(observation.deadline - self._clock()),
                 ):
-                    second = await programs.typescript(found, self._transform)
+                    try:
+                        second = await programs.typescript(found, self._transform)
+                    except ProgramError as error:
+                        refused = error
                 if second is not None:
                     again = await self._driver.start(run, second, observation)
                     if not isinstance(again, SyntaxFault):
                         return again
-            assert first.positions is not None
-            raise _syntax_error(ended.error, first.positions, cell.source)
+                verdict = _syntax_error(ended.error, first.positions, found)
+                # It is TypeScript with a mistake when esbuild gets further than the engine.
+                if refused is not None and _line_of(refused) > _line_of(verdict):
+                    raise refused
+            raise _syntax_error(ended.error, first.positions, found)
 
         await self._settle(run, observation, drive)
 
@@ -342,7 +349,8 @@ def _unsupported(language: str, languages: Collection[str]) -> ProgramError:
     )
 
 
-def _syntax_error(error: Thrown, positions: Positions, source: str) -> ProgramError:
+def _syntax_error(error: Thrown, positions: Positions, found: Preflight) -> ProgramError:
+    source = found.source
     frames = positions.frames(error)
     message = f"{error.name}: {error.message}"
     if error.name != "SyntaxError":
@@ -350,13 +358,26 @@ def _syntax_error(error: Thrown, positions: Positions, source: str) -> ProgramEr
     if frames:
         line = int(frames[0].split(":")[1])
         column = fault_column(source, line, error.message)
-    else:
+    elif found.broken:
         # What it stumbled on comes after the program: something was not closed.
         line = positions.lines
         column = len(source.split("\n")[-1]) + 1
         message += ", at the end of the program"
+    else:
+        message += ", in a regular expression"
+        expressions = regex_offsets(source)
+        if len(expressions) != 1:
+            return ProgramError("invalid_input", message)
+        line, column = Lines(utf16_units(source)).position(expressions[0])
     place = f"{positions.file}:{line}:{column}"
+    message += syntax_hint(source, line, column, error.message)
     return ProgramError("invalid_input", f"{message} ({place})\n{excerpt(source, line, column)}")
+
+
+def _line_of(error: ProgramError) -> int:
+    """The first line that a message names; 0 when it names none."""
+    place = re.search(r"cell\.[jt]s:([0-9]+)", error.message)
+    return 0 if place is None else int(place[1])
 
 
 def excerpt(source: str, line: int, column: int) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-NATIVE_STACK = 12_000 * 1024
+NATIVE_STACK = 36_000 * 1024
 """`max_wasm_stack`: enough that the guest's own stack check always comes first. It was measured that up to 36 bytes of
 native stack go with a byte of the guest's stack (nested arrays in `JSON.stringify`)."""
 ASYNC_STACK = 64 * 1024 * 1024

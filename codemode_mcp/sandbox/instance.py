@@ -136,10 +136,9 @@ class Instance:
         )
         if trap:
             stopped = wasmtime.Trap._from_ptr(trap)
-            raise GuestTrap(
-                stopped.message.splitlines()[0],
-                interrupted=stopped.trap_code is wasmtime.TrapCode.INTERRUPT,
-            )
+            code = stopped.trap_code
+            name = "an abort" if code is None else code.name.lower().replace("_", " ")
+            raise GuestTrap(name, interrupted=code is wasmtime.TrapCode.INTERRUPT)
         if error:
             message = str(wasmtime.WasmtimeError._from_ptr(error))
             if self._alarm.rang:

@@ -82,7 +82,8 @@ class Told:
             return True
         said = [self.report.error, self.report.fault]
         return any(
-            one is not None and ((one.engine and "out of memory" in one.message) or (one.is_null and self.turn.full))
+            one is not None
+            and ((one.engine and "out of memory" in one.message) or (self.turn.full and (one.is_null or one.is_blank)))
             for one in said
         )
 

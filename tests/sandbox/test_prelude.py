@@ -1,8 +1,7 @@
-"""The prelude against guests that replace its surroundings, and the messages of each thing a program can call."""
+"""What the prelude gives to a program, and the messages of each thing a program can call."""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,121 +31,7 @@ if TYPE_CHECKING:
 
 PRELUDE = Path(__file__).parents[2] / "codemode_mcp" / "sandbox" / "prelude"
 
-# a guest that overwrites everything
-
-REPLACE_EVERYTHING = """
-const ownKeys = Reflect.ownKeys, getDescriptor = Object.getOwnPropertyDescriptor, define = Object.defineProperty;
-const getProto = Object.getPrototypeOf, WSet = Set, has = Set.prototype.has, add = Set.prototype.add;
-const apply = Reflect.apply, call = MCP.files.readFile, emit = json, toText = text;
-const seen = new WSet(), queue = [globalThis];
-for (const extra of [(function* () {})(), (async function* () {})(), async () => {}, [][Symbol.iterator](),
-  new Map()[Symbol.iterator](), new Set()[Symbol.iterator](), ""[Symbol.iterator](),
-  /a/[Symbol.matchAll]("")]) queue.push(extra);
-let count = queue.length;
-for (let i = 0; i < count; i++) {
-  const object = queue[i];
-  if (apply(has, seen, [object])) continue;
-  apply(add, seen, [object]);
-  const visit = (v) => {
-    if ((typeof v !== "object" || v === null) && typeof v !== "function") return;
-    define(queue, count, { __proto__: null, value: v });
-    count++;
-  };
-  visit(getProto(object));
-  const keys = ownKeys(object);
-  for (let j = 0; j < keys.length; j++) {
-    const d = getDescriptor(object, keys[j]);
-    if (d === undefined) continue;
-    visit(d.value); visit(d.get); visit(d.set);
-  }
-}
-let replaced = 0;
-const bad = HOW;
-for (let i = 0; i < count; i++) {
-  const object = queue[i];
-  if (object === queue || object === seen || object === bad) continue;
-  const keys = ownKeys(object);
-  for (let j = 0; j < keys.length; j++) {
-    const d = getDescriptor(object, keys[j]);
-    if (d === undefined || (!d.configurable && !d.writable)) continue;
-    try {
-      if (d.configurable) define(object, keys[j], { __proto__: null, REPLACEMENT, configurable: true });
-      else define(object, keys[j], { __proto__: null, value: bad });
-      replaced++;
-    } catch {}
-  }
-}
-const first = call({ path: "a" });
-const second = call({ path: "b" });
-emit([1]);
-toText("said");
-const b = await second;
-const a = await first;
-let failed = "nothing";
-try { await call({ path: "c" }); } catch (error) { failed = getDescriptor(error, "code").value; }
-return [replaced > 1000, a, b, failed];
-"""
-
-REPLACEMENTS = {
-    "a function that throws": ("() => { throw 'replaced' }", "value: bad, writable: true"),
-    "a function that answers": ("() => 'replaced'", "value: bad, writable: true"),
-    "a getter that throws": ("() => { throw 'replaced' }", "get: bad, set: bad"),
-    "null": ("null", "value: bad, writable: true"),
-}
-
-
-@pytest.mark.parametrize("kind", REPLACEMENTS)
-def test_a_guest_that_replaces_every_built_in_still_calls_and_returns(cell: OpenCell, kind: str) -> None:
-    how, replacement = REPLACEMENTS[kind]
-    guest = cell()
-    told = guest.start(REPLACE_EVERYTHING.replace("HOW", how).replace("REPLACEMENT", replacement))
-    assert told.turn.text is not None
-    assert json.loads(told.turn.text)["calls"] == [
-        {"id": 1, "op": "call", "target": READ, "count": 1, "input": '{"path":"a"}'},
-        {"id": 2, "op": "call", "target": READ, "count": 1, "input": '{"path":"b"}'},
-    ]
-    assert told.report is not None
-    assert told.report.outputs == ({"type": "json", "value": [1]}, {"type": "text", "text": "said"})
-    told = guest.deliver(ok(2, "two"), ok(1, ["one"]))
-    assert told.requests == [ToolCall(3, READ, '{"path":"c"}')]
-    told = guest.deliver(Completion(3, error=GuestError("broken", code="E_CODE")))
-    assert told.value == [True, ["one"], "two", "E_CODE"]
-
-
-@pytest.mark.parametrize("prototype", ["Object.prototype", "Array.prototype"])
-def test_setters_and_getters_on_prototypes_do_not_change_messages(cell: OpenCell, prototype: str) -> None:
-    names = [
-        "0", "1", "2", "id", "op", "target", "input", "count", "call", "site", "resolve", "reject", "boxed", "timer",
-        "value", "get", "set", "writable", "enumerable", "configurable", "error", "code", "data", "message", "name",
-        "reason", "ms", "callback", "args", "up", "prefix", "query", "limit", "fallback", "toJSON", "stack", "length",
-    ]  # fmt: skip
-    guest = cell()
-    told = guest.start(
-        f"const names = {json.dumps(names)}; const define = Object.defineProperty; let touched = '';"
-        f"for (let i = 0; i < names.length; i++) {{ "
-        f"if (names[i] === 'length' && Array.prototype === {prototype}) continue;"
-        f"define({prototype}, names[i], {{ __proto__: null, configurable: true,"
-        " get() { touched += names[i] + ' ' }, set() { touched += names[i] + ' ' } }) }"
-        "touched = ''; const p = MCP.files.readFile({ path: 'a' }); setTimeout(() => text('timer'), 5);"
-        "const after = touched;"
-        "const got = await p; return after"
-    )
-    assert told.turn.text is not None
-    assert json.loads(told.turn.text)["calls"] == [
-        {"id": 1, "op": "call", "target": READ, "count": 1, "input": '{"path":"a"}'},
-        {"id": 2, "op": "timer", "ms": 5},
-    ]
-    told = guest.deliver(ok(2), ok(1, "done"))
-    assert told.texts == ["timer"]
-    # JSON.stringify itself reads these, of the program's own argument.
-    assert set(told.value.split()) <= {"toJSON", "0"}
-
-
-def test_a_poisoned_then_of_all_objects_is_the_programs_own_matter_and_no_message_changes(cell: OpenCell) -> None:
-    guest = cell()
-    told = guest.start("Promise.prototype.then = () => { throw 1 }; return await MCP.files.readFile({ path: 'a' })")
-    assert told.requests == [ToolCall(1, READ, '{"path":"a"}')]
-    assert guest.deliver(ok(1, "done")).value == "done"
+# how it is written
 
 
 @pytest.mark.parametrize("file", sorted(PRELUDE.glob("[0-9]*.js")), ids=lambda file: file.name)
@@ -184,12 +69,6 @@ def test_the_names_themselves_cannot_be_replaced(run: RunCode, name: str) -> Non
         f"try {{ delete globalThis.{name} }} catch (e) {{ errors.push(e.name) }} return [{name} === before, errors]"
     )
     assert run(code).value == [True, ["TypeError"] * 3]
-
-
-def test_the_entries_and_the_engines_own_error_class_cannot_be_reached(run: RunCode) -> None:
-    names = ["start", "deliver", "collect", "pending", "settle", "post", "InternalError", "std", "os", "bjson", "print"]
-    for name in names:
-        assert run(f"return typeof {name}").value == "undefined"
 
 
 # requests

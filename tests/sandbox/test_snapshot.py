@@ -316,7 +316,7 @@ def applied(patches: snapshot.Patches, image: Image) -> bytes:
     return bytes(memory)
 
 
-BASE_PAGES = 13
+BASE_PAGES = STACK_END // PAGE + 2
 BASE = random.Random(1).randbytes(PAGE) * (BASE_PAGES - 1) + bytes(PAGE)
 FAKE = fake_image(BASE)
 

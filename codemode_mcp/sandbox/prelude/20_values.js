@@ -233,6 +233,32 @@ function describeQuietly(error) {
   );
 }
 
+// Of an array; 0 for anything else, a proxy that lies about it among them.
+function lengthOf(v) {
+  try {
+    const length = isArray(v) ? v.length : 0;
+    return typeof length === "number" ? length : 0;
+  } catch {
+    return 0;
+  }
+}
+
+// What an error was made from, a line each: without it an AggregateError says nothing.
+function origins(error) {
+  if (!isError(error)) return "";
+  let text = "";
+  const errors = read(error, "errors");
+  const length = lengthOf(errors);
+  for (let i = 0; i < length && i < 5; i++) text += "\n- " + headline(read(errors, i));
+  const cause = getOwnPropertyDescriptor(error, "cause");
+  return cause === undefined ? text : text + "\ncaused by " + headline(cause.value);
+}
+
+function headline(v) {
+  const text = isError(v) ? safeString(read(v, "name")) + ": " + safeString(read(v, "message")) : toJsonText(v);
+  return clip(text, 500);
+}
+
 // What the host is told of something thrown: text only.
 function describe(error) {
   let name = "Error";
@@ -248,13 +274,14 @@ function describe(error) {
     if (typeof name !== "string" || name === "") name = "Error";
     if (typeof message !== "string") message = message === undefined ? clip(toJsonText(error), 1000) : safeString(message);
     if (typeof stack !== "string") stack = "";
+    message = clip(message, MAX_ERROR_TEXT) + origins(error);
   } else {
     name = "Uncaught";
     message = typeof error === "string" ? error : (safeString(error));
   }
   return (
     '{"name":' + jsonStringify(clip(name, 200)) +
-    ',"message":' + jsonStringify(clip(message, MAX_ERROR_TEXT)) +
+    ',"message":' + jsonStringify(clip(message, 2 * MAX_ERROR_TEXT)) +
     ',"stack":' + jsonStringify(clip(stack, MAX_ERROR_TEXT)) +
     ',"engine":' + (engine ? "true" : "false") +
     ',"code":' + (code === undefined ? "null" : jsonStringify(code)) + "}"

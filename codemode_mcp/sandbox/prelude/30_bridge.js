@@ -39,7 +39,6 @@ function request(op, fields, boxed = false, call = false) {
       text = fields();
     } catch (error) {
       if (isEngineFault(error)) throw error;
-      if (call) liveCalls -= 1;
       const text = clip(safeString(read(error, "message")), 500);
       const message = call ? "the arguments cannot be sent as JSON: " + text : text;
       const plain = { __proto__: null, name: "TypeError", message, code: "nested_tool_failed", data: null };
@@ -48,6 +47,7 @@ function request(op, fields, boxed = false, call = false) {
     }
     const id = post(op, text);
     mapSet(pending, id, { __proto__: null, resolve, reject, site, boxed, call, timer: null });
+    if (call) liveCalls += 1;
   });
 }
 
@@ -80,7 +80,6 @@ function requestCall(op, fields) {
     }
     return refusal;
   }
-  liveCalls += 1;
   return request(op, fields, false, true);
 }
 

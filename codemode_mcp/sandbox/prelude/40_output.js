@@ -54,7 +54,7 @@ defineGlobal(
 );
 
 const consoleObject = {};
-for (const method of ["log", "info", "warn", "error", "debug", "dir", "table", "trace"]) {
+for (const method of ["log", "info", "warn", "error", "debug", "dir", "table", "trace", "group", "groupCollapsed"]) {
   consoleObject[method] = exposed(method, (...values) => {
     let line = "";
     for (let i = 0; i < values.length; i++) line += (i === 0 ? "" : " ") + toText(values[i]);
@@ -66,5 +66,33 @@ consoleObject.assert = exposed("assert", (condition, ...values) => {
   let line = "Assertion failed";
   for (let i = 0; i < values.length; i++) line += (i === 0 ? ": " : " ") + toText(values[i]);
   emitText(line);
+});
+for (const method of ["groupEnd", "clear"]) consoleObject[method] = exposed(method, () => undefined);
+
+const tallies = new NativeMap();
+const stopwatches = new NativeMap();
+
+function labelled(method, work) {
+  consoleObject[method] = exposed(method, (label) => {
+    work(label === undefined ? "default" : clip(safeString(label), 200));
+  });
+}
+
+function lap(label) {
+  const began = mapGet(stopwatches, label);
+  if (began !== undefined) emitText(label + ": " + mathFloor((elapsedNow() - began) * 1000) / 1000 + " ms");
+}
+
+labelled("count", (label) => {
+  const tally = (mapGet(tallies, label) ?? 0) + 1;
+  mapSet(tallies, label, tally);
+  emitText(label + ": " + tally);
+});
+labelled("countReset", (label) => mapDelete(tallies, label));
+labelled("time", (label) => mapSet(stopwatches, label, elapsedNow()));
+labelled("timeLog", lap);
+labelled("timeEnd", (label) => {
+  lap(label);
+  mapDelete(stopwatches, label);
 });
 defineGlobal("console", consoleObject);

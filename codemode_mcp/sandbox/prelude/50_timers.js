@@ -62,4 +62,8 @@ function setClock(elapsed) {
   clockAtTurn = nativeClock();
 }
 
-defineGlobal("performance", freeze({ now: exposed("now", () => elapsedAtTurn + (nativeClock() - clockAtTurn)) }));
+function elapsedNow() {
+  return elapsedAtTurn + (nativeClock() - clockAtTurn);
+}
+
+defineGlobal("performance", freeze({ now: exposed("now", () => elapsedNow()) }));

@@ -15,11 +15,25 @@ function textArgument(fn, name, v) {
 function callFields(id, args) {
   let text = ',"target":' + id + ',"count":' + args.length;
   if (args.length > 0 && args[0] !== undefined) {
+    refusePromises(args[0]);
     const input = jsonStringify(args[0]);
     if (input === undefined) throw new NativeTypeError("a " + typeof args[0] + " has no JSON form");
     text += ',"input":' + jsonStringify(input);
   }
   return text;
+}
+
+// JSON makes {} of a promise, and the tool would be told that.
+function refusePromises(input) {
+  if (isPromise(input)) throw new NativeTypeError("the input is a promise; await it first");
+  if (input === null || typeof input !== "object") return;
+  const names = objectKeys(input);
+  for (let i = 0; i < names.length && i < 1000; i++) {
+    const property = getOwnPropertyDescriptor(input, names[i]);
+    if (property !== undefined && isPromise(property.value)) {
+      throw new NativeTypeError(clip(names[i], 100) + " is a promise; await it first");
+    }
+  }
 }
 
 function options(v, names) {

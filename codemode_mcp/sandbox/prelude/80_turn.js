@@ -12,7 +12,11 @@ async function runCell(cell) {
     result = toJsonText(await promise);
     state = "done";
   } catch (error) {
-    failure = describe(error);
+    try {
+      failure = describe(error);
+    } catch (fault) {
+      failure = describe(fault); // reading it took the last of the memory
+    }
     state = "failed";
   }
 }

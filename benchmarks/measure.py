@@ -1,0 +1,30 @@
+"""What the benchmarks share: how a figure is reported, and how our server is started."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from mcp.client.stdio import StdioServerParameters
+
+ECHO = Path(__file__).parent / "echo_server.py"
+
+
+def report(name: str, figure: str, bar: str, ok: bool) -> None:
+    print(f"{'ok  ' if ok else 'MISS'}  {name:<58} {figure:<34} bar: {bar}", flush=True)
+
+
+def ours(config: Path) -> StdioServerParameters:
+    return StdioServerParameters(
+        command=sys.executable, args=["-m", "codemode_mcp", "serve", "--config", str(config), "--log-level", "error"]
+    )
+
+
+def write_config(folder: str, **code_mode: Any) -> Path:
+    """A configuration with the echo server; `code_mode` are fields of `tools.codeMode`."""
+    config = Path(folder) / "codemode-mcp.json"
+    servers = {"echo": {"command": sys.executable, "args": [str(ECHO)]}}
+    config.write_text(json.dumps({"mcpServers": servers, "tools": {"codeMode": code_mode}}))
+    return config

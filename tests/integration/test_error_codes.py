@@ -1,0 +1,518 @@
+"""Every code of `docs/errors.md`, as a client gets it from the real process, by every way there is for a client.
+
+A way is a program, in JavaScript and, behind lines that are types alone, in TypeScript; or a scenario with a server of
+its own, for what the operator, the clock or a damaged installation brings about.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+import pytest
+from harness import MODERN, Answer, Session, cli, counting, events, quickstart, raw, serve, until, write_config
+
+from codemode_mcp.errors import ERROR_CODES
+from codemode_mcp.sandbox.binary import PACKAGE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from codemode_mcp.errors import ErrorCode
+
+pytestmark = pytest.mark.anyio
+
+TYPES = "interface Point {\n  x: number;\n}\ntype Name = string;\n"
+"""Lines that TypeScript takes away."""
+
+LANGUAGES = ("javascript", "typescript")
+
+
+class Fails(NamedTuple):
+    """A program, its code, `LINE:COLUMN` of what is at fault (empty: none is promised), and parts of the message."""
+
+    text: str
+    code: ErrorCode
+    place: str
+    words: tuple[str, ...]
+    languages: tuple[str, ...] = LANGUAGES
+
+
+PLAIN = ("javascript",)
+
+PROGRAMS = {
+    # in text, before anything runs
+    "syntax": Fails("text(1);\nconst x = ;", "invalid_input", "2:11", ("2 | const x = ;\n              ^",), PLAIN),
+    "not closed": Fails("if (true) {\n  text(1)", "invalid_input", "2:10", ("end of the program",), PLAIN),
+    "two in a line": Fails("const o = {\n  a: 1\n  b: 2\n};", "invalid_input", "3:3", (), PLAIN),
+    "types": Fails("text(1);\nconst x: number = 1;", "invalid_input", "2:1", ("const x: number",), PLAIN),
+    "shell": Fails("ls -la /tmp", "invalid_input", "", ("shell", "MCP.<server>"), PLAIN),
+    "fenced": Fails("```js\nreturn 1\n```", "invalid_input", "", ("Markdown fence",), PLAIN),
+    "unknown tool": Fails("text(1);\nawait MCP.tracker.listIssue({})", "invalid_input", "2:7", ("listIssues",)),
+    "unknown server": Fails("text(1);\nawait MCP.trakker.listIssues({})", "invalid_input", "2:7", ("tracker",)),
+    "typed syntax": Fails("text(1);\nconst b: = 2;", "typescript_transform_failed", "2:10", ("b: =",), ("typescript",)),
+    "typed, not closed": Fails("{\n  text(1)", "typescript_transform_failed", "2:10", (), ("typescript",)),
+    "typed enum": Fails("enum A { x = }", "typescript_transform_failed", "1:14", ("enum A",), ("typescript",)),
+    "import": Fails('import fs from "fs";\nreturn 1', "module_access_denied", "1:1", ("`import`", "MCP")),
+    "export": Fails("text(1);\nexport const a = 1;", "module_access_denied", "2:1", ("`export`", "MCP")),
+    "require": Fails('return 1;\nrequire("fs")', "module_access_denied", "2:1", ("`require()`", "MCP")),
+    "dynamic import": Fails('text(1);\nawait import("fs")', "module_access_denied", "2:7", ("`import()`", "MCP")),
+    "import.meta": Fails("text(1);\nreturn import.meta.url", "module_access_denied", "2:8", ("`import.meta`",)),
+    # module access that only shows when it runs
+    "import in eval": Fails("await eval('import(\"fs\")')", "module_access_denied", "", ("no modules", "MCP")),
+    "import in new Function": Fails(
+        "await new Function('return import(\"fs\")')()", "module_access_denied", "", ("no modules", "MCP")
+    ),
+    # the program's own errors; tests of positions say more
+    "exception": Fails('text(1);\nthrow new TypeError("oops")', "internal_error", "2:7", ("TypeError: oops",)),
+    "no such global": Fails("return process.env", "internal_error", "", ("process is not defined", "call a tool")),
+    "parsed result": Fails(
+        "const r = await MCP.counting.count({ name: 'a' });\nJSON.parse(r);",
+        "internal_error",
+        "2:",
+        ("unwrap(result)",),
+    ),
+    "BigInt and number": Fails("text(1);\n1n + 1;", "internal_error", "2:", ("Number(n) or BigInt(n)",)),
+    "thrown object": Fails("throw { odd: 1 }", "internal_error", "", ('{"odd":1}',)),
+    "thrown text": Fails("throw 'no'", "internal_error", "", ("Uncaught: no",)),
+    "thrown null": Fails("throw null", "internal_error", "", ("Uncaught: null",)),
+    "after a suspension": Fails("await yield_control();\nthrow new Error('late')", "internal_error", "2:7", ("late",)),
+    "never settles": Fails("await new Promise(() => {})", "internal_error", "", ("nothing can settle",)),
+    "recursion": Fails("const f = () => f() + 1;\nf()", "internal_error", "1:17", ("Maximum call stack size",)),
+    # calls that nobody catches
+    "arguments": Fails(
+        "text(1);\nawait MCP.tracker.getIssue({ issue_id: 0 })",
+        "nested_tool_failed",
+        "2:19",
+        ("input.issue_id", "nothing was sent", "Signature: MCP.tracker.getIssue("),
+    ),
+    "missing argument": Fails("await MCP.tracker.getIssue({})", "nested_tool_failed", "1:19", ('"issue_id"',)),
+    "no object": Fails("await MCP.tracker.getIssue(1)", "nested_tool_failed", "1:19", ("one plain object",)),
+    "two objects": Fails("await MCP.counting.count({}, {})", "nested_tool_failed", "1:20", ("2 arguments",)),
+    "no JSON": Fails(
+        "await MCP.counting.count({ name: 1n })", "nested_tool_failed", "1:20", ("BigInt", "pass String(n)")
+    ),
+    "unwrapped error": Fails(
+        "const r = await MCP.counting.refuse({});\nunwrap(r)", "nested_tool_failed", "2:", ("the tool says no",)
+    ),
+    "server error": Fails(
+        "text(1);\nawait MCP.counting.reject({})",
+        "nested_tool_failed",
+        "2:20",
+        ("MCP.counting.reject", "server says no"),
+    ),
+    "not awaited at once": Fails(
+        "const p = MCP.counting.reject({});\nawait MCP.counting.count({ name: 'a' });\nawait p",
+        "nested_tool_failed",
+        "1:24",
+        ("MCP.counting.reject",),
+    ),
+    "by id": Fails(
+        'await tools.call("mcp:tracker:list_issues", {})', "nested_tool_failed", "1:13", ("MCP.tracker.listIssues",)
+    ),
+    "unknown id": Fails('await tools.call("plugin:a:b", {})', "nested_tool_failed", "1:13", ("plugin:a:b",)),
+    "unknown file": Fails('await API.read("mcp/trakker.d.ts")', "nested_tool_failed", "1:11", ("mcp/tracker.d.ts",)),
+    "dying server": Fails("await MCP.mortal.die({})", "nested_tool_failed", "1:18", ("MCP.mortal.die", "'mortal'")),
+    # limits
+    "memory": Fails(
+        "const a = [];\nfor (;;) a.push(new Array(10000).fill(1))", "memory_limit_exceeded", "2:", ("16 MiB",)
+    ),
+    "memory in one string": Fails("return 'x'.repeat(1e8)", "memory_limit_exceeded", "", ("16 MiB",)),
+    "memory after a suspension": Fails(
+        "await yield_control();\nconst a = [];\nfor (;;) a.push(new Array(10000).fill(1))",
+        "memory_limit_exceeded",
+        "3:",
+        ("16 MiB",),
+    ),
+    "output": Fails("text('x'.repeat(5000)); return 1", "output_limit_exceeded", "", ("maxOutputBytes", "2000")),
+    "value": Fails("return 'x'.repeat(5000)", "output_limit_exceeded", "", ("maxOutputBytes", "2000")),
+    "output bit by bit": Fails(
+        "for (let i = 0; i < 500; i++) console.log('twelve bytes');", "output_limit_exceeded", "", ("maxOutputBytes",)
+    ),
+    "value and output": Fails(
+        "json('x'.repeat(1500)); return 'x'.repeat(1500)", "output_limit_exceeded", "", ("maxOutputBytes",)
+    ),
+    "output after a suspension": Fails(
+        "await yield_control(); return 'x'.repeat(5000)", "output_limit_exceeded", "", ("maxOutputBytes",)
+    ),
+    "calls at once": Fails(
+        "const three = [1, 2, 3];\nawait Promise.all(three.map((n) => MCP.counting.count({ name: `${n}` })))",
+        "too_many_pending_tool_calls",
+        "2:49",
+        ("too many calls at once", "await some"),
+    ),
+}
+"""On a server with room for two calls, 16 MiB of memory and 2,000 bytes of output."""
+
+NARROW = {
+    "loop": Fails("let n = 0;\nfor (;;) n++;", "timeout", "", ("0.2 s", "do less")),
+    "loop in a function": Fails("function spin() {\n  for (;;);\n}\nspin();", "timeout", "", ("in spin",), PLAIN),
+    "loop after a call": Fails("await MCP.counting.count({ name: 'a' });\nfor (;;);", "timeout", "", ("0.2 s",)),
+    "regular expression": Fails("/^(a+)+$/.test('a'.repeat(40) + 'b')", "timeout", "", ("0.2 s",)),
+    "promises without end": Fails(
+        "const f = async () => { for (;;) await null; };\nawait f();", "timeout", "", ("0.2 s",)
+    ),
+    "getter of the value": Fails("return { get a() { for (;;); } }", "timeout", "", ("0.2 s",)),
+    "yield": Fails("await yield_control(); return 1", "snapshot_limit_exceeded", "", ("maxSnapshotBytes", "(1024)")),
+    "timer": Fails(
+        "await new Promise((r) => setTimeout(r, 60_000))", "snapshot_limit_exceeded", "", ("maxSnapshotBytes",)
+    ),
+    "pending call": Fails(
+        "await MCP.counting.peek({ name: 'long' })", "snapshot_limit_exceeded", "", ("maxSnapshotBytes", "keep less")
+    ),
+}
+"""On a server with 200 ms for a program and 1,024 bytes for a suspended one."""
+
+
+@pytest.fixture(scope="module", params=["auto", "legacy"])
+async def session(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Session]:
+    servers = quickstart() | {name: counting(folder / f"{name}-{request.param}") for name in ("counting", "mortal")}
+    settings = {
+        "memoryLimitBytes": 16 << 20,
+        "maxOutputBytes": 2000,
+        "onOutputLimit": "fail",
+        "maxPendingToolCalls": 1,
+        "maxQueuedToolCalls": 1,
+    }
+    async with serve(write_config(folder, servers, codeMode=settings), mode=request.param) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+async def narrow(folder: Path) -> AsyncIterator[Session]:
+    settings = {"timeoutMs": 200, "maxSnapshotBytes": 1024}
+    config = write_config(folder, {"counting": counting(folder / "log-narrow")}, name="narrow.json", codeMode=settings)
+    async with serve(config) as session:
+        yield session
+
+
+def rows(table: dict[str, Fails]) -> list[object]:
+    return [
+        pytest.param(row, language, id=f"{name}-{language}")
+        for name, row in table.items()
+        for language in row.languages
+    ]
+
+
+async def check(session: Session, row: Fails, language: str) -> None:
+    typed = language == "typescript"
+    answer = await session.finish(await session.exec((TYPES if typed else "") + row.text, language=language))
+    assert answer.code == row.code, answer.error
+    if row.place:
+        line, _, column = row.place.partition(":")
+        file, shift = ("cell.ts", TYPES.count("\n")) if typed else ("cell.js", 0)
+        assert f"{file}:{int(line) + shift}:{column}" in answer.error
+    for word in row.words:
+        assert word in answer.error
+    assert await session.value("return 1") == 1
+
+
+@pytest.mark.usefixtures("esbuild")
+@pytest.mark.parametrize(("row", "language"), rows(PROGRAMS))
+async def test_a_program_fails_with_its_code_its_place_and_advice(session: Session, row: Fails, language: str) -> None:
+    await check(session, row, language)
+
+
+@pytest.mark.usefixtures("esbuild")
+@pytest.mark.parametrize(("row", "language"), rows(NARROW))
+async def test_a_program_that_takes_too_much_fails_with_its_code(narrow: Session, row: Fails, language: str) -> None:
+    await check(narrow, row, language)
+
+
+async def test_an_unfinished_string_is_placed_within_its_line(session: Session) -> None:
+    answer = await session.exec("const s = 'abc\nreturn 1")
+    assert answer.code == "invalid_input"
+    place = answer.error.partition("(cell.js:1:")[2].partition(")")[0]
+    assert 11 <= int(place) <= 15
+
+
+async def test_a_refused_call_can_be_caught_and_made_again(session: Session) -> None:
+    code = """
+        const ends = await Promise.allSettled([1, 2, 3].map((n) => MCP.counting.count({ name: `${n}` })));
+        const again = await MCP.counting.count({ name: "again" });
+        return [...ends.map((end) => end.reason?.code ?? "made"), unwrap(again)];
+    """
+    assert await session.value(code) == ["made", "made", "too_many_pending_tool_calls", "again"]
+
+
+IMITATIONS = {
+    "interrupted": "throw new Error('interrupted')",
+    "out of memory": "throw Object.assign(new Error('out of memory'), { name: 'InternalError' })",
+    "class InternalError": "class InternalError extends Error {}; throw new InternalError('out of memory')",
+    "stack overflow": "const e = await Promise.resolve().then(function f() { f() }).catch((e) => e);"
+    "throw Object.setPrototypeOf(new Error('out of memory'), Object.getPrototypeOf(e))",
+    "words of memory": "throw new Error('the program used more than its memory of 16 MiB; keep less at once')",
+    "words of time": "throw new Error('the program was still computing when its time of 10 s was over')",
+    "code timeout": "throw Object.assign(new Error('x'), { code: 'timeout' })",
+    "code of a restore": "throw Object.assign(new RangeError('x'), { code: 'snapshot_restore_failed' })",
+    "SyntaxError": "throw new SyntaxError('Unexpected token')",
+    "bare code": "throw 'module_access_denied'",
+    "plain object": "throw { name: 'ToolCallError', code: 'aborted', message: 'the program was cancelled' }",
+    "rejected object": "await Promise.reject({ name: 'TypeError', code: 'module_access_denied', message: 'm' })",
+    "made ToolCallError": "throw Object.assign(new Error('x'), { name: 'ToolCallError', code: 'nested_tool_failed' })",
+    "made refusal": "throw Object.assign(new Error('too many'), { code: 'too_many_pending_tool_calls' })",
+    "copied ToolCallError": "try { await MCP.counting.reject({}) } catch (e) {"
+    "throw Object.assign(new Error(e.message), { name: e.name, code: e.code, data: e.data }) }",
+    "heir of a ToolCallError": "try { await MCP.counting.reject({}) } catch (e) { throw Object.create(e) }",
+    "wrapped ToolCallError": "try { await MCP.counting.reject({}) } catch (e) { throw new Error('x', { cause: e }) }",
+}
+
+
+@pytest.mark.usefixtures("esbuild")
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", IMITATIONS)
+async def test_an_error_that_only_looks_like_ours_is_the_programs_own(
+    session: Session, name: str, language: str
+) -> None:
+    answer = await session.exec(IMITATIONS[name], language=language)
+    assert answer.code == "internal_error", answer.error
+
+
+async def test_the_error_of_a_call_keeps_its_code_whatever_a_program_writes_into_it(session: Session) -> None:
+    code = """
+        try { await MCP.counting.reject({}) } catch (e) {
+            for (const key of ["code", "name", "message"]) try { e[key] = "aborted" } catch {}
+            throw e;
+        }
+    """
+    assert (await session.exec(code)).code == "nested_tool_failed"
+
+
+# scenarios
+
+
+class Told(NamedTuple):
+    """What somebody in front of a client, or a terminal, gets to read."""
+
+    code: str
+    error: str
+
+
+SCENARIOS: dict[str, tuple[ErrorCode, tuple[str, ...], Callable[[Path], Awaitable[Answer | Told]]]] = {}
+
+
+def reaches(
+    code: ErrorCode, *words: str
+) -> Callable[[Callable[[Path], Awaitable[Answer | Told]]], Callable[[Path], Awaitable[Answer | Told]]]:
+    """Puts a scenario into the table: the code that it ends with, and parts of the message."""
+
+    def add(scenario: Callable[[Path], Awaitable[Answer | Told]]) -> Callable[[Path], Awaitable[Answer | Told]]:
+        SCENARIOS[scenario.__name__.replace("_", " ")] = (code, words, scenario)
+        return scenario
+
+    return add
+
+
+def shadowing(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
+    """The environment for a server that finds these files before any installed package."""
+    for name, content in files.items():
+        path = folder / "shadow" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder / "shadow"), os.environ.get("PYTHONPATH")]))}
+
+
+@asynccontextmanager
+async def still_working(config: Path, env: dict[str, str] | None = None) -> AsyncIterator[Session]:
+    """A server that runs a program after all that has happened to it."""
+    async with serve(config, env=env) as session:
+        yield session
+        assert await session.value("return 1") == 1
+
+
+@reaches("invalid_config", "mcpServers.a.comand: unknown key", '"command"')
+async def a_mistyped_key(folder: Path) -> Told:
+    done = await anyio.to_thread.run_sync(cli, "serve", "--config", str(write_config(folder, {"a": {"comand": "x"}})))
+    assert (done.returncode, done.stdout) == (2, "")
+    code, _, rest = done.stderr.partition(":")
+    return Told(code, rest)
+
+
+async def without_engine(folder: Path, env: dict[str, str], language: str) -> Answer:
+    async with serve(write_config(folder, {}), env=env) as session:
+        answer = await session.exec("return 1", language=language)
+        # There is no fallback: still two tools, and the same answer again.
+        assert [tool.name for tool in (await session.client.list_tools()).tools] == ["exec", "wait"]
+        assert (await session.exec("return 1")).error == answer.error
+        return answer
+
+
+@reaches("runtime_unavailable", "engine is missing", "install the package")
+async def no_engine(folder: Path) -> Answer:
+    env = shadowing(folder, {f"{PACKAGE}/__init__.py": b""})
+    return await without_engine(folder, env, "javascript")
+
+
+@reaches("runtime_unavailable", "not the expected one", "sha256", "reinstall the package")
+async def an_engine_with_one_bit_changed(folder: Path) -> Answer:
+    engine = bytearray(resources.files(PACKAGE).joinpath(f"{PACKAGE}.wasm").read_bytes())
+    engine[-1] ^= 1
+    env = shadowing(folder, {f"{PACKAGE}/__init__.py": b"", f"{PACKAGE}/{PACKAGE}.wasm": bytes(engine)})
+    return await without_engine(folder, env, "typescript")
+
+
+@reaches("runtime_unavailable", "no-such-esbuild", "missing")
+async def no_esbuild(folder: Path) -> Answer:
+    async with still_working(write_config(folder, {}, esbuild="no-such-esbuild")) as session:
+        return await session.exec("return 1 as number", language="typescript")
+
+
+@reaches("runtime_unavailable", "esbuild", "does not run")
+async def an_esbuild_that_is_none(folder: Path) -> Answer:
+    (folder / "esbuild").write_text("no program", "utf-8")
+    async with still_working(write_config(folder, {}, esbuild=str(folder / "esbuild"))) as session:
+        return await session.exec("return 1 as number", language="typescript")
+
+
+@reaches("invalid_input", "there is no run")
+async def a_run_of_an_earlier_server(folder: Path) -> Answer:
+    config = write_config(folder, {})
+    async with serve(config) as session:
+        run_id = (await session.exec("await yield_control(); return 1")).run_id
+    async with still_working(config) as session:
+        return await session.wait(run_id)
+
+
+@reaches("unsupported_language", "'typescript'", "javascript")
+async def a_language_that_is_switched_off(folder: Path) -> Answer:
+    config = write_config(folder, {}, codeMode={"languages": ["javascript"]})
+    async with still_working(config) as session:
+        return await session.exec("return 1", language="typescript")
+
+
+@reaches("snapshot_expired", "1 s", "start the program again")
+async def a_run_left_alone_for_too_long(folder: Path) -> Answer:
+    config = write_config(folder, {"counting": counting(folder / "log")}, codeMode={"snapshotTtlSeconds": 1})
+    async with still_working(config) as session:
+        parked = await session.exec("await yield_control(); return 1")
+        # The store drops it at its next look; what is past its time is refused before that too.
+        await anyio.sleep(1.1)
+        return await session.wait(parked.run_id)
+
+
+DAMAGE = b"""
+from dataclasses import replace
+from codemode_mcp.runs.store import MemoryStore
+
+park = MemoryStore.park
+
+async def damage(self, run):
+    if run.reason == "yield":
+        run = replace(run, snapshot=run.snapshot[:-1] + bytes([run.snapshot[-1] ^ 1]))
+    await park(self, run)
+
+MemoryStore.park = damage
+"""
+
+
+@reaches("snapshot_restore_failed", "cannot be restored", "damaged", "start it again")
+async def a_snapshot_that_was_damaged_in_its_store(folder: Path) -> Answer:
+    async with still_working(write_config(folder, {}), shadowing(folder, {"sitecustomize.py": DAMAGE})) as session:
+        parked = await session.exec("text('before'); await yield_control(); return 1")
+        failed = await session.wait(parked.run_id)
+        assert await session.wait(parked.run_id) == failed
+        return failed
+
+
+@reaches("too_many_pending_tool_calls", "maxSuspendedRuns is 1", "cancel: true")
+async def one_suspended_run_more_than_there_may_be(folder: Path) -> Answer:
+    async with still_working(write_config(folder, {}, codeMode={"maxSuspendedRuns": 1})) as session:
+        parked = await session.exec("await yield_control(); return 'first'")
+        refused = await session.exec("text('kept'); await yield_control(); return 'second'")
+        assert refused.texts == ["kept"]
+        assert (await session.wait(parked.run_id)).value == "first"
+        return refused
+
+
+@reaches("aborted", "cancelled")
+async def a_suspended_run_that_is_cancelled(folder: Path) -> Answer:
+    log = folder / "log"
+    async with still_working(write_config(folder, {"counting": counting(log)}, codeMode={"timeoutMs": 200})) as session:
+        parked = await session.exec("return await MCP.counting.hold({ name: 'x' })")
+        aborted = await session.wait(parked.run_id, cancel=True)
+        await until(lambda: "cancelled x" in events(log))
+        return aborted
+
+
+@reaches("aborted", "cancelled")
+async def a_run_that_is_cancelled_while_somebody_waits_for_it(folder: Path) -> Answer:
+    log = folder / "log"
+    async with still_working(write_config(folder, {"counting": counting(log)})) as session:
+        code = "await yield_control(); return await MCP.counting.hold({ name: 'x' })"
+        parked = await session.exec(code)
+        answers: list[Answer] = []
+
+        async def wait() -> None:
+            answers.append(await session.wait(parked.run_id))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await until(lambda: "call x" in events(log))
+            aborted = await session.wait(parked.run_id, cancel=True)
+        assert [answer.code for answer in answers] == ["aborted"]
+        await until(lambda: "cancelled x" in events(log))
+        return aborted
+
+
+@reaches("aborted", "shutting down")
+async def a_server_that_is_told_to_end(folder: Path) -> Told:
+    log = folder / "log"
+    async with raw(write_config(folder, {"counting": counting(log)})) as client:
+        await client.request("tools/list", MODERN)
+        hold = {"name": "exec", "arguments": {"code": "return await MCP.counting.hold({ name: 'x' })"}}
+        await client.send(id=99, method="tools/call", params={**MODERN, **hold})
+        await until(lambda: "call x" in events(log))
+        client.process.terminate()
+        result = (await client.answer_to(99))["result"]
+        assert result["isError"] is True
+        assert await client.exit_code() == 0
+    structured = result["structuredContent"]
+    return Told(structured["code"], structured["error"])
+
+
+FAULT = b"""
+from codemode_mcp.runs.driver import Driver
+
+complete = Driver._complete
+
+async def fail(self, run, report):
+    if report.value == "fail":
+        raise RuntimeError("a secret of ours")
+    return await complete(self, run, report)
+
+Driver._complete = fail
+"""
+
+
+@reaches("internal_error", "inside codemode-mcp", "log")
+async def a_fault_of_ours(folder: Path) -> Answer:
+    log = folder / "server.log"
+    config = folder / "config.json"
+    config.write_text(json.dumps({"log": {"file": str(log)}}), "utf-8")
+    async with still_working(config, shadowing(folder, {"sitecustomize.py": FAULT})) as session:
+        answer = await session.exec("return 'fail'")
+    assert "secret" not in answer.read
+    assert "a secret of ours" in log.read_text("utf-8")
+    return answer
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_what_happens_around_programs_has_its_code_too(tmp_path: Path, name: str) -> None:
+    if name == "a server that is told to end" and sys.platform == "win32":
+        pytest.skip("Windows has no such signals")
+    code, words, scenario = SCENARIOS[name]
+    told = await scenario(tmp_path)
+    assert told.code == code
+    for word in words:
+        assert word in told.error
+
+
+def test_every_code_is_reached() -> None:
+    programs = {row.code for row in [*PROGRAMS.values(), *NARROW.values()]}
+    assert programs | {code for code, _, _ in SCENARIOS.values()} == set(ERROR_CODES)

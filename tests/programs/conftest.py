@@ -1,0 +1,47 @@
+"""One server for all programs of a module, over the quick start's servers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
+
+from harness import quickstart, serve, write_config
+
+from codemode_mcp.app import cache_dir
+from codemode_mcp.errors import CodeModeError
+from codemode_mcp.typescript import find_esbuild
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from harness import Session
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """Of module scope, so that a server can be shared by the tests of a module."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    """`tracker` and `reports` are only read; `scratch`, a second tracker, is for programs that write."""
+    servers = quickstart()
+    servers["scratch"] = servers["tracker"]
+    async with serve(write_config(tmp_path_factory.mktemp("programs"), servers)) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def esbuild() -> None:
+    """For tests that run TypeScript: skips them where it was never fetched."""
+    try:
+        find_esbuild(None, environ=os.environ, cache_dir=cache_dir())
+    except CodeModeError as error:
+        pytest.skip(error.message)

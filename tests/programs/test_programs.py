@@ -1,0 +1,106 @@
+"""Valid programs of many styles give their value, whatever is said of their language (SPEC 3.1).
+
+They stand in `javascript/` and `typescript/`, several in a file, each after a line
+
+    // ---- TITLE => VALUE
+
+with the expected value as JSON, or `nothing` for a program that returns nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from harness import Session
+
+pytestmark = pytest.mark.anyio
+
+FOLDER = Path(__file__).parent
+_HEADING = re.compile(r"^// ---- (?P<title>.+) => (?P<value>.+)\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A program and what it gives."""
+
+    id: str
+    code: str
+    value: Any
+    """`None` for nothing."""
+
+
+def read_programs(path: Path) -> list[Written]:
+    """The programs of one file."""
+    text = path.read_text("utf-8")
+    headings = list(_HEADING.finditer(text))
+    ends = [*(heading.start() for heading in headings[1:]), len(text)]
+    return [
+        Written(
+            f"{path.stem}: {heading['title']}",
+            text[heading.end() : end],
+            None if heading["value"] == "nothing" else json.loads(heading["value"]),
+        )
+        for heading, end in zip(headings, ends, strict=True)
+    ]
+
+
+def every(language: str, pattern: str) -> list[Any]:
+    return [
+        pytest.param(program, id=program.id)
+        for path in sorted((FOLDER / language).glob(pattern))
+        for program in read_programs(path)
+    ]
+
+
+async def hold(session: Session, program: Written, code: str, **arguments: str) -> None:
+    """Run `code`, to the end if it yields, and compare."""
+    answer = await session.finish(await session.exec(code, **arguments))
+    assert answer.value == program.value
+    if program.value is None and not answer.structured.get("output"):
+        assert answer.read == "The program ended without returning anything; use return, text() or json()."
+
+
+def from_elsewhere(code: str) -> str:
+    """As an editor of another system saves it: a byte order mark, lines that end in CR LF, none at the end."""
+    mark = "" if code.startswith("#!") else "\ufeff"
+    return mark + code.removesuffix("\n").replace("\n", "\r\n")
+
+
+@pytest.mark.parametrize("program", every("javascript", "*.js"))
+async def test_javascript_gives_its_value(session: Session, program: Written) -> None:
+    await hold(session, program, program.code, language="javascript")
+
+
+@pytest.mark.parametrize("program", every("javascript", "*.js"))
+async def test_javascript_gives_the_same_when_no_language_is_named(session: Session, program: Written) -> None:
+    await hold(session, program, program.code)
+
+
+@pytest.mark.parametrize("program", every("javascript", "*.js"))
+async def test_javascript_gives_the_same_from_an_editor_of_another_system(session: Session, program: Written) -> None:
+    await hold(session, program, from_elsewhere(program.code), language="javascript")
+
+
+@pytest.mark.usefixtures("esbuild")
+@pytest.mark.parametrize("program", every("typescript", "*.ts"))
+async def test_typescript_gives_its_value(session: Session, program: Written) -> None:
+    await hold(session, program, program.code, language="typescript")
+
+
+@pytest.mark.usefixtures("esbuild")
+@pytest.mark.parametrize("program", every("typescript", "[!e]*.ts"))
+async def test_typescript_is_recognised_when_no_language_is_named(session: Session, program: Written) -> None:
+    await hold(session, program, program.code)
+
+
+@pytest.mark.usefixtures("esbuild")
+@pytest.mark.parametrize("program", every("typescript", "*.ts"))
+async def test_typescript_gives_the_same_from_an_editor_of_another_system(session: Session, program: Written) -> None:
+    await hold(session, program, from_elsewhere(program.code), language="typescript")

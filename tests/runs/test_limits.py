@@ -1,0 +1,296 @@
+"""Limits under attack, as the manager keeps them: floods of calls, timers and values, quotas, and fair shares."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from codemode_mcp.runs.manager import Cell
+from codemode_mcp.runs.store import MemoryStore
+from tests.runs.bench import OWNER, bench, texts
+from upstream_clients.testing import ScriptedSource, SlowSource, text_result
+
+if TYPE_CHECKING:
+    from codemode_mcp.sandbox.engine import Engine
+    from tests.runs.bench import Bench
+
+pytestmark = pytest.mark.anyio
+
+MIB = 1024 * 1024
+
+
+def echo() -> ScriptedSource:
+    return ScriptedSource("echo", {"say": lambda arguments: text_result(str(arguments.get("text")))})
+
+
+async def goes_on(it: Bench) -> None:
+    """The next program of the same owner is right."""
+    outcome = await it.execute("return 1 + 1")
+    assert (outcome.status, outcome.value) == ("completed", 2)
+
+
+# time and memory, by their codes
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "text('before'); for (;;);",
+        "text('before'); setTimeout(() => { for (;;); }, 1); await new Promise(() => {})",
+        "text('before'); setInterval(() => { for (;;); }, 1); await new Promise(() => {})",
+        "text('before'); await MCP.echo.say({}); for (;;);",
+        "text('before'); await API.list(); for (;;);",
+        "text('before'); store('k', { toJSON() { for (;;); } })",
+        "text('before'); for (;;) new Promise(() => { for (;;); })",
+        "text('before'); Array.prototype.indexOf.call({ length: 2 ** 53 - 1 }, 1)",
+        "text('before'); return { toJSON() { for (;;); } }",
+        "text('before'); throw { get message() { for (;;); } }",
+    ],
+    ids=[
+        "loop",
+        "timer",
+        "interval",
+        "after a call",
+        "after a look-up",
+        "store",
+        "swallowed",
+        "native",
+        "value",
+        "thrown",
+    ],
+)
+async def test_whatever_never_ends_is_a_timeout(engine: Engine, code: str) -> None:
+    async with bench(engine, echo(), timeout_ms=150) as it:
+        outcome = await it.execute(code)
+        assert (outcome.status, outcome.code) == ("failed", "timeout")
+        assert texts(outcome) == ["before"]
+        await goes_on(it)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "const kept = []; for (;;) kept.push(new Array(1e5).fill(0))",
+        "const kept = []; for (let i = 0; ; i++) kept.push(new RegExp('a'.repeat(1000) + i))",
+        "let a = null; const f = async (x) => { await x }; for (;;) a = f(a)",
+        "const kept = []; for (;;) { kept.push({}); await 1 }",
+        "return new Array(1000).fill('x'.repeat(1e6))",
+        "/(a|b)*c/.test('ab'.repeat(3e6))",
+    ],
+    ids=["arrays", "expressions", "async functions", "awaits", "value", "matching"],
+)
+async def test_taking_memory_without_end_has_its_code(engine: Engine, code: str) -> None:
+    async with bench(engine, timeout_ms=20_000, memory_limit_bytes=16 * MIB) as it:
+        outcome = await it.execute(f"text('before'); {code}")
+        assert (outcome.status, outcome.code) == ("failed", "memory_limit_exceeded")
+        # Short of memory the engine frees parts of async functions twice, and may then be unable to say anything.
+        assert texts(outcome) == ["before"] or "async" in code
+        await goes_on(it)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "const f = () => 1 + f(); f()",
+        "const f = async () => { await f() }; await f()",
+        "const p = new Proxy({}, { get: (t, k, r) => r[k] }); p.a",
+        "let it = [1].values(); for (let i = 0; i < 2e4; i++) it = it.map((x) => x); it.next()",
+        "JSON.parse('['.repeat(1e5))",
+    ],
+    ids=["functions", "async functions", "proxies", "iterators", "JSON"],
+)
+async def test_recursing_without_end_is_the_programs_own_error(engine: Engine, code: str) -> None:
+    async with bench(engine) as it:
+        outcome = await it.execute(code)
+        assert (outcome.status, outcome.code) == ("failed", "internal_error")
+        assert outcome.error is not None
+        assert outcome.error.startswith("RangeError: Maximum call stack size exceeded")
+        assert "the sandbox stopped" not in outcome.error
+        await goes_on(it)
+
+
+# floods
+
+
+FLOOD = """
+const all = await Promise.allSettled(Array.from({ length: 100_000 }, (_, i) => MCP.echo.say({ text: i })));
+const codes = {};
+for (const one of all) codes[one.reason?.code ?? one.status] = (codes[one.reason?.code ?? one.status] ?? 0) + 1;
+return codes
+"""
+
+
+@pytest.mark.parametrize("queued", [0, 1024])
+async def test_of_a_flood_of_calls_exactly_the_accepted_ones_are_sent(engine: Engine, queued: int) -> None:
+    source = echo()
+    async with bench(engine, source, timeout_ms=20_000, max_queued_tool_calls=queued) as it:
+        outcome = await it.execute(FLOOD)
+        accepted = 16 + queued
+        assert outcome.value == {"fulfilled": accepted, "too_many_pending_tool_calls": 100_000 - accepted}
+        assert len(source.calls) == accepted
+        assert sorted(arguments["text"] for _, arguments in source.calls) == list(range(accepted))
+        await goes_on(it)
+
+
+async def test_a_flood_over_turns_is_held_to_the_same_limit(engine: Engine) -> None:
+    slow = SlowSource("echo", {"say": text_result("late")})
+    async with bench(engine, slow, max_queued_tool_calls=10) as it:
+        code = """
+            const all = [];
+            for (let i = 0; i < 50; i++) { all.push(MCP.echo.say({})); await load("k") }
+            const codes = (await Promise.allSettled(all.slice(26))).map((one) => one.reason.code);
+            text([...new Set(codes)].join() + " " + codes.length);
+            await yield_control();
+            return (await Promise.allSettled(all)).filter((one) => one.status === "fulfilled").length
+        """
+        parked = await it.execute(code)
+        assert (parked.status, texts(parked)) == ("waiting", ["too_many_pending_tool_calls 24"])
+        assert slow.pending == 16
+        slow.release.set()
+        assert (await it.observe(parked.run_id)).value == 26
+    assert len(slow.calls) == 26
+
+
+async def test_more_timers_than_there_may_be_are_refused_and_the_others_fire(engine: Engine) -> None:
+    async with bench(engine, timeout_ms=20_000) as it:
+        code = """
+            let fired = 0, refused = 0, over;
+            const done = new Promise((resolve) => { over = resolve });
+            const fire = () => { if (++fired === 500) over() };
+            for (let i = 0; i < 100_000; i++) try { setTimeout(fire, 0) } catch { refused++ }
+            await done;
+            return [fired, refused]
+        """
+        outcome = await it.execute(code)
+        assert outcome.value == [500, 90_000]
+        await goes_on(it)
+
+
+async def test_timers_fire_while_a_program_looks_things_up(engine: Engine) -> None:
+    async with bench(engine, timeout_ms=1000) as it:
+        code = (
+            "let fired = false; setTimeout(() => { fired = true }, 0); while (!fired) await load('k'); return 'fired'"
+        )
+        assert (await it.execute(code)).value == "fired"
+
+
+async def test_a_flood_of_look_ups_is_answered_or_refused_as_a_whole(engine: Engine) -> None:
+    async with bench(engine, echo(), timeout_ms=30_000) as it:
+        code = """
+            const all = await Promise.allSettled(Array.from({ length: 20_000 }, () => API.list("mcp/none")));
+            return [all.length, [...new Set(all.map((one) => one.reason?.message.slice(0, 20) ?? one.status))]]
+        """
+        outcome = await it.execute(code)
+        assert outcome.status == "completed", outcome
+        count, ends = outcome.value
+        assert count == 20_000
+        assert set(ends) <= {"fulfilled", "this program has use"}
+        await goes_on(it)
+
+
+async def test_a_flood_of_values_stays_within_what_an_owner_may_store(engine: Engine) -> None:
+    async with bench(engine, timeout_ms=20_000, store_max_bytes=MIB) as it:
+        outcome = await it.execute("for (let i = 0; i < 3000; i++) store('k' + i, 'x'.repeat(1000)); return 1")
+        assert outcome.value == 1
+        kept = await it.execute(
+            "return (await Promise.all(Array.from({ length: 2000 }, (_, i) => load('k' + i)))).filter(Boolean).length"
+        )
+        # Of the first ones as many as fit: 1,000 characters with their quotes, the key, and a fixed share for each.
+        assert kept.value == MIB // (1000 + 2 + 4 + 256)
+        replaced = await it.execute("store('k1', 'y'); return await load('k1')")
+        assert replaced.value == "y"
+
+
+async def test_results_make_room_for_each_other_and_stored_values_do_not(engine: Engine) -> None:
+    async with bench(engine, store_max_bytes=10_000) as it:
+        values = it.manager._driver._values  # type: ignore[attr-defined]
+        await it.execute("store('mine', 'x'.repeat(3000)); return 1")
+        refs = [values.offload(OWNER, json.dumps("r" * 3000)) for _ in range(5)]
+        assert None not in refs
+        found = await it.execute(f"return [await load('mine'), ...await Promise.all({json.dumps(refs)}.map(load))]")
+        mine, *results = [None if one is None else len(one) for one in found.value]
+        assert mine == 3000
+        assert results == [None, None, None, 3000, 3000]
+        assert values.offload(OWNER, "x" * 20_000) is None
+
+
+async def test_one_owner_cannot_fill_what_another_may_store(engine: Engine) -> None:
+    async with bench(engine, store_max_bytes=100_000) as it:
+        await it.execute("for (let i = 0; i < 1000; i++) store('k' + i, 'x'.repeat(1000)); return 1")
+        other = Cell("store('k', 'x'.repeat(90_000)); return (await load('k')).length", "javascript", "another")
+        assert (await it.manager.execute(other)).value == 90_000
+
+
+# quotas
+
+
+async def test_one_owner_cannot_take_all_suspended_runs(engine: Engine) -> None:
+    async with bench(engine, max_suspended_runs=10, max_suspended_runs_per_owner=3) as it:
+        parked = [await it.execute("await yield_control(); return 'resumed'") for _ in range(8)]
+        assert [one.status for one in parked] == ["waiting"] * 3 + ["failed"] * 5
+        assert {one.code for one in parked[3:]} == {"too_many_pending_tool_calls"}
+        other = await it.manager.execute(Cell("await yield_control(); return 'other'", "javascript", "another"))
+        assert other.status == "waiting"
+        assert (await it.observe(other.run_id, owner="another")).value == "other"
+        assert [(await it.observe(one.run_id)).value for one in parked[:3]] == ["resumed"] * 3
+        assert (await it.execute("await yield_control()")).status == "waiting"
+
+
+async def test_what_a_parked_flood_of_runs_leaves_behind_expires(engine: Engine) -> None:
+    async with bench(engine, max_suspended_runs_per_owner=20, max_suspended_runs=20, snapshot_ttl_seconds=10) as it:
+        for _ in range(20):
+            assert (await it.execute("await yield_control()")).status == "waiting"
+        assert (await it.execute("await yield_control()")).status == "failed"
+        it.clock.advance(11)
+        await it.manager.sweep()
+        assert isinstance(it.store, MemoryStore)
+        assert it.store._parked == {}
+        assert it.manager._runs == {}
+        assert (await it.execute("await yield_control()")).status == "waiting"
+
+
+# fair shares
+
+
+async def test_an_owner_of_endless_loops_does_not_starve_another(engine: Engine) -> None:
+    ended: list[str] = []
+
+    async with bench(engine, timeout_ms=300, max_running_runs=4) as it, anyio.create_task_group() as group:
+
+        async def loop() -> None:
+            outcome = await it.manager.execute(Cell("for (;;);", "javascript", "greedy"))
+            assert outcome.code == "timeout"
+            ended.append("greedy")
+
+        for _ in range(30):
+            group.start_soon(loop)
+        await anyio.wait_all_tasks_blocked()
+        began = time.monotonic()
+        for _ in range(3):
+            other = await it.manager.execute(Cell("return 1", "javascript", "modest"))
+            assert other.value == 1
+        took = time.monotonic() - began
+        before = len(ended)
+    assert len(ended) == 30
+    # Thirty loops of half a second, four at once at most, take four seconds; the others do not wait for all.
+    assert before <= 15, (before, took)
+
+
+async def test_a_flood_of_turns_of_one_owner_does_not_hold_up_another(engine: Engine) -> None:
+    async with bench(engine, echo(), timeout_ms=2000, max_running_runs=2) as it, anyio.create_task_group() as group:
+        ends: list[Any] = []
+
+        async def flood() -> None:
+            outcome = await it.manager.execute(Cell("for (;;) await load('k')", "javascript", "greedy"))
+            ends.append(outcome.status)
+
+        for _ in range(10):
+            group.start_soon(flood)
+        await anyio.wait_all_tasks_blocked()
+        for n in range(5):
+            assert (await it.manager.execute(Cell(f"return {n}", "javascript", "modest"))).value == n
+        assert ends == []
