@@ -257,7 +257,7 @@ async def test_a_program_that_is_parked_by_a_timer_fails_in_its_own_lines(folder
         parked = await session.exec(code)
         assert parked.pending == ["core:timer"]
         answer = await session.finish(await session.wait(parked.run_id))
-        assert answer.error == "Error: x\n    at later (cell.js:3:13)"
+        assert answer.error == "Error: x\n    at later (cell.js:3:9)"
 
 
 async def test_an_unhandled_error_of_a_timer_is_noted_with_its_line(session: Session) -> None:
