@@ -165,6 +165,7 @@ class App:
         await self._touched.wait()
         await anyio.sleep(TOUCH_SECONDS)
         from codemode_mcp.dispatch import Dispatcher
+        from codemode_mcp.heap import keep_small
         from codemode_mcp.runs.manager import open_manager
         from codemode_mcp.runs.store import MemoryStore
         from codemode_mcp.values import Values
@@ -192,7 +193,7 @@ class App:
             ) as manager:
                 self._manager = manager
                 self._opened.set()
-                await anyio.sleep_forever()
+                await keep_small()
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ Everything here is synchronous and belongs on a worker thread; `Engine.threads` 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -12,11 +13,12 @@ import platform
 import threading
 import time
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from importlib import metadata, resources
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 import wasmtime
 from wasmtime import _ffi as ffi
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_Job: TypeAlias = "tuple[Future[Any], Callable[[], Any]]"
 
 NATIVE_STACK = 36_000 * 1024
 """`max_wasm_stack`: enough that the guest's own stack check always comes first. It was measured that up to 36 bytes of
@@ -40,6 +43,8 @@ ASYNC_STACK = 64 * 1024 * 1024
 """wasmtime aborts the process when `max_wasm_stack` is larger than this."""
 THREAD_STACK = 128 * 1024 * 1024
 """Virtual; macOS gives secondary threads 512 KiB otherwise."""
+IDLE_SECONDS = 2.0
+"""After which a thread ends that had nothing to do."""
 
 EPOCH_SECONDS = 0.05
 """The period of the epoch ticker, the last resort against a guest that the engine's own interrupt check misses."""
@@ -374,24 +379,75 @@ def _property(instance: Instance, ctx: int, value: int, name: bytes) -> int:
 
 
 class GuestThreads:
-    """The threads that guests run on: at most `count` at once, each with a stack that outlasts the guest's."""
+    """The threads that guests run on: at most `count` at once, each with a stack that outlasts the guest's. A thread
+    that has nothing to do ends after a while: a stack that was used deeply is not given back before that."""
 
     def __init__(self, count: int) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="guest")
+        self._count = count
+        self._work: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+        self._closed = False
 
     def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Queue `work`; a thread is started for it when all others are busy."""
-        # The stack size is the process's setting for threads started from now on: set it just around the start.
+        """Queue `work`; a thread is started for it when all others are busy.
+
+        Raises:
+            RuntimeError: closed.
+        """
+        future: Future[T] = Future()
         with self._lock:
-            previous = threading.stack_size(THREAD_STACK)
-            try:
-                return self._pool.submit(work, *args, **kwargs)
-            finally:
-                threading.stack_size(previous)
+            if self._closed:
+                raise RuntimeError("the engine is closed")
+            self._work.put((future, functools.partial(work, *args, **kwargs)))
+            if self._idle:
+                self._idle -= 1
+            elif self._threads < self._count:
+                self._threads += 1
+                # The stack size is the process's setting for threads started from now on: set it just around the start.
+                previous = threading.stack_size(THREAD_STACK)
+                try:
+                    threading.Thread(target=self._run, name="guest").start()
+                finally:
+                    threading.stack_size(previous)
+        return future
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Take no more work, cancel what is queued, and let the threads end."""
+        with self._lock:
+            self._closed = True
+            with suppress(Empty):
+                while True:
+                    job = self._work.get_nowait()
+                    if job is not None:
+                        job[0].cancel()
+            for _ in range(self._threads):
+                self._work.put(None)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                job = self._work.get(timeout=IDLE_SECONDS)
+            except Empty:
+                with self._lock:
+                    # Somebody may have counted on this thread in the meantime.
+                    if self._work.empty() and self._idle:
+                        self._idle -= 1
+                        self._threads -= 1
+                        return
+                continue
+            if job is None:
+                return
+            future, work = job
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:
+                    future.set_exception(error)
+            del future, work, job
+            with self._lock:
+                self._idle += 1
 
 
 class _Ticker:
