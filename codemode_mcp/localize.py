@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Fault", "fault_column", "find_fault", "regex_offsets"]
 
 _MAX_CHARACTERS = 50_000
-"""Of programs in which an error is looked for; it is done on the event loop."""
+"""Of programs in which an error is looked for, which takes 0.2 s then."""
 
 
 # --- Syntax errors ---------------------------------------------------------------------------------------------------

@@ -60,9 +60,21 @@ class Positions:
         return (line, column) if 1 <= line <= self.lines else None
 
     def frames(self, thrown: Thrown) -> list[str]:
-        """`at name (cell.js:3:9)`, innermost first, for the frames that are the author's. Where the engine leaves open
-        which of several places it was, the others follow: `at cell.js:3:9 or 5:2`."""
-        fault = self._fault(thrown)
+        """`at name (cell.js:3:9)`, innermost first, for the frames that are the author's, as the engine tells them."""
+        return self._frames(thrown, Fault((), thrown.message))
+
+    def describe(self, thrown: Thrown, *, search: bool = True) -> str:
+        """`Name: message`, then the frames, a line each.
+
+        Args:
+            search: look in the program for what the engine does not say, which takes time (see `localize`). Where it
+                leaves open which of several places it was, all are named: `at cell.js:3:9 or 5:2`.
+        """
+        fault = self._fault(thrown) if search else Fault((), thrown.message)
+        headline = (f"{thrown.name}: {fault.message}" if fault.message else thrown.name) + hint(thrown)
+        return "\n".join([headline, *(f"    {frame}" for frame in self._frames(thrown, fault))])
+
+    def _frames(self, thrown: Thrown, fault: Fault) -> list[str]:
         frames = list(self._engine_frames(thrown.stack))
         found = []
         for number, (name, line, column) in enumerate(frames):
@@ -108,9 +120,3 @@ class Positions:
     def _place(self, places: list[tuple[int, int]]) -> str:
         first, *others = (f"{line}:{column}" for line, column in places[:MAX_PLACES])
         return f"{self.file}:{first}{' or ' if others else ''}{', '.join(others)}"
-
-    def describe(self, thrown: Thrown) -> str:
-        """`Name: message`, then the frames, a line each."""
-        message = self._fault(thrown).message
-        headline = (f"{thrown.name}: {message}" if message else thrown.name) + hint(thrown)
-        return "\n".join([headline, *(f"    {frame}" for frame in self.frames(thrown))])

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 
 from codemode_mcp import bridge
 from codemode_mcp.bridge import (
@@ -57,7 +58,7 @@ log = logging.getLogger("codemode_mcp.runs")
 DEADLINE_GRACE = 0.25
 """Seconds a guest that computes at the deadline gets to reach the end of its turn (SPEC 7)."""
 
-LOOK_UP_SLICE = 0.005
+LOOK_UP_SLICE = 0.002
 """Seconds of look-ups that are answered in one go: they are worked out on the event loop, which others need too."""
 
 LOOK_UP_SECONDS = 2.0
@@ -68,6 +69,9 @@ BATCH_CHARACTERS = 8 * 1024 * 1024
 
 OUTPUT_CHARACTERS = 8 * 1024 * 1024
 """Output one run may produce before the guest throws the rest away."""
+
+SEARCHED_AT_ONCE = 1000
+"""Characters of a program in which an error is looked for on the event loop; in longer ones, in a thread."""
 
 LIVE_PER_RUNNING = 16
 """Guests that are in memory for each that may compute: the others wait for calls, and each may be as large as
@@ -140,6 +144,7 @@ class Run:
         self.observation: Observation | None = None
         self.calls: dict[int, _LiveCall] = {}
         self.executing = 0
+        self.pace = anyio.Semaphore(1, fast_acquire=True)
         self.queue: deque[_LiveCall] = deque()
         self.settled: deque[Completion] = deque()
         self.asked: deque[Lookup | bridge.Store | bridge.Load] = deque()
@@ -481,6 +486,10 @@ class Driver:
 
         try:
             with live.scope:
+                # One call of a run begins in a round of the event loop: checking its arguments takes time that others
+                # need too.
+                await run.pace.acquire()
+                asyncio.get_running_loop().call_soon(run.pace.release)
                 # Given up before it began: nothing is sent.
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 completion = await self._dispatcher.call(live.call, run.context, live.record, on_progress)
@@ -535,7 +544,11 @@ class Driver:
                 code = known
             case str():
                 code = "nested_tool_failed"
-        return await self._fail(run, code, run.positions.describe(error), rejections)
+        if len(run.positions.code) <= SEARCHED_AT_ONCE:
+            message = run.positions.describe(error)
+        else:
+            message = await anyio.to_thread.run_sync(run.positions.describe, error)
+        return await self._fail(run, code, message, rejections)
 
     def _out_of_memory(self, where: str) -> str:
         return (
@@ -602,8 +615,13 @@ class Driver:
         return tuple(notes)
 
     def _rejection_notes(self, run: Run, rejections: tuple[Thrown, ...]) -> tuple[str, ...]:
-        assert run.positions is not None
-        return tuple(f"Unhandled rejection: {run.positions.describe(each)}" for each in rejections)
+        positions = run.positions
+        assert positions is not None
+        short = len(positions.code) <= SEARCHED_AT_ONCE
+        return tuple(
+            f"Unhandled rejection: {positions.describe(each, search=short and number == 0)}"
+            for number, each in enumerate(rejections)
+        )
 
     def _keep_stored(self, run: Run) -> tuple[str, ...]:
         """Carry out the `store()`s of the last turn, which nothing awaits; what was refused, for the reader."""

@@ -213,12 +213,10 @@ class RunManager:
             ended = await self._driver.start(run, first, observation)
             if not isinstance(ended, SyntaxFault):
                 return ended
+            refused: ProgramError | None = None
             if cell.language is None and "typescript" in self._settings.languages:
-                second, refused = None, None
-                with (
-                    suppress(RuntimeUnavailable),
-                    anyio.move_on_after(observation.deadline - self._clock()),
-                ):
+                second = None
+                with suppress(RuntimeUnavailable), anyio.move_on_after(observation.deadline - self._clock()):
                     try:
                         second = await programs.typescript(found, self._transform)
                     except ProgramError as error:
@@ -227,11 +225,9 @@ class RunManager:
                     again = await self._driver.start(run, second, observation)
                     if not isinstance(again, SyntaxFault):
                         return again
-                verdict = _syntax_error(ended.error, first.positions, found)
-                # It is TypeScript with a mistake when esbuild gets further than the engine.
-                if refused is not None and _line_of(refused) > _line_of(verdict):
-                    raise refused
-            raise _syntax_error(ended.error, first.positions, found)
+            verdict = await self._refuse(ended.error, first.positions, found)
+            # It is TypeScript with a mistake when esbuild gets further than the engine.
+            raise refused if refused is not None and _line_of(refused) > _line_of(verdict) else verdict
 
         await self._settle(run, observation, drive)
 
@@ -284,6 +280,11 @@ class RunManager:
         if run.guest is not None:
             run.guest.interrupt()
         run.change()
+
+    async def _refuse(self, error: Thrown, positions: Positions, found: Preflight) -> ProgramError:
+        if len(found.source) > _LARGE_SOURCE:
+            return await anyio.to_thread.run_sync(_syntax_error, error, positions, found, limiter=self._inspecting)
+        return _syntax_error(error, positions, found)
 
     async def _inspect(self, cell: Cell) -> Preflight:
         if cell.language is not None and cell.language not in self._settings.languages:

@@ -516,3 +516,17 @@ async def test_what_happens_around_programs_has_its_code_too(tmp_path: Path, nam
 def test_every_code_is_reached() -> None:
     programs = {row.code for row in [*PROGRAMS.values(), *NARROW.values()]}
     assert programs | {code for code, _, _ in SCENARIOS.values()} == set(ERROR_CODES)
+
+
+@pytest.mark.usefixtures("esbuild")
+async def test_typescript_with_a_mistake_is_told_typescripts_verdict_without_a_language(session: Session) -> None:
+    answer = await session.exec("const a: number = 1;\nconst b: = 2;")
+    assert answer.code == "typescript_transform_failed"
+    assert "cell.ts:2:10" in answer.error
+
+
+@pytest.mark.usefixtures("esbuild")
+async def test_javascript_with_a_mistake_is_told_the_engines_verdict_without_a_language(session: Session) -> None:
+    answer = await session.exec("const a = 1;\nconst b = ;")
+    assert answer.code == "invalid_input"
+    assert "cell.js:2:11" in answer.error
