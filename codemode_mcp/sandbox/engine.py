@@ -12,12 +12,11 @@ import os
 import platform
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from importlib import metadata, resources
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 import wasmtime
@@ -384,10 +383,10 @@ class GuestThreads:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._work: SimpleQueue[_Job | None] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._jobs: deque[_Job] = deque()
+        self._changed = threading.Condition()
         self._threads = 0
-        self._idle = 0
+        self._waiting = 0
         self._closed = False
 
     def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -397,12 +396,12 @@ class GuestThreads:
             RuntimeError: closed.
         """
         future: Future[T] = Future()
-        with self._lock:
+        with self._changed:
             if self._closed:
                 raise RuntimeError("the engine is closed")
-            self._work.put((future, functools.partial(work, *args, **kwargs)))
-            if self._idle:
-                self._idle -= 1
+            self._jobs.append((future, functools.partial(work, *args, **kwargs)))
+            if self._waiting >= len(self._jobs):
+                self._changed.notify()
             elif self._threads < self._count:
                 self._threads += 1
                 # The stack size is the process's setting for threads started from now on: set it just around the start.
@@ -415,30 +414,14 @@ class GuestThreads:
 
     def close(self) -> None:
         """Take no more work, cancel what is queued, and let the threads end."""
-        with self._lock:
+        with self._changed:
             self._closed = True
-            with suppress(Empty):
-                while True:
-                    job = self._work.get_nowait()
-                    if job is not None:
-                        job[0].cancel()
-            for _ in range(self._threads):
-                self._work.put(None)
+            while self._jobs:
+                self._jobs.popleft()[0].cancel()
+            self._changed.notify_all()
 
     def _run(self) -> None:
-        while True:
-            try:
-                job = self._work.get(timeout=IDLE_SECONDS)
-            except Empty:
-                with self._lock:
-                    # Somebody may have counted on this thread in the meantime.
-                    if self._work.empty() and self._idle:
-                        self._idle -= 1
-                        self._threads -= 1
-                        return
-                continue
-            if job is None:
-                return
+        while (job := self._next()) is not None:
             future, work = job
             if future.set_running_or_notify_cancel():
                 try:
@@ -446,8 +429,18 @@ class GuestThreads:
                 except BaseException as error:
                     future.set_exception(error)
             del future, work, job
-            with self._lock:
-                self._idle += 1
+
+    def _next(self) -> _Job | None:
+        """What to do; None when the thread has to end."""
+        with self._changed:
+            while not self._jobs:
+                self._waiting += 1
+                woken = not self._closed and self._changed.wait(IDLE_SECONDS)
+                self._waiting -= 1
+                if not woken and not self._jobs:
+                    self._threads -= 1
+                    return None
+            return self._jobs.popleft()
 
 
 class _Ticker:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,6 +52,30 @@ def test_threads_without_work_end_and_new_ones_take_their_place(threads: GuestTh
         thread = threads.submit(threading.current_thread).result(10)
         thread.join(10)
         assert not thread.is_alive()
+
+
+def test_no_work_is_left_lying_while_threads_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "IDLE_SECONDS", 0.001)
+    threads = GuestThreads(3)
+    chance = random.Random(1)
+
+    def client(pauses: list[float]) -> None:
+        for pause in pauses:
+            time.sleep(pause)
+            futures = [threads.submit(time.sleep, pause / 4) for _ in range(4)]
+            for future in futures:
+                future.result(30)
+
+    clients = ThreadPoolExecutor(4)
+    try:
+        ended = [
+            clients.submit(client, [chance.choice([0, 0.0009, 0.001, 0.0011]) for _ in range(200)]) for _ in range(4)
+        ]
+        for each in ended:
+            each.result(60)
+    finally:
+        threads.close()
+        clients.shutdown()
 
 
 def test_what_goes_wrong_reaches_whoever_asked_and_the_thread_goes_on(threads: GuestThreads) -> None:
