@@ -7,6 +7,7 @@ A B A B, so that a machine whose speed drifts does not favour either.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
@@ -202,7 +203,13 @@ def main() -> None:
         "parallel": lambda: anyio.run(parallel),
     }
     long = {"hostile": lambda: anyio.run(limits.hostile), "memory": lambda: anyio.run(limits.memory)}
-    for name in sys.argv[1:] or known:
+    parser = argparse.ArgumentParser(description="Measure codemode-mcp against a plain MCP server and client.")
+    parser.add_argument("name", nargs="*", help=f"{', '.join(known)} (all of these unless named); {', '.join(long)}")
+    names = parser.parse_args().name
+    for name in names:
+        if name not in known | long:
+            parser.error(f"there is no benchmark {name!r}")
+    for name in names or known:
         (known | long)[name]()
 
 

@@ -30,10 +30,11 @@ class RedactingFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
         # Names that programs and servers make up are in it: no record may look like two.
-        return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], super().formatMessage(record))
+        # Redacted first: a secret may have several lines.
+        return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], self._redact(super().formatMessage(record)))
 
 
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
 @contextmanager

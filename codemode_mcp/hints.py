@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from codemode_mcp.syntax import words
+from codemode_mcp.syntax import LINE_END, words
 
 if TYPE_CHECKING:
     from codemode_mcp.bridge import Thrown
@@ -16,11 +16,13 @@ _HOST = "this is neither a browser nor Node.js; call a tool instead"
 _PRINT = "print with text(value) or console.log(value)"
 _GLOBAL = "the global object is globalThis"
 _LIBRARY = "there are no libraries here; write it in plain JavaScript"
+_PYTHON_NAME = "this is JavaScript, not Python"
 _LATER = "wait with await new Promise((r) => setTimeout(r, milliseconds))"
 
 _HINTS = {
     **dict.fromkeys(("fetch", "XMLHttpRequest", "WebSocket", "EventSource", "axios", "Request", "Headers"), _NETWORK),
-    **dict.fromkeys(("Response", "FormData", "AbortController", "AbortSignal"), _NETWORK),
+    **dict.fromkeys(("Response", "FormData"), _NETWORK),
+    **dict.fromkeys(("AbortController", "AbortSignal"), "calls cannot be aborted; use Promise.race with a timer"),
     **dict.fromkeys(("process", "Buffer", "window", "document", "localStorage", "sessionStorage", "fs", "Deno"), _HOST),
     **dict.fromkeys(("Blob", "File", "ReadableStream", "Worker", "WebAssembly", "navigator", "location"), _HOST),
     **dict.fromkeys(("DOMParser", "path", "os", "util"), _HOST),
@@ -29,6 +31,8 @@ _HINTS = {
     **dict.fromkeys(("sleep", "delay", "wait"), _LATER),
     **dict.fromkeys(("print", "alert", "log", "output"), _PRINT),
     **dict.fromkeys(("global", "self"), _GLOBAL),
+    **dict.fromkeys(("len", "range", "str", "dict"), _PYTHON_NAME),
+    **{name: f"write {written}" for name, written in (("None", "null"), ("True", "true"), ("False", "false"))},
     "Intl": "there is none here; write dates with toISOString() and numbers with toFixed()",
     "Temporal": "there is none here; use Date",
     "mcp": "the servers are in MCP, in capitals",
@@ -36,7 +40,11 @@ _HINTS = {
     "api": "the declaration files are in API, in capitals",
 }
 
+_EARLY = "used before its declaration is over: is a semicolon missing before a line that starts with ` ( or [ ?"
+
 _WORDINGS = {
+    "this is not initialized": "call super(...) first",
+    " is not initialized": _EARLY,
     "cannot read property 'digest' of undefined": "crypto has only randomUUID and getRandomValues",
     "unexpected token: 'object'": "JSON.parse was given an object; unwrap(result) gives what a call returned",
     "cannot convert BigInt to number": "convert one of the two, with Number(n) or BigInt(n)",
@@ -44,17 +52,15 @@ _WORDINGS = {
 }
 """The engine's, at the end of a message."""
 
-_EARLY = "used before its declaration is over: is a semicolon missing before a line that starts with ` ( or [ ?"
 _UNDEFINED = re.compile(r"'?(\w+)'? is not defined")
 
 
 def hint(thrown: Thrown) -> str:
     """What to write instead, for a name that is not there or a wording that says too little; empty when nothing is
     known."""
-    if thrown.name == "ReferenceError":
-        match = _UNDEFINED.match(thrown.message)
-        found = _EARLY if thrown.message.endswith(" is not initialized") else None
-        found = found if match is None else _HINTS.get(match[1])
+    match = _UNDEFINED.match(thrown.message) if thrown.name == "ReferenceError" else None
+    if match is not None:
+        found = _HINTS.get(match[1])
     else:
         found = next((advice for wording, advice in _WORDINGS.items() if thrown.message.endswith(wording)), None)
     return "" if found is None else f" ({found})"
@@ -68,14 +74,20 @@ def fenced(source: str) -> str | None:
 
 
 _PYTHON = re.compile(
-    r"^(?:def \w+\(.*\).*:|from [\w.]+ import .+|import \w+(?: as \w+)?"
-    r"|(?:for|with|if|elif|while|class|try|except)\b[^{]*:)$",
+    r"^(?:def \w+\([^\n]{0,200}?\)[^\n]{0,80}:|from [\w.]{1,200} import .{1,200}|import \w{1,200}(?: as \w{1,200})?"
+    r"|(?:for|with|if|elif|while|class|try|except)\b[^{\n]{0,300}:)$",
     re.MULTILINE,
 )
+PYTHON = "this looks like Python; exec runs JavaScript or TypeScript"
 _RESERVED = words(
     "break case catch class const continue debugger default delete do else enum export extends false finally for "
     "function if import in instanceof new null return super switch this throw true try typeof var void while with"
 )
+
+
+def looks_like_python(source: str) -> bool:
+    """Judged by whole lines that are no JavaScript."""
+    return _PYTHON.search(source) is not None
 
 
 def syntax_hint(source: str, line: int, column: int, message: str) -> str:
@@ -86,18 +98,22 @@ def syntax_hint(source: str, line: int, column: int, message: str) -> str:
         message: the engine's.
     """
     try:
-        json.loads(source)
+        given = json.loads(source)
     except (ValueError, RecursionError):
         pass
     else:
+        if isinstance(given, dict) and isinstance(given.get("code", given.get("command")), str):
+            return " (this is JSON; send the text of code alone)"
         return " (this is JSON, not a program; write return (...) around it)"
-    if _PYTHON.search(source):
-        return " (this looks like Python; exec runs JavaScript or TypeScript)"
-    lines = source.split("\n")
+    if looks_like_python(source):
+        return f" ({PYTHON})"
+    lines = LINE_END.split(source)
     text = lines[line - 1] if line <= len(lines) else ""
     word = re.match(r"\w*", text[column - 1 :])
+    if message == "unexpected character" and len(text) >= column:
+        return f" ({text[column - 1]} is U+{ord(text[column - 1]):04X})"
     if message == "variable name expected" and word is not None and word[0] in _RESERVED:
         return f" ({word[0]} is a reserved word)"
-    if message == "expecting ';'" and re.search(r"\bawait\s+$", text[: column - 1]):
+    if word is not None and word[0] == "await":
         return " (await is allowed in async functions only; write async before the function)"
     return ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tree_sitter import Node
 
-__all__ = ["Fault", "fault_column", "find_fault", "regex_offsets"]
+__all__ = ["Fault", "fault_column", "find_fault", "regex_offsets", "stray_await"]
 
 _MAX_CHARACTERS = 50_000
 """Of programs in which an error is looked for, which takes 0.2 s then."""
@@ -39,6 +39,9 @@ def fault_column(source: str, line: int, message: str) -> int:
     text = units[start : ends[line - 1] if line <= len(ends) else len(units)]
     stumbles = [span for span in _stumbles(units) if start <= span.start <= start + len(text)]
     first = min(stumbles, default=Span(start, start))
+    odd = _ODD_CHARACTER.search(text) if message == "unexpected character" else None
+    if odd is not None:
+        return odd.start() + 1
     quoted = _QUOTED_TOKEN.search(message)
     if quoted is not None:
         at = text.find(quoted[1], first.start - start)
@@ -49,6 +52,7 @@ def fault_column(source: str, line: int, message: str) -> int:
     return min(max(at, 0), len(text.rstrip("\r\n\u2028\u2029"))) + 1
 
 
+_ODD_CHARACTER = re.compile(r"[^\x00-\x7f\w]")
 _QUOTED_TOKEN = re.compile(r"unexpected .*'(.+)'$", re.IGNORECASE)
 
 
@@ -62,6 +66,25 @@ def _stumbles(units: str) -> Iterator[Span]:
             yield span_of(node)
         elif node.has_error:
             left.extend(node.children)
+
+
+def stray_await(source: str, line: int) -> int | None:
+    """The column of an `await` on `line`, in a function that is not async; None when there is none."""
+    units = utf16_units(source)
+    tree = parse(units)
+    lines = Lines(units)
+    left = [] if tree is None else [(tree.root_node, True)]
+    found = []
+    while left:
+        node, may_wait = left.pop()
+        if node.type in FUNCTIONS:
+            may_wait = any(child.type == "async" for child in node.children)
+        if node.type == "await" and not may_wait:
+            row, column = lines.position(span_of(node).start)
+            if row == line:
+                found.append(column)
+        left.extend((child, may_wait) for child in node.children)
+    return min(found, default=None)
 
 
 def regex_offsets(source: str) -> list[int]:
@@ -114,10 +137,10 @@ def find_fault(code: str, line: int, column: int, function: str | None, message:
     start = lines.offset(line, column) if line >= 1 else 0
     look_for = _look_for(message)
     if look_for.kinds == _CALLS:
-        return Fault((), _named_call(tree.root_node, units, start, message))
+        return _call_fault(tree.root_node, units, lines, start, message)
     places = list(_walk(tree.root_node, units, look_for, lines.offset(line, 1) if line >= 1 else 0))
     inside = _inside(places, lines, line, start, function)
-    places = sorted((place for place in places if place.function in inside), key=lambda place: place.at)
+    places = sorted((place for place in places if place.function in inside), key=lambda place: (place.at, place.notes))
     made = [place for place in places if place.raises and place.at <= start < place.end]
     found: dict[int, _Place] = {}
     for place in places:
@@ -126,7 +149,9 @@ def find_fault(code: str, line: int, column: int, function: str | None, message:
         if place.notes and place.at > start and found:
             break
         if place.suspect:
-            found.setdefault(lines.position(place.at)[0], place)
+            row = lines.position(place.at)[0]
+            if row not in found or (found[row].computed and not place.computed):
+                found[row] = place
     if len(found) == 1:
         message += _owner(next(iter(found.values())), units, message)
     if made and not found:
@@ -189,6 +214,7 @@ class _Place:
         raises: it makes an error by itself.
         name: of a function.
         owner: what a property is read of.
+        computed: the name of the property is only known when it runs.
     """
 
     at: int
@@ -200,6 +226,7 @@ class _Place:
     is_function: bool = False
     name: str = ""
     owner: Span | None = None
+    computed: bool = False
 
 
 _ERASED = words("type_annotation type_alias_declaration interface_declaration type_arguments comment string regex")
@@ -235,9 +262,15 @@ def _places(
             at = span.start if kind == "new_expression" else span_of(last).start
             yield _Place(at, span.end, function, notes=True, raises=raises)
     if kind in look_for.kinds:
-        owner = node.child_by_field_name("object")
+        owner = node.child_by_field_name("object") or node.child_by_field_name("right")
+        if kind == "spread_element":
+            owner = node.named_child(0)
         for at in _suspects(node, parent, kind, units, look_for.name):
-            yield _Place(at, span.end, function, suspect=True, owner=None if owner is None else span_of(owner))
+            index = node.child_by_field_name("index")
+            computed = index is not None and index.type not in ("string", "number")
+            yield _Place(
+                at, span.end, function, suspect=True, owner=None if owner is None else span_of(owner), computed=computed
+            )
 
 
 def _suspects(node: Node, parent: Node | None, kind: str, units: str, name: str | None) -> Iterator[int]:
@@ -298,7 +331,7 @@ def _is_named(key: Node, units: str, name: str | None) -> bool:
 
 
 def _assigns(target: Node, units: str, name: str) -> bool:
-    text = _text(target, units)
+    text = _text(target, units)[:1000]
     return text == name or text.endswith("." + name) or re.search(rf"[\[{{,]\s*{re.escape(name)}\b", text) is not None
 
 
@@ -337,31 +370,44 @@ def _inside(places: list[_Place], lines: Lines, line: int, start: int, name: str
 
 def _owner(place: _Place, units: str, message: str) -> str:
     """What it was that has no properties, for the end of the message."""
-    what = re.search(r" of (undefined|null)$", message)
-    text = "" if place.owner is None else _short(units[place.owner.start : place.owner.end])
+    what = re.search(r" of (undefined|null)$|value is (not iterable)$", message)
+    text = "" if place.owner is None else _short(units, place.owner)
     if what is None or text in ("", "undefined", "null"):
         return ""
-    root = re.match(r"[\w$]+", text)
-    promise = root is not None and re.search(rf"\b{re.escape(root[0])}\s*=\s*(?:MCP|API|tools)\s*[.\[]", units)
-    advice = f"; {root[0]} is a promise: await the call" if root is not None and promise else ""
-    return f" ({text} is {what[1]}{advice})"
+    return f" ({text} is {what[1] or what[2]}{_promised(text, units)})"
 
 
-def _named_call(root: Node, units: str, start: int, message: str) -> str:
+def _promised(expression: str, units: str) -> str:
+    """Advice for one that starts with a call, or with a variable set to one, that nobody awaited."""
+    root = re.match(r"[\w$]+", expression)
+    if root is None:
+        return ""
+    if re.match(r"(?:(?:MCP|API|tools)\.[\w$.]+|load)\(", expression):
+        return "; a call gives a promise: await it"
+    if re.search(rf"\b{re.escape(root[0])}\s*=\s*(?:(?:MCP|API|tools)\s*[.\[]|load\()", units):
+        return f"; {root[0]} is a promise: await the call"
+    return ""
+
+
+def _call_fault(root: Node, units: str, lines: Lines, start: int, message: str) -> Fault:
     """With the name of what was called. Which call it was is not known when one is an argument of another."""
+    untold = Fault((), message)
     calls: list[Node] = []
     node: Node | None = root
     while node is not None:
-        if node.type in FUNCTIONS:
+        if node.type in FUNCTIONS and span_of(node).start < start:
             calls.clear()
         if node.type == "call_expression":
             calls.append(node)
         node = next((child for child in node.named_children if _contains(child, start)), None)
     if not calls or any(_contains(call.child_by_field_name("arguments"), start) for call in calls[:-1]):
-        return message
+        return untold
     callee = calls[-1].child_by_field_name("function")
-    name = "" if callee is None else _short(_text(callee, units))
-    return f"{name} is {message}" if name else message
+    name = "" if callee is None else _short(units, span_of(callee))
+    if callee is None or not name:
+        return untold
+    at = span_of(callee.child_by_field_name("property") or callee).start
+    return Fault((lines.position(at),), f"{name} is {message}{_promised(name, units)}")
 
 
 def _contains(node: Node | None, at: int) -> bool:
@@ -371,9 +417,11 @@ def _contains(node: Node | None, at: int) -> bool:
 _SHORT = 60
 
 
-def _short(text: str) -> str:
+def _short(units: str, span: Span) -> str:
     """A piece of code on one line; nothing when it is too long to be read in a message."""
-    line = re.sub(r"\s*\n\s*", "", text)
+    if span.end - span.start > 4 * _SHORT:
+        return ""
+    line = re.sub(r"\s*\n\s*", "", units[span.start : span.end])
     return line if len(line) <= _SHORT and "\n" not in line else ""
 
 

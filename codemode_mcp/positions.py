@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from codemode_mcp.hints import hint
@@ -22,9 +24,13 @@ WRAPPER_LINES = 2
 """Lines the engine puts before the body of a function made from text."""
 
 MAX_FRAMES = 10
+MAX_FRAMES_READ = 64
 MAX_PLACES = 3
 
 _FRAME = re.compile(r"^\s*at (?:(?P<name>.*?) \()?<input>:(?P<line>[0-9]{1,9}):(?P<column>[0-9]{1,9})\)?\s*$")
+_lines = functools.lru_cache(maxsize=2)(LINE_END.split)
+"""Of the program whose error is being described."""
+
 _HIDDEN_NAMES = {"anonymous", "<anonymous>", "__cell__", ""}
 
 
@@ -75,7 +81,7 @@ class Positions:
         return "\n".join([headline, *(f"    {frame}" for frame in self._frames(thrown, fault))])
 
     def _frames(self, thrown: Thrown, fault: Fault) -> list[str]:
-        frames = list(self._engine_frames(thrown.stack))
+        frames = list(islice(self._engine_frames(thrown.stack), MAX_FRAMES_READ))
         found = []
         for number, (name, line, column) in enumerate(frames):
             if name == "anonymous" and any(outer == "anonymous" for outer, _, _ in frames[number + 1 :]):
@@ -101,7 +107,7 @@ class Positions:
         """The engine counts columns in bytes of UTF-8; everybody else in UTF-16 units."""
         if self.code.isascii():
             return column
-        lines = LINE_END.split(self.code)
+        lines = _lines(self.code)
         if not 1 <= line <= len(lines):
             return column
         before = lines[line - 1].encode("utf-8", "surrogatepass")[: column - 1].decode("utf-8", "ignore")

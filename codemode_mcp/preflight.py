@@ -668,6 +668,8 @@ def _returned_span(units: str, root: Node) -> Span | None:
         return None
     if _DIRECTIVE.fullmatch(units, *span) and all(_is_string(child) for child in children):
         return None
+    if span.start and re.match(r"[\w$]", units[span.start - 1]):
+        return None  # f"text": two tokens, which `return` would make one
     return None if _NO_EXPRESSION.match(units, *span) else span
 
 

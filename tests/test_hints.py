@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from codemode_mcp.bridge import Thrown
@@ -48,7 +50,9 @@ def test_fences_are_told_from_templates() -> None:
         ("import os\nprint(1)", 8, "expecting ';'", "Python"),
         ("for x in range(3):\n    print(x)", 5, "expecting '('", "Python"),
         ("const class = 1;", 7, "variable name expected", "class is a reserved word"),
-        ("function f() { await g() }", 22, "expecting ';'", "async functions only"),
+        ("function f() { await g() }", 16, "expecting ';'", "async functions only"),
+        ("const s = \u201chello\u201d;", 11, "unexpected character", "U+201C"),
+        ('{"code": "return 1"}', 8, "expecting ';'", "text of code alone"),
         ("const a = ;", 11, "unexpected token in expression: ';'", ""),
         ("const 1a = 1;", 7, "variable name expected", ""),
     ],
@@ -59,3 +63,12 @@ def test_a_syntax_error_says_what_the_program_is_mistaken_about(
     found = syntax_hint(source, 1, column, message)
     assert said in found
     assert bool(said) == bool(found)
+
+
+@pytest.mark.parametrize(
+    "source", ["let = \ndef f(" + ")" * 900_000, "if:a\n" * 180_000, "def f(" * 160_000, "from " + "a" * 900_000]
+)
+def test_no_program_takes_long_to_be_advised(source: str) -> None:
+    began = time.process_time()
+    assert syntax_hint(source, 1, 5, "expecting ';'") == ""
+    assert time.process_time() - began < 1

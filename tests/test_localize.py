@@ -4,12 +4,14 @@ the place that must be named; several of them where it cannot be told which."""
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from codemode_mcp.bridge import Thrown
 from codemode_mcp.localize import Fault, find_fault
-from codemode_mcp.positions import Positions
+from codemode_mcp.positions import MAX_FRAMES, Positions
 from tests.sandbox.guest_harness import Cell
 
 if TYPE_CHECKING:
@@ -133,6 +135,20 @@ MESSAGES = {
     "const o = {};\no\n  .first\n  ();": "o.first is not a function",
     "const o = { a() { return {} } };\no.a().b().c();": "o.a().b is not a function",
     "[1].map((x) => x.nope());": "x.nope is not a function",
+    "const d = {};\nconst x = d.filter((i) => i);": "d.filter is not a function",
+    "const r = MCP.files.readFile({});\nr.map((i) => i);": "r.map is not a function; r is a promise: await the call",
+    "const a = [];\nconst b = a[0].name;": "cannot read property 'name' of undefined (a[0] is undefined)",
+    "const a = [];\nfor (let i = 0; i < 2; i++) text(a[i].name);": (
+        "cannot read property 'name' of undefined (a[i] is undefined)"
+    ),
+    "const t = 'x';\nconst b = MCP[t].readFile;": "cannot read property 'readFile' of undefined (MCP[t] is undefined)",
+    "const d = {};\nfor (const x of d.items) {}": (
+        "cannot read property 'Symbol.iterator' of undefined (d.items is undefined)"
+    ),
+    "const d = {};\nconst a = [...d];": "value is not iterable (d is not iterable)",
+    "load('k').a.b": (
+        "cannot read property 'b' of undefined (load('k').a is undefined; a call gives a promise: await it)"
+    ),
     "const f = 1;\nMath.max(f(1), 2);": "not a function",
     "const f = 1;\nf(Math.max(1, 2));": "not a function",
 }
@@ -141,6 +157,32 @@ MESSAGES = {
 @pytest.mark.parametrize("code", MESSAGES)
 def test_a_message_is_told_with_the_names_that_the_engine_leaves_out(engine: Engine, code: str) -> None:
     assert described(engine, code).partition("\n")[0] == f"TypeError: {MESSAGES[code]}"
+
+
+COSTLY = {
+    "white space": ("const a = {};\nconst b = a[" + " " * 48_000 + '"x"].y;', "cannot read property 'y' of undefined"),
+    "targets": ("a[" * 8_000 + "]=1" * 8_000, "'x' is read-only"),
+    "calls": ("f(" * 12_000 + ")" * 12_000, "not a function"),
+    "members": ("a.x;\n" * 9_900, "cannot read property 'x' of undefined"),
+}
+
+
+@pytest.mark.parametrize("kind", COSTLY)
+def test_no_program_takes_long_to_search(kind: str) -> None:
+    code, message = COSTLY[kind]
+    began = time.process_time()
+    find_fault(code, 1, 1, None, message)
+    assert time.process_time() - began < 1.5
+
+
+def test_a_stack_that_the_program_made_up_costs_little() -> None:
+    code = "/*é" + "x\n" * 400_000 + "*/"
+    error = Thrown("Error", "m", " at f (<input>:9:1)\n" * 400, engine=False, code=None)
+    positions = Positions("javascript", 400_001, code)
+    began = time.process_time()
+    for _ in range(32):
+        assert positions.describe(error, search=False).count("\n") == MAX_FRAMES
+    assert time.process_time() - began < 2
 
 
 def test_lines_of_a_function_made_from_a_text_are_not_the_cells(engine: Engine) -> None:

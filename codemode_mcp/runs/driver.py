@@ -31,7 +31,7 @@ from codemode_mcp.bridge import (
     start_message,
     whole_characters,
 )
-from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, PendingStatus, Usage
 from codemode_mcp.runs.slots import Slots
 from codemode_mcp.runs.state import RunEvent, RunState, advance
@@ -298,9 +298,8 @@ class Driver:
                     return await self._park_again(run, parked)
                 await run.wait_for_change(self._next_event(run, observation), self._clock)
             engine = await self._engine()
-            if not await self._get(self._rooms, run, observation, observation.latest):
+            if not await self._find_room(run, observation):
                 return await self._turned_away(run, observation, parked)
-            run.has_room = True
             await self._on_thread(engine, self._restore, engine, run, parked)
             ended = await self._drive(engine, run, observation, None)
             assert not isinstance(ended, SyntaxFault)
@@ -354,7 +353,13 @@ class Driver:
 
     async def _absorb(self, run: Run, observation: Observation, turn: Turn) -> Outcome | SyntaxFault | None:
         """Take in what a turn brought; its end, if it was the last."""
-        report = None if turn.text is None else decode_turn(turn.text)
+        report = None
+        if turn.text is not None:
+            try:
+                report = decode_turn(turn.text)
+            except InternalError:
+                if turn.stopped is None:
+                    raise  # otherwise they are the last words of an engine that may be damaged
         if report is not None:
             run.outputs.extend(report.outputs)
             run.history.extend(report.outputs)
@@ -735,14 +740,19 @@ class Driver:
     async def _admit(self, run: Run, observation: Observation) -> bool:
         """Queue for room in memory and for the first turn; time spent here is not the program's. False when the request
         has to be answered, or was given up, before."""
-        began = self._clock()
-        if not await self._get(self._rooms, run, observation, observation.latest):
+        if not await self._find_room(run, observation):
             return False
-        run.has_room = True
+        began = self._clock()
         if not await self._get(self._turns, run, observation, observation.latest):
             return False
         observation.deadline = min(observation.deadline + self._clock() - began, observation.latest)
         return True
+
+    async def _find_room(self, run: Run, observation: Observation) -> bool:
+        began = self._clock()
+        run.has_room = await self._get(self._rooms, run, observation, observation.latest)
+        observation.deadline = min(observation.deadline + self._clock() - began, observation.latest)
+        return run.has_room
 
     async def _get(self, slots: Slots, run: Run, observation: Observation, until: float) -> bool:
         if observation.aborted or observation.released:

@@ -14,13 +14,13 @@ import anyio.to_thread
 
 from codemode_mcp.dispatch import CallContext
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable
-from codemode_mcp.hints import fenced, syntax_hint
-from codemode_mcp.localize import fault_column, regex_offsets
+from codemode_mcp.hints import PYTHON, fenced, looks_like_python, syntax_hint
+from codemode_mcp.localize import fault_column, regex_offsets, stray_await
 from codemode_mcp.preflight import check_members, inspect, looks_like_shell
 from codemode_mcp.runs import program as programs
 from codemode_mcp.runs.driver import Driver, Observation, Run, SyntaxFault
 from codemode_mcp.runs.store import EndedRun, unknown_run
-from codemode_mcp.syntax import Lines, utf16_units
+from codemode_mcp.syntax import LINE_END, Lines, utf16_units
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -131,7 +131,12 @@ class RunManager:
         guidance = looks_like_shell(cell.source) or fenced(cell.source)
         if guidance is not None:
             raise ProgramError("invalid_input", guidance)
-        found = await self._inspect(cell)
+        try:
+            found = await self._inspect(cell)
+        except ProgramError:
+            if looks_like_python(cell.source):
+                raise ProgramError("invalid_input", PYTHON) from None
+            raise
         catalog = await self._catalog_for(found)
         check_members(found, catalog.members, cell.language or "javascript")
         # The engine is compiled outside the program's time.
@@ -358,12 +363,16 @@ def _syntax_error(error: Thrown, positions: Positions, found: Preflight) -> Prog
         return ProgramError("invalid_input", message)  # the engine's stack overflows: there is no one place
     if frames:
         line = int(frames[0].split(":")[1])
-        column = fault_column(source, line, error.message)
+        column = stray_await(source, line) or fault_column(source, line, error.message)
     elif found.broken:
         # What it stumbled on comes after the program: something was not closed.
         line = positions.lines
-        column = len(source.split("\n")[-1]) + 1
-        message += ", at the end of the program"
+        column = len(LINE_END.split(source)[-1]) + 1
+        if "string" not in error.message and "comment" not in error.message:
+            # What the engine names there is not the author's.
+            message = "SyntaxError: the program ends before everything in it is closed: a }, ) or ] is missing"
+        else:
+            message += ", at the end of the program"
     else:
         message += ", in a regular expression"
         expressions = regex_offsets(source)
@@ -383,7 +392,7 @@ def _line_of(error: ProgramError) -> int:
 
 def excerpt(source: str, line: int, column: int) -> str:
     """The line of `source` in question with a mark under the column; both count from 1."""
-    lines = source.split("\n")
+    lines = LINE_END.split(source)
     if not 1 <= line <= len(lines):
         return ""
     text = lines[line - 1].rstrip("\r")

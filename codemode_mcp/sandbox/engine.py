@@ -408,6 +408,11 @@ class GuestThreads:
                 previous = threading.stack_size(THREAD_STACK)
                 try:
                     threading.Thread(target=self._run, name="guest").start()
+                except RuntimeError:
+                    self._threads -= 1
+                    if not self._threads:
+                        self._jobs.pop()
+                        raise
                 finally:
                     threading.stack_size(previous)
         return future

@@ -211,7 +211,7 @@ class Summary:
         print(f"slowest turn {self.slowest_turn[0]:.2f} s (seed {self.slowest_turn[1]})", end="; ")
         print(f"slowest case {self.slowest_case[0]:.2f} s (seed {self.slowest_case[1]})")
         for job, (first, last) in sorted(self.memory.items()):
-            print(f"job {job}: {_mib(first)} after {WARM_UP} cases, {_mib(last)} at the end")
+            print(f"job {job}: {_mib(first)} once warm, {_mib(last)} at the end")
         for trap, seed in self.traps.items():
             print(f"trap, first at seed {seed}: {trap}")
         print(f"{len(self.violations)} violations{': seeds ' if self.violations else ''}{self.violations or ''}")

@@ -49,7 +49,7 @@ PLAIN = ("javascript",)
 PROGRAMS = {
     # in text, before anything runs
     "syntax": Fails("text(1);\nconst x = ;", "invalid_input", "2:11", ("2 | const x = ;\n              ^",), PLAIN),
-    "not closed": Fails("if (true) {\n  text(1)", "invalid_input", "2:10", ("end of the program",), PLAIN),
+    "not closed": Fails("if (true) {\n  text(1)", "invalid_input", "2:10", ("the program ends before",), PLAIN),
     "two in a line": Fails("const o = {\n  a: 1\n  b: 2\n};", "invalid_input", "3:3", (), PLAIN),
     "types": Fails("text(1);\nconst x: number = 1;", "invalid_input", "2:1", ("const x: number",), PLAIN),
     "shell": Fails("ls -la /tmp", "invalid_input", "", ("shell", "MCP.<server>"), PLAIN),

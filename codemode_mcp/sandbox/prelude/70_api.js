@@ -98,6 +98,9 @@ defineGlobal("unwrap", exposed("unwrap", (result) => {
     const given = result === null ? "null" : typeof result === "object" ? "a promise" : typeof result;
     throw new NativeTypeError("unwrap() takes the result of a call, not " + given + ": write unwrap(await MCP.server.tool({...}))");
   }
+  if (result.content === undefined && result.structuredContent === undefined && result.isError === undefined) {
+    throw new NativeTypeError("unwrap() was given data, not the result of a call; was it unwrapped before?");
+  }
   const text = firstText(result.content);
   if (result.isError === true) {
     const message = text === undefined || text === "" ? "the tool reported an error without a text" : text;
