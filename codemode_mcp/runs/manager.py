@@ -45,7 +45,7 @@ log = logging.getLogger("codemode_mcp.runs")
 SWEEP_SECONDS = 5.0
 """How often runs past their time are dropped."""
 
-MAX_SOURCE = 1_000_000
+MAX_SOURCE = 1_100_000
 """Characters of one program."""
 
 _LARGE_SOURCE = 20_000
@@ -232,7 +232,7 @@ class RunManager:
                         return again
             verdict = await self._refuse(ended.error, first.positions, found)
             # It is TypeScript with a mistake when esbuild gets further than the engine.
-            raise refused if refused is not None and _line_of(refused) > _line_of(verdict) else verdict
+            raise refused if refused is not None and 0 < _line_of(verdict) < _line_of(refused) else verdict
 
         await self._settle(run, observation, drive)
 

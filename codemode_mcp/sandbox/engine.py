@@ -35,7 +35,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _Job: TypeAlias = "tuple[Future[Any], Callable[[], Any]]"
 
-NATIVE_STACK = 36_000 * 1024
+NATIVE_STACK = 20_000 * 1024
 """`max_wasm_stack`: enough that the guest's own stack check always comes first. It was measured that up to 36 bytes of
 native stack go with a byte of the guest's stack (nested arrays in `JSON.stringify`)."""
 ASYNC_STACK = 64 * 1024 * 1024

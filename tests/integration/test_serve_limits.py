@@ -200,7 +200,7 @@ TOO_DEEP = {
     "parentheses": "(" * 20_000 + "1" + ")" * 20_000,
     "arrays": "return " + "[" * 20_000 + "]" * 20_000,
     "templates": "return " + "`${" * 20_000 + "1" + "}`" * 20_000,
-    "conditionals": "return " + "1?" * 20_000 + "1" + ":1" * 20_000,
+    "conditionals": "return " + "1?" * 60_000 + "1" + ":1" * 60_000,
 }
 
 
