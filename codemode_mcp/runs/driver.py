@@ -73,6 +73,11 @@ OUTPUT_CHARACTERS = 8 * 1024 * 1024
 SEARCHED_AT_ONCE = 1000
 """Characters of a program in which an error is looked for on the event loop; in longer ones, in a thread."""
 
+MANY_REFUSED = 100
+REFUSED_PAUSE = 0.002
+"""Seconds between the calls of a run that has had so many calls refused before anything was sent: refusing is work of
+ours alone, which no tool's answer slows down."""
+
 LIVE_PER_RUNNING = 16
 """Guests that are in memory for each that may compute: the others wait for calls, and each may be as large as
 `memoryLimitBytes`. Programs beyond these begin when one of them has ended or was parked."""
@@ -144,6 +149,7 @@ class Run:
         self.observation: Observation | None = None
         self.calls: dict[int, _LiveCall] = {}
         self.executing = 0
+        self.refused = 0
         self.pace = anyio.Semaphore(1, fast_acquire=True)
         self.queue: deque[_LiveCall] = deque()
         self.settled: deque[Completion] = deque()
@@ -494,7 +500,8 @@ class Driver:
                 # One call of a run begins in a round of the event loop: checking its arguments takes time that others
                 # need too.
                 await run.pace.acquire()
-                asyncio.get_running_loop().call_soon(run.pace.release)
+                pause = REFUSED_PAUSE if run.refused > MANY_REFUSED else 0.0
+                asyncio.get_running_loop().call_later(pause, run.pace.release)
                 # Given up before it began: nothing is sent.
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 completion = await self._dispatcher.call(live.call, run.context, live.record, on_progress)
@@ -502,6 +509,8 @@ class Driver:
             run.executing -= 1
             run.calls.pop(live.call.id, None)
             run.recent.append(live.record)
+            if not live.record.dispatched:
+                run.refused += 1
             if completion is None:
                 live.record.status = "failed"
                 live.record.ended = self._clock()
