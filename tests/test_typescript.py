@@ -1,4 +1,4 @@
-"""TypeScript cells through the real esbuild, and how it is found and fetched (SPEC 3.1, ENGINE.md)."""
+"""TypeScript cells through the real esbuild, and how it is found and fetched."""
 
 from __future__ import annotations
 

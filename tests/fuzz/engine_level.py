@@ -101,7 +101,9 @@ def run_case(engine: Engine, case: Case) -> Play:
     if compared and played.turns > 1 and not played.timed_out:
         again = _guarded(engine, case, lambda: True)
         played.violations += again.violations
-        if not again.timed_out and again.trace != played.trace:
+        # Which allocation fails first is not the same in a heap that was restored; the turns before it are.
+        last = -1 if again.ended == played.ended == "memory_limit_exceeded" else None
+        if not again.timed_out and again.trace[:last] != played.trace[:last]:
             played.violations.append(
                 f"parked at every turn it does something else:\n{_first_difference(played, again)}"
             )

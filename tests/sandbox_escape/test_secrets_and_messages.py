@@ -98,7 +98,7 @@ async def test_a_program_that_searches_everything_finds_no_secret_and_a_client_s
 # what a program is told of failures of all kinds
 
 FAULTS: dict[str, Exception] = {
-    "a key error": KeyError("/work/secret/path"),
+    "a key error": KeyError("/srv/secret/path"),
     "a type error": TypeError("'NoneType' object has no attribute 'canary'"),
     "a file that is not there": FileNotFoundError(2, "No such file", "/home/somebody/canary.json"),
     "no permission": PermissionError(13, "Permission denied", "/root/canary"),
