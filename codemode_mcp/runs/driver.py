@@ -824,7 +824,7 @@ def _is_out_of_memory(thrown: Thrown, *, full: bool) -> bool:
 
 
 def _function(fault: Thrown | None) -> str:
-    """Which function was interrupted. Where in it cannot be told: the engine notes positions at calls only."""
+    """Which function was interrupted. Where in it cannot be told: a loop without calls has no positions."""
     match = None if fault is None else re.match(r"\s*at (\S+) \(<input>", fault.stack)
     return "" if match is None or match[1] == "anonymous" else f", in {match[1]}"
 

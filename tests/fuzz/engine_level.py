@@ -18,6 +18,7 @@ from codemode_mcp.localize import fault_column
 from codemode_mcp.preflight import inspect
 from codemode_mcp.runs import program as programs
 from codemode_mcp.sandbox.guest import COLLECT_SECONDS, EPOCH_GRACE_SECONDS, Guest
+from tests.sandbox.guest_harness import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,26 +29,6 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.guest import Turn
     from tests.fuzz.cases import Case
 
-MANIFEST = json.dumps(
-    {
-        "servers": [
-            {
-                "identifier": "files",
-                "alias": "my-files",
-                "name": "my-files",
-                "down": False,
-                "tools": [
-                    ["readFile", "read_file", "mcp:my-files:read_file"],
-                    ["remove", None, "mcp:my-files:remove"],
-                ],
-                "groups": [["resources", [["list", "mcp:my-files:resources/list"]]]],
-            },
-            {"identifier": "lost", "alias": None, "name": "lost", "down": True, "tools": [], "groups": []},
-        ],
-        "tools": [{"id": "plugin:issues:list", "name": "list", "description": "", "source": "plugin"}],
-        "named": [["list", "plugin:issues:list"]],
-    }
-)
 TARGETS = {"mcp:my-files:read_file", "mcp:my-files:remove", "mcp:my-files:resources/list", "plugin:issues:list"}
 """What `MCP` and `tools` can call; the server that is down takes any name."""
 

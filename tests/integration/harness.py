@@ -35,6 +35,11 @@ QUICKSTART = REPOSITORY / "examples" / "quickstart"
 NODE_MODULES = REPOSITORY / ".cache" / "node" / "node_modules"
 COMMAND = (sys.executable, "-m", "codemode_mcp")
 
+TYPES = "interface Point {\n  x: number;\n}\ntype Name = string;\n"
+"""Lines that TypeScript takes away: behind them a program has other lines than what it becomes."""
+
+LANGUAGES = ("javascript", "typescript")
+
 SECONDS = 30
 """No test waits longer for anything than this; a healthy one waits for a fraction of it."""
 

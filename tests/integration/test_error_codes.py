@@ -15,7 +15,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import pytest
-from harness import MODERN, Answer, Session, cli, counting, events, quickstart, raw, serve, until, write_config
+from harness import (
+    LANGUAGES,
+    MODERN,
+    TYPES,
+    Answer,
+    Session,
+    cli,
+    counting,
+    events,
+    quickstart,
+    raw,
+    serve,
+    until,
+    write_config,
+)
 
 from codemode_mcp.errors import ERROR_CODES
 from codemode_mcp.sandbox.binary import PACKAGE
@@ -27,11 +41,6 @@ if TYPE_CHECKING:
     from codemode_mcp.errors import ErrorCode
 
 pytestmark = pytest.mark.anyio
-
-TYPES = "interface Point {\n  x: number;\n}\ntype Name = string;\n"
-"""Lines that TypeScript takes away."""
-
-LANGUAGES = ("javascript", "typescript")
 
 
 class Fails(NamedTuple):

@@ -10,16 +10,13 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from harness import Answer, Session, counting, serve, write_config
+from harness import LANGUAGES, TYPES, Answer, Session, counting, serve, write_config
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
 pytestmark = pytest.mark.anyio
-
-TYPES = "interface Point {\n  x: number;\n}\ntype Name = string;\n"
-LANGUAGES = ("javascript", "typescript")
 
 
 class Throws(NamedTuple):

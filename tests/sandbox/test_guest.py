@@ -312,20 +312,6 @@ def test_recursing_too_deep_is_an_error_that_can_be_caught(run: RunCode, code: s
     assert told.value != "no error"
 
 
-@pytest.mark.parametrize(
-    ("code", "depth"),
-    [
-        ("const f = (n) => (n === 0 ? 0 : 1 + f(n - 1)); return f(1000)", 1000),
-        ("const o = { get(n) { return n === 0 ? 0 : 1 + this.get(n - 1) } }; return o.get(1000)", 1000),
-        ("const f = async (n) => (n === 0 ? 0 : 1 + (await f(n - 1))); return await f(500)", 500),
-        ("function* f(n) { if (n > 0) yield* f(n - 1); yield n } return [...f(200)].length - 1", 200),
-    ],
-    ids=["functions", "methods", "async functions", "generators"],
-)
-def test_ordinary_recursion_works(run: RunCode, code: str, depth: int) -> None:
-    assert run(code).value == depth
-
-
 DEEP = "let a = []; for (let i = 0; i < 1e5; i++) a = [a];"
 
 
