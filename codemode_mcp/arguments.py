@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.bridge import Absent, whole_characters
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.mismatch import Mismatch, Problem, clip, path_text, seen, shown_name
+from codemode_mcp.nearest import misspells, plain
 from upstream_clients.schemas import UnusableSchema, compile_schema
 
 if TYPE_CHECKING:
@@ -20,6 +22,16 @@ MAX_DEPTH = 100
 """Levels of nesting that every MCP implementation on the way can be relied on to take."""
 
 _MAX_PROBLEMS = 20
+_MAX_LINE = 480
+_MAX_BYTES = 3_800
+"""Of all lines together; a message is a little longer, and has the signature."""
+
+_MAX_COMPARED = 500
+"""Pairs of an undeclared and a declared name that are compared for slips."""
+
+_MAX_TRIED = 32
+"""Defaults that are tried one by one where they do not go together."""
+
 _MAX_CACHED = 4096
 
 
@@ -31,8 +43,8 @@ class ArgumentChecker:
     """
 
     def __init__(self) -> None:
-        # By identity of the schema, which is kept with its validator so that the identity stays its own.
-        self._validators: dict[int, tuple[Mapping[str, Any], jsonschema_rs.Validator | None]] = {}
+        # By identity of the schema, which is kept with its check so that the identity stays its own.
+        self._checks: dict[int, tuple[Mapping[str, Any], _Check]] = {}
 
     def prepare(
         self, call: ToolCall, expression: str, schema: Mapping[str, Any], signature: Callable[[], str]
@@ -47,34 +59,119 @@ class ArgumentChecker:
             ProgramError: `nested_tool_failed` with every problem by its path, and the signature.
         """
         if call.count > 1:
-            raise _problems(expression, [f"takes one object, but was given {call.count} arguments"], signature())
+            raise _refusal(expression, [f"takes one object, got {call.count} arguments"], signature())
         given = _read(call, expression, signature)
         if not isinstance(given, dict):
-            raise _problems(expression, [f"takes one plain object, but was given {_kind(given)}"], signature())
-        arguments = _with_defaults(given, schema)
-        validator = self._validator(schema)
-        if validator is not None:
-            problems = []
-            for error in validator.iter_errors(arguments):
-                problems.append(f"{_path(error.instance_path)}: {_clip(error.message)}")
-                if len(problems) == _MAX_PROBLEMS:
-                    problems.append("… and more")
-                    break
-            if problems:
-                raise _problems(expression, problems, signature())
+            raise _refusal(expression, [f"takes one plain object, got {seen(given)}"], signature())
+        check = self._check(schema)
+        arguments, problems = check(given)
+        if problems:
+            raise _refusal(expression, problems, signature())
         return arguments
 
-    def _validator(self, schema: Mapping[str, Any]) -> jsonschema_rs.Validator | None:
-        found = self._validators.get(id(schema))
+    def _check(self, schema: Mapping[str, Any]) -> _Check:
+        found = self._checks.get(id(schema))
         if found is None:
-            if len(self._validators) >= _MAX_CACHED:
-                self._validators.clear()
-            try:
-                validator = compile_schema(schema)
-            except UnusableSchema:
-                validator = None
-            found = self._validators[id(schema)] = (schema, validator)
+            if len(self._checks) >= _MAX_CACHED:
+                self._checks.clear()
+            found = self._checks[id(schema)] = (schema, _Check(schema))
         return found[1]
+
+
+class _Check:
+    """One schema, ready to check with."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._validator: jsonschema_rs.Validator | None
+        try:
+            self._validator = compile_schema(schema)
+        except UnusableSchema:
+            self._validator = None
+        self._mismatch = Mismatch(schema)
+        properties = schema.get("properties")
+        self._properties: dict[str, Any] = properties if isinstance(properties, dict) else {}
+        required = schema.get("required")
+        self._required = set(required) if isinstance(required, list) and self._validator is not None else set()
+        self._defaults = {
+            name: rule["default"]
+            for name, rule in self._properties.items()
+            if isinstance(rule, dict)
+            and "default" in rule
+            and (self._validator is None or self._mismatch.fits(rule["default"], name))
+        }
+        # For what is left open, made at the first undeclared argument: the names, and the names by how they are spelt.
+        self._declared: frozenset[str] | None = None
+        self._by_spelling: dict[str, str] = {}
+        self._by_letter: dict[str, list[str]] = {}
+
+    def __call__(self, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """What to send, and what is wrong with it, as lines."""
+        filled = {name: value for name, value in self._defaults.items() if name not in given}
+        arguments = {**given, **filled} if filled else given
+        if self._validator is None:
+            return arguments, []
+        if not self._validator.is_valid(arguments):
+            left = self._with_fewer_defaults(given, filled)
+            if left is None:
+                return arguments, self._lines(arguments, given)
+            arguments = left
+        if given.keys() <= self._properties.keys():
+            return arguments, []
+        slips = self._slips(given)
+        return arguments, _lines(slips, complete=True)
+
+    def _with_fewer_defaults(self, given: dict[str, Any], filled: dict[str, Any]) -> dict[str, Any] | None:
+        """What is valid without some of the defaults, which go with what was given no more than they must."""
+        assert self._validator is not None
+        arguments = given | {name: value for name, value in filled.items() if name in self._required}
+        if not filled or not self._validator.is_valid(arguments):
+            return None
+        for name, value in list(filled.items())[:_MAX_TRIED]:
+            more = {**arguments, name: value}
+            if self._validator.is_valid(more):
+                arguments = more
+        return arguments
+
+    def _lines(self, arguments: dict[str, Any], given: dict[str, Any]) -> list[str]:
+        problems, complete = self._mismatch.problems(arguments)
+        told = {problem.path for problem in problems}
+        problems += [slip for slip in self._slips(given) if slip.path not in told]
+        return _lines(problems, complete=complete) or ["input: does not fit the schema"]
+
+    def _slips(self, given: dict[str, Any]) -> list[Problem]:
+        """Undeclared arguments of a schema that leaves open whether there are any, where they are slips in writing.
+
+        Sent, such an argument would be ignored without a word, and the one that was meant would be missing.
+        """
+        if self._declared is None:
+            names = [] if self._mismatch.is_closed or self._mismatch.admits_others() else self._mismatch.declared()
+            self._declared = frozenset(names)
+            for name in names:
+                spelling = plain(name)
+                self._by_spelling.setdefault(spelling, name)
+                self._by_letter.setdefault(spelling[:1], []).append(name)
+        slips: list[Problem] = []
+        left = _MAX_COMPARED
+        for name in given if self._declared else ():
+            if name in self._declared:
+                continue
+            if len(slips) == _MAX_PROBLEMS or left < 0:
+                break
+            left -= 1
+            spelling = plain(name)
+            meant = self._by_spelling.get(spelling)
+            if meant is None or meant in given:
+                similar = [
+                    each
+                    for each in self._by_letter.get(spelling[:1], [])
+                    if abs(len(each) - len(name)) <= 3 and each not in given
+                ]
+                left -= len(similar)
+                meant = next((each for each in similar[:_MAX_COMPARED] if misspells(name, each)), None)
+            if meant is not None:
+                text = f"no such argument; did you mean {shown_name(meant)}?"
+                slips.append(Problem((name,), text, "unknown", near=meant))
+        return slips
 
 
 def _read(call: ToolCall, expression: str, signature: Callable[[], str]) -> Any:
@@ -84,11 +181,11 @@ def _read(call: ToolCall, expression: str, signature: Callable[[], str]) -> Any:
         given = json.loads(whole_characters(call.input), parse_float=_finite)
     except ValueError:
         problem = "its input has a number that is too large"
-        raise _problems(expression, [problem], signature()) from None
+        raise _refusal(expression, [problem], signature()) from None
     except RecursionError:
         given = _TOO_DEEP
     if given is _TOO_DEEP or _deeper_than(given, MAX_DEPTH):
-        raise _problems(expression, [f"its input is nested deeper than {MAX_DEPTH} levels"], signature())
+        raise _refusal(expression, [f"its input is nested deeper than {MAX_DEPTH} levels"], signature())
     return given
 
 
@@ -118,46 +215,24 @@ def _deeper_than(value: Any, depth: int) -> bool:
 _TOO_DEEP = object()
 
 
-def _with_defaults(given: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        return given
-    defaults = {
-        name: rule["default"]
-        for name, rule in properties.items()
-        if name not in given and isinstance(rule, dict) and "default" in rule
-    }
-    return {**given, **defaults} if defaults else given
+def _lines(problems: list[Problem], *, complete: bool) -> list[str]:
+    """One line for each problem, as many as there is room for."""
+    lines: list[str] = []
+    size = 0
+    for problem in problems[:_MAX_PROBLEMS]:
+        line = clip(f"{path_text(problem.path)}: {problem.text}", _MAX_LINE)
+        size += len(line.encode())
+        if size > _MAX_BYTES and lines:
+            break
+        lines.append(line)
+    left = len(problems) - len(lines)
+    if left or (lines and not complete):
+        lines.append(f"… and {left} more" if left and complete else "… and more")
+    return lines
 
 
-def _problems(expression: str, problems: list[str], signature: str) -> ProgramError:
+def _refusal(expression: str, problems: list[str], signature: str) -> ProgramError:
     listed = "\n".join(f"- {problem}" for problem in problems)
     return ProgramError(
         "nested_tool_failed", f"{expression}: invalid arguments, nothing was sent.\n{listed}\nSignature: {signature}"
     )
-
-
-def _path(parts: list[str | int]) -> str:
-    text = "input"
-    for part in parts:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return text
-
-
-def _kind(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case list():
-            return "an array"
-        case bool():
-            kind = "boolean"
-        case str():
-            kind = "string"
-        case _:
-            kind = "number"
-    return f"the {kind} {_clip(json.dumps(value), 60)}"
-
-
-def _clip(text: str, limit: int = 300) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -10,7 +10,6 @@ quadratic); UTF-8 offsets (JavaScript counts UTF-16 units, so the parser is give
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from bisect import bisect_left, bisect_right
@@ -18,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.nearest import nearest
 from codemode_mcp.syntax import FUNCTIONS, LINE_END, Lines, Span, from_utf16_units, parse, span_of, utf16_units, words
 
 if TYPE_CHECKING:
@@ -179,9 +179,9 @@ def _cut(name: str) -> str:
 
 
 def _suggest(wanted: str, names: Collection[str], heading: str) -> str:
-    nearest = _nearest(wanted, names)
-    if nearest:
-        return f"Nearest: {', '.join(nearest)}."
+    near = _nearest(wanted, names)
+    if near:
+        return f"Nearest: {', '.join(near)}."
     if not names:
         return f"{heading}: none."
     shown = sorted(names)[:_MAX_LISTED]
@@ -190,19 +190,9 @@ def _suggest(wanted: str, names: Collection[str], heading: str) -> str:
 
 
 def _nearest(wanted: str, names: Collection[str]) -> list[str]:
-    """The closest names, best first, spelling conventions aside; of a name and its alias only the identifier."""
-    by_spelling: dict[str, str] = {}
-    for name in sorted(names, key=lambda name: (_IDENTIFIER.fullmatch(name) is None, "_" in name, name)):
-        by_spelling.setdefault(_plain(name), name)
-    plain = _plain(wanted[:80])
-    close = difflib.get_close_matches(plain, by_spelling, n=_MAX_NEAREST, cutoff=0.6)
-    # `create` for `createIssue` is far by edit distance and near to a reader.
-    longer = sorted(key for key in by_spelling if len(plain) > 2 and plain in key and key not in close)
-    return [_cut(by_spelling[key]) for key in (*close, *longer)][:_MAX_NEAREST]
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\W_]+", "", name).lower()
+    """The closest names, best first; of a name and its alias only the identifier."""
+    ordered = sorted(names, key=lambda name: (_IDENTIFIER.fullmatch(name) is None, "_" in name, name))
+    return [_cut(name) for name in nearest(wanted, ordered, count=_MAX_NEAREST)]
 
 
 # --- Scopes ----------------------------------------------------------------------------------------------------------

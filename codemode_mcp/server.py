@@ -6,7 +6,6 @@ protocol error, and no exception text leaves.
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import time
@@ -23,6 +22,7 @@ from pydantic import ValidationError
 
 from codemode_mcp import descriptions
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
+from codemode_mcp.nearest import nearest
 from codemode_mcp.output import Rendered, render, render_error
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def wait_arguments(arguments: Mapping[str, Any]) -> tuple[str, bool, bool]:
 def _known(arguments: Mapping[str, Any], tool: str, names: tuple[str, ...]) -> None:
     for name in arguments:
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
+            near = nearest(name, names, count=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; it takes {', '.join(names)}"
             raise ProgramError("invalid_input", f"{tool}: unknown argument {name[:60]!r}{hint}")
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from codemode_mcp.arguments import MAX_DEPTH, ArgumentChecker
 from codemode_mcp.bridge import ABSENT, ToolCall
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.mismatch import Mismatch, path_text, shown_name
+from upstream_clients.schemas import UnusableSchema, compile_schema
 
 SIGNATURE = "MCP.s.take(input: {...}): Promise<McpToolResult>"
 OPEN: dict[str, Any] = {"type": "object"}
@@ -65,22 +67,22 @@ def test_what_was_given_wins_over_a_default() -> None:
 def test_nothing_may_be_given_when_nothing_is_required() -> None:
     assert prepare(OPEN, None, count=0) == {}
     assert prepare(OPEN, None) == {}
-    assert complaint(ISSUE, None, count=0) == ['- input: "owner" is a required property']
+    assert complaint(ISSUE, None, count=0) == ["- input.owner: missing (string)"]
 
 
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
         ("null", "null"),
-        ("[1]", "an array"),
-        ("true", "the boolean true"),
-        ('"text"', 'the string "text"'),
-        ("7", "the number 7"),
-        ("1.5", "the number 1.5"),
+        ("[1]", "array [1]"),
+        ("true", "boolean true"),
+        ('"text"', 'string "text"'),
+        ("7", "number 7"),
+        ("1.5", "number 1.5"),
     ],
 )
 def test_what_is_no_object_is_named(text: str, kind: str) -> None:
-    assert complaint(OPEN, text) == [f"- takes one plain object, but was given {kind}"]
+    assert complaint(OPEN, text) == [f"- takes one plain object, got {kind}"]
 
 
 def test_a_long_argument_is_not_repeated_whole() -> None:
@@ -90,7 +92,7 @@ def test_a_long_argument_is_not_repeated_whole() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 100])
 def test_more_than_one_argument_is_refused(count: int) -> None:
-    assert complaint(OPEN, "{}", count=count) == [f"- takes one object, but was given {count} arguments"]
+    assert complaint(OPEN, "{}", count=count) == [f"- takes one object, got {count} arguments"]
 
 
 def test_every_problem_is_listed_by_its_path() -> None:
@@ -103,7 +105,7 @@ def test_every_problem_is_listed_by_its_path() -> None:
         "additionalProperties": False,
     }
     problems = complaint(schema, '{"a": [{"b": 1}, {"b": "x"}], "c": "long text", "d": 1}')
-    assert {problem.split(":")[0] for problem in problems} == {"- input.a[1].b", "- input.c", "- input"}
+    assert {problem.split(":")[0] for problem in problems} == {"- input.a[1].b", "- input.c", "- input.d"}
 
 
 def test_endless_problems_are_cut() -> None:
@@ -111,6 +113,7 @@ def test_endless_problems_are_cut() -> None:
     problems = complaint(schema, json.dumps({f"k{n}": "x" for n in range(1000)}))
     assert problems[-1] == "- … and more"
     assert len(problems) == 21
+    assert complaint(schema, json.dumps({f"k{n}": "x" for n in range(100)}))[-1] == "- … and 80 more"
 
 
 @pytest.mark.parametrize(
@@ -170,6 +173,470 @@ def test_large_numbers_go_through_as_they_are() -> None:
     )
 
 
+STRING: dict[str, Any] = {"type": "string"}
+INTEGER: dict[str, Any] = {"type": "integer"}
+TITLE = {"type": "string", "description": "Issue title"}
+STATE = {"enum": ["open", "closed", "all"]}
+STRINGS = {"type": "array", "items": STRING}
+CIRCLE = {"properties": {"kind": {"const": "circle"}, "r": {"type": "number"}}, "required": ["kind", "r"]}
+SQUARE = {"properties": {"kind": {"const": "square"}, "side": {"type": "number"}}, "required": ["kind", "side"]}
+SHAPE = {"oneOf": [{"type": "object", **CIRCLE}, {"type": "object", **SQUARE}]}
+TREE = {"anyOf": [STRING, {"type": "array", "items": {"$ref": "#/$defs/tree"}}]}
+DRAFT_07 = "http://json-schema.org/draft-07/schema#"
+
+
+def only(schema: object) -> dict[str, Any]:
+    """A tool with the one argument `x`."""
+    return {"type": "object", "properties": {"x": schema}}
+
+
+def closed(*required: str, **properties: object) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+def left_open(*required: str, **properties: object) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+PROBLEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    # kinds
+    "string": (only(STRING), {"x": 3}, "x: expected string, got number 3"),
+    "null": (only(STRING), {"x": None}, "x: expected string, got null"),
+    "boolean": (only({"type": "boolean"}), {"x": "true"}, 'x: expected boolean, got string "true"'),
+    "fraction": (only(INTEGER), {"x": 1.5}, "x: expected integer, got number 1.5"),
+    "number as text": (only({"type": "number"}), {"x": "3"}, 'x: expected number, got string "3"'),
+    "true is no number": (only(INTEGER), {"x": True}, "x: expected integer, got boolean true"),
+    "several kinds": (only({"type": ["string", "null"]}), {"x": 3}, "x: expected string | null, got number 3"),
+    "object for array": (only(STRINGS), {"x": {"a": 1}}, 'x: expected array of string, got object {"a": 1}'),
+    "bare item": (only(STRINGS), {"x": "bug"}, 'x: expected array of string, got string "bug"'),
+    "item": (only(STRINGS), {"x": ["a", 3]}, "x[1]: expected string, got number 3"),
+    "array for object": (only(closed("a", a=STRING)), {"x": []}, "x: expected object { a }, got array []"),
+    "long array": (only(STRING), {"x": list(range(50))}, "x: expected string, got array of 50 items"),
+    "large object": (
+        only(STRING),
+        {"x": {f"k{n}": n for n in range(9)}},
+        "x: expected string, got object of 9 members",
+    ),
+    "format": (only({"type": "string", "format": "date"}), {"x": 3}, "x: expected string (date), got number 3"),
+    "long text": (
+        only(INTEGER),
+        {"x": "y" * 500},
+        f'x: expected integer, got string "{"y" * 58}… (500 characters)',
+    ),
+    "nested": (only(closed(a=closed(b=INTEGER))), {"x": {"a": {"b": "1"}}}, 'x.a.b: expected integer, got string "1"'),
+    "odd name": ({"properties": {"a b": STRING}}, {"a b": 1}, '["a b"]: expected string, got number 1'),
+    "never": (only(False), {"x": 1}, "x: not allowed, got number 1"),
+    # choices
+    "enum": (
+        only(STATE),
+        {"x": "opened"},
+        'x: expected "open" | "closed" | "all", got "opened"; nearest: "open"',
+    ),
+    "enum in another case": (
+        only(STATE),
+        {"x": "CLOSED"},
+        'x: expected "open" | "closed" | "all", got "CLOSED"; nearest: "closed"',
+    ),
+    "enum of another kind": (only(STATE), {"x": 3}, 'x: expected "open" | "closed" | "all", got 3'),
+    "enum far off": (only(STATE), {"x": "zzz"}, 'x: expected "open" | "closed" | "all", got "zzz"'),
+    "enum of numbers": (only({"enum": [1, 2]}), {"x": "2"}, 'x: expected 1 | 2, got "2"; nearest: 2'),
+    "enum with null": (only({"enum": ["a", None]}), {"x": "b"}, 'x: expected "a" | null, got "b"'),
+    "const": (only({"const": "v1"}), {"x": "v2"}, 'x: expected "v1", got "v2"'),
+    "const 1 is not true": (only({"const": 1}), {"x": True}, "x: expected 1, got true"),
+    "const object": (only({"const": {"a": 1}}), {"x": {"a": 2}}, 'x: expected {"a": 1}, got {"a": 2}'),
+    # bounds
+    "minimum": (only({"minimum": 1}), {"x": 0}, "x: expected at least 1, got 0"),
+    "maximum": (only({"maximum": 100}), {"x": 101}, "x: expected at most 100, got 101"),
+    "exclusiveMinimum": (only({"exclusiveMinimum": 0}), {"x": 0}, "x: expected more than 0, got 0"),
+    "exclusiveMaximum": (only({"exclusiveMaximum": 1.5}), {"x": 1.5}, "x: expected less than 1.5, got 1.5"),
+    "exclusive in draft-04": (
+        {"$schema": "http://json-schema.org/draft-04/schema#", **only({"minimum": 1, "exclusiveMinimum": True})},
+        {"x": 1},
+        "x: expected more than 1, got 1",
+    ),
+    "multipleOf": (only({"multipleOf": 5}), {"x": 7}, "x: expected a multiple of 5, got 7"),
+    "minLength": (only({"minLength": 3}), {"x": "ab"}, 'x: expected at least 3 characters, got 2: "ab"'),
+    "minLength of nothing": (only({"minLength": 1}), {"x": ""}, "x: expected at least 1 character, got none"),
+    "maxLength": (only({"maxLength": 2}), {"x": "abc"}, 'x: expected at most 2 characters, got 3: "abc"'),
+    "length in characters": (only({"maxLength": 1}), {"x": "😀😀"}, 'x: expected at most 1 character, got 2: "😀😀"'),
+    "pattern": (only({"pattern": r"^\d+$"}), {"x": "a"}, r'x: expected a match of /^\d+$/, got "a"'),
+    "minItems": (only({"minItems": 1}), {"x": []}, "x: expected at least 1 item, got 0"),
+    "maxItems": (only({"maxItems": 1}), {"x": [1, 2]}, "x: expected at most 1 item, got 2"),
+    "uniqueItems": (
+        only({"uniqueItems": True}),
+        {"x": ["a", "b", "a"]},
+        'x: expected no two equal items, but items 0 and 2 are both "a"',
+    ),
+    "minProperties": (only({"minProperties": 2}), {"x": {"a": 1}}, "x: expected at least 2 members, got 1"),
+    "maxProperties": (only({"maxProperties": 0}), {"x": {"a": 1}}, "x: expected at most 0 members, got 1"),
+    "contains": (
+        only({"contains": INTEGER}),
+        {"x": ["a"]},
+        "x: expected at least 1 item that is integer, got 0",
+    ),
+    "maxContains": (
+        only({"contains": INTEGER, "maxContains": 1}),
+        {"x": [1, 2]},
+        "x: expected at most 1 item that is integer, got 2",
+    ),
+    "tuple": (only({"prefixItems": [STRING, INTEGER]}), {"x": ["a", "b"]}, 'x[1]: expected integer, got string "b"'),
+    "tuple too long": (
+        only({"prefixItems": [{}], "items": False}),
+        {"x": [1, 2]},
+        "x[1]: expected no more than 1 item",
+    ),
+    "tuple of draft-07": (
+        {"$schema": DRAFT_07, **only({"items": [STRING], "additionalItems": INTEGER})},
+        {"x": ["a", "b"]},
+        'x[1]: expected integer, got string "b"',
+    ),
+    "unevaluatedItems": (
+        only({"allOf": [{"prefixItems": [{}]}], "unevaluatedItems": False}),
+        {"x": [1, 2]},
+        "x[1]: one item too many, got number 2",
+    ),
+    # names
+    "missing": (left_open("title", title=TITLE), {}, "title: missing (string: Issue title)"),
+    "missing by reference": (
+        {"$defs": {"t": TITLE}, **left_open("x", x={"$ref": "#/$defs/t"})},
+        {},
+        "x: missing (string: Issue title)",
+    ),
+    "missing enum": (left_open("x", x=STATE), {}, 'x: missing ("open" | "closed" | "all")'),
+    "missing undeclared": ({"required": ["x"]}, {}, "x: missing"),
+    "missing inside": (only(left_open("id", id=INTEGER)), {"x": {}}, "x.id: missing (integer)"),
+    "unknown": (closed(title=TITLE, body=STRING), {"zzz": 1}, "zzz: no such argument; there are title, body"),
+    "unknown without any": (closed(), {"a": 1}, "a: no such argument; there are none"),
+    "unknown and near": (closed(title=TITLE), {"titel": "x"}, "titel: no such argument; did you mean title?"),
+    "unknown inside": (only(closed(name=STRING)), {"x": {"nmae": "a"}}, "x.nmae: no such property; did you mean name?"),
+    "misspelt and required": (
+        closed("title", title=TITLE),
+        {"tittle": "x"},
+        "tittle: no such argument; did you mean title (missing, string)?",
+    ),
+    "misspelt and required, left open": (
+        left_open("title", title=TITLE),
+        {"tittle": "x"},
+        "tittle: no such argument; did you mean title (missing, string)?",
+    ),
+    "misspelt and required inside": (
+        only(left_open("max_size", max_size=INTEGER)),
+        {"x": {"maxSize": 1}},
+        "x.maxSize: no such property; did you mean max_size (missing, integer)?",
+    ),
+    "misspelt where others may be": (
+        left_open("title", title=TITLE) | {"additionalProperties": True},
+        {"tittle": "x"},
+        "title: missing (string: Issue title)",
+    ),
+    "unevaluatedProperties": (
+        {"allOf": [left_open(title=TITLE)], "unevaluatedProperties": False},
+        {"titel": "x"},
+        "titel: no such argument; did you mean title?",
+    ),
+    "propertyNames": (
+        only({"propertyNames": {"pattern": "^[a-z]+$"}}),
+        {"x": {"A": 1}},
+        'x.A: a name that is not allowed: expected a match of /^[a-z]+$/, got "A"',
+    ),
+    "patternProperties": (
+        only({"patternProperties": {"^n": INTEGER}}),
+        {"x": {"n1": "a"}},
+        'x.n1: expected integer, got string "a"',
+    ),
+    "map": (only({"additionalProperties": INTEGER}), {"x": {"k": "a"}}, 'x.k: expected integer, got string "a"'),
+    "dependentRequired": (
+        left_open(a=STRING, b=INTEGER) | {"dependentRequired": {"a": ["b"]}},
+        {"a": ""},
+        "b: missing (integer); needed because a is given",
+    ),
+    "dependencies": (
+        {"$schema": DRAFT_07, "dependencies": {"a": ["b"]}},
+        {"a": ""},
+        "b: missing; needed because a is given",
+    ),
+    "dependentSchemas": ({"dependentSchemas": {"a": {"required": ["b"]}}}, {"a": ""}, "b: missing"),
+    # combinations
+    "nullable": (only({"anyOf": [STRING, {"type": "null"}]}), {"x": 3}, "x: expected string | null, got number 3"),
+    "inside a nullable": (
+        only({"anyOf": [{"type": "string", "minLength": 3}, {"type": "null"}]}),
+        {"x": "a"},
+        'x: expected at least 3 characters, got 1: "a" (or null)',
+    ),
+    "one or many": (
+        only({"anyOf": [STRINGS, STRING]}),
+        {"x": ["a", 1]},
+        "x[1]: expected string, got number 1 (or input.x: string)",
+    ),
+    "union of constants": (
+        only({"anyOf": [{"const": "asc"}, {"const": "desc"}]}),
+        {"x": "dsc"},
+        'x: expected "asc" | "desc", got "dsc"; nearest: "desc"',
+    ),
+    "tagged": (only(SHAPE), {"x": {"kind": "circle", "r": "1"}}, 'x.r: expected number, got string "1"'),
+    "tagged, wrong tag": (
+        only(SHAPE),
+        {"x": {"kind": "squar"}},
+        'x.kind: expected "circle" | "square", got "squar"; nearest: "square"',
+    ),
+    "tagged, no tag": (only(SHAPE), {"x": {"r": 1}}, 'x.kind: missing ("circle" | "square")'),
+    "tagged, no object": (
+        only(SHAPE),
+        {"x": 3},
+        "x: expected object { kind, r } | object { kind, side }, got number 3",
+    ),
+    "fewest problems": (
+        only({"anyOf": [closed("a", "b", a=INTEGER, b=INTEGER), closed("c", c=INTEGER)]}),
+        {"x": {"a": 1, "b": "2"}},
+        'x.b: expected integer, got string "2" (or input.x: object { c })',
+    ),
+    "one of these required": (
+        left_open(a=STRING, b=STRING) | {"anyOf": [{"required": ["a"]}, {"required": ["b", "c"]}]},
+        {},
+        ": missing a, or b and c",
+    ),
+    "oneOf twice": (
+        left_open(a=STRING, b=STRING) | {"oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        {"a": "", "b": ""},
+        ": fits object { a } (number 1) and object { b } (number 2), but must fit exactly one of 2 alternatives",
+    ),
+    "allOf": (only({"allOf": [STRING, {"maxLength": 1}]}), {"x": "ab"}, 'x: expected at most 1 character, got 2: "ab"'),
+    "not required": ({"not": {"required": ["a", "b"]}}, {"a": 1, "b": 2}, ": a and b must not be given together"),
+    "not a kind": (only({"not": STRING}), {"x": "s"}, 'x: expected anything but string, got string "s"'),
+    "not anything": (only({"not": {}}), {"x": 1}, "x: is what its schema excludes, got number 1"),
+    "then": (
+        left_open(a=STATE) | {"if": {"properties": {"a": {"const": "all"}}}, "then": {"required": ["b"]}},
+        {"a": "all"},
+        "b: missing",
+    ),
+    "else": ({"if": {"required": ["a"]}, "else": {"required": ["b"]}}, {}, "b: missing"),
+    "reference": (
+        {"$defs": {"n": INTEGER}, **only({"$ref": "#/$defs/n"})},
+        {"x": "1"},
+        'x: expected integer, got string "1"',
+    ),
+    "anchor": (
+        {"$defs": {"n": {"$anchor": "n", "type": "integer"}}, **only({"$ref": "#n"})},
+        {"x": "1"},
+        'x: expected integer, got string "1"',
+    ),
+    "recursion": (
+        {"$defs": {"tree": TREE}, **only({"$ref": "#/$defs/tree"})},
+        {"x": ["a", [3]]},
+        "x[1][0]: expected string | array of (string | array), got number 3 (or input.x[1]: string)",
+    ),
+    # hostile text
+    "name that forges a line": (
+        {"properties": {"a\n- input.b": STRING}},
+        {"a\n- input.b": 1},
+        r'["a\n- input.b"]: expected string, got number 1',
+    ),
+    "value that forges a line": (
+        only(INTEGER),
+        {"x": "\n- input.b: bad"},
+        r'x: expected integer, got string "\n- input.b: bad"',
+    ),
+    "description that forges a line": (
+        left_open("x", x={"type": "string", "description": "a\n- input.b: bad\x1b[0m\u202e"}),
+        {},
+        "x: missing (string: a - input.b: bad\ufffd[0m\ufffd)",
+    ),
+    "pattern that forges a line": (only({"pattern": "^a\nb$"}), {"x": ""}, 'x: expected a match of /^a b$/, got ""'),
+    "long name": ({"required": ["n" * 5000]}, {}, f'["{"n" * 58}…]: missing'),
+}
+
+
+@pytest.mark.parametrize("case", PROBLEMS)
+def test_one_problem_says_where_it_is_what_was_expected_and_what_was_seen(case: str) -> None:
+    schema, value, problem = PROBLEMS[case]
+    place = "input" if problem.startswith((":", "[")) else "input."
+    assert complaint(schema, json.dumps(value, ensure_ascii=False)) == [f"- {place}{problem}"]
+
+
+def test_problems_are_in_the_order_of_the_schema() -> None:
+    schema = closed("a", "b", a=STRING, b=STRING, c=INTEGER, d=STATE)
+    problems = complaint(schema, '{"zz": 1, "d": 1, "c": "x", "b": 2}')
+    assert [problem.split(":")[0] for problem in problems] == [f"- input.{name}" for name in ("a", "b", "c", "d", "zz")]
+
+
+def test_items_of_one_array_with_the_same_problem_are_counted() -> None:
+    schema = left_open("b", a=STRINGS, b=STRING)
+    assert complaint(schema, json.dumps({"a": list(range(30))})) == [
+        *(f"- input.a[{n}]: expected string, got number {n}" for n in range(3)),
+        "- input.a: 27 more like the last",
+        "- input.b: missing (string)",
+    ]
+
+
+def test_one_wrong_row_among_thousands_is_found() -> None:
+    rows = [{"id": n, "tags": ["a", "b"]} for n in range(5000)]
+    rows[4321] = {"id": "4321", "tags": ["a"]}
+    schema = left_open(rows={"type": "array", "items": closed("id", id=INTEGER, tags=STRINGS)})
+    assert complaint(schema, json.dumps({"rows": rows})) == [
+        '- input.rows[4321].id: expected integer, got string "4321"'
+    ]
+
+
+# undeclared arguments of a schema that leaves open whether there are any
+
+
+@pytest.mark.parametrize(
+    ("declared", "written"),
+    [
+        ("page_size", "pageSize"),
+        ("pageSize", "page_size"),
+        ("perPage", "perpage"),
+        ("dry-run", "dryRun"),
+        ("labels", "Labels"),
+        ("labels", "labesl"),
+        ("title", "tittle"),
+        ("color", "colour"),
+        ("repository", "repositry"),
+        ("description", "discription"),
+        ("include_archived", "include_archvied"),
+    ],
+)
+def test_a_slip_in_writing_an_optional_argument_is_refused(declared: str, written: str) -> None:
+    schema = left_open(**{declared: {}, "other": {}})
+    assert complaint(schema, json.dumps({written: 1})) == [
+        f"- {path_text((written,))}: no such argument; did you mean {shown_name(declared)}?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("declared", "written"),
+    [
+        ("page", "pages"),
+        ("id", "ids"),
+        ("create", "created"),
+        ("order", "reorder"),
+        ("from", "form"),
+        ("min_distance", "max_distance"),
+        ("line1", "line2"),
+        ("content", "context"),
+        ("source", "target"),
+        ("includeArchived", "excludeArchived"),
+        ("start_date", "end_date"),
+        ("user", "username"),
+        ("active", "inactive"),
+        ("latitude", "longitude"),
+        ("x", "y"),
+    ],
+)
+def test_another_name_goes_through(declared: str, written: str) -> None:
+    assert prepare(left_open(**{declared: {}}), json.dumps({written: 1})) == {written: 1}
+
+
+NEAR = {"page_size": INTEGER}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        left_open(**NEAR) | {"additionalProperties": True},
+        left_open(**NEAR) | {"additionalProperties": {}},
+        left_open(**NEAR) | {"additionalProperties": INTEGER},
+        left_open(**NEAR) | {"unevaluatedProperties": True},
+        left_open(**NEAR) | {"patternProperties": {"^p": {}}},
+        left_open(**NEAR) | {"propertyNames": {"minLength": 1}},
+        left_open(**NEAR) | {"allOf": [{"additionalProperties": True}]},
+        left_open(**NEAR) | {"$defs": {"a": {"additionalProperties": True}}, "$ref": "#/$defs/a"},
+        left_open(**NEAR) | {"anyOf": [{"properties": {"pageSize": {}}}]},
+        left_open(**NEAR) | {"dependentSchemas": {"a": {"properties": {"pageSize": {}}}}},
+        left_open(**NEAR, bad={"type": "no such type"}),
+    ],
+    ids=["true", "any", "schema", "unevaluated", "pattern", "names", "allOf", "ref", "anyOf", "dependent", "unusable"],
+)
+def test_a_near_name_goes_through_where_the_schema_speaks_of_others(schema: dict[str, Any]) -> None:
+    assert prepare(schema, '{"pageSize": 3}') == {"pageSize": 3}
+
+
+def test_a_near_name_goes_through_beside_the_declared_one() -> None:
+    assert prepare(left_open(**NEAR), '{"pageSize": 3, "page_size": 4}') == {"pageSize": 3, "page_size": 4}
+
+
+def test_a_slip_is_refused_even_where_a_default_would_stand_in() -> None:
+    schema = left_open(page_size=INTEGER | {"default": 10})
+    assert complaint(schema, '{"pageSize": 3}') == ["- input.pageSize: no such argument; did you mean page_size?"]
+
+
+# defaults
+
+
+@pytest.mark.parametrize(
+    ("schema", "given_", "sent"),
+    [
+        (left_open(a=STRING | {"default": None}, b=INTEGER | {"default": 3}), {}, {"b": 3}),
+        (closed("a", a=INTEGER, b=STATE | {"default": "opened"}), {"a": 1}, {"a": 1}),
+        (left_open(a={"default": 1}, b={"default": 2}) | {"not": {"required": ["a", "b"]}}, {}, {"a": 1}),
+        (left_open(a={"default": 1}, b={}) | {"oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, {"b": 2}, {"b": 2}),
+        (left_open("a", a={"default": 1}), {}, {"a": 1}),
+    ],
+    ids=["null", "not in the enum", "two that exclude each other", "one that excludes what was given", "required"],
+)
+def test_a_default_that_does_not_fit_is_left_out(
+    schema: dict[str, Any], given_: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    assert prepare(schema, json.dumps(given_)) == sent
+
+
+# hostile schemas and values
+
+
+def doubling(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = STRING
+    for _ in range(depth):
+        schema = {"anyOf": [{"items": schema}, {"items": schema}]}
+    return schema
+
+
+def deep(value: object, depth: int) -> Any:
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+OPTIONS = [f"option{n}" for n in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (only({"type": "array", "items": {"enum": OPTIONS}}), {"x": ["y"] * 2_000}),
+        (only(doubling(11)), {"x": deep(1, 11)}),
+        (
+            {"$defs": {"tree": TREE}, **only({"$ref": "#/$defs/tree"})},
+            {"x": [deep([1] * 9, n % 90) for n in range(900)]},
+        ),
+        (closed(*OPTIONS[:1000], **dict.fromkeys(OPTIONS[:1000], TITLE)), {f"{name}x": 1 for name in OPTIONS}),
+        (left_open(**{f"property_{n}": {} for n in range(1000)}), {f"propertyy_{n}": 1 for n in range(1000)}),
+        (only({"uniqueItems": True}), {"x": [*range(100_000), 1]}),
+        (only({"oneOf": [STRING | {"minLength": n} for n in range(500)]}), {"x": "y" * 100}),
+        (closed(), {"n" * 10_000 + str(n): "v" * 10_000 for n in range(100)}),
+        (only({"$ref": "#"}) | {"not": {"$ref": "#"}}, {"x": {"x": {}}}),
+        (only({"const": OPTIONS}), {"x": "y"}),
+        (only({"pattern": "^(a+)+$" * 100, "description": "d" * 100_000}), {"x": "a" * 10_000 + "!"}),
+        ({"required": ["\U0001f600" * 60 + str(n) for n in range(100)]}, {}),
+    ],
+    ids=["enum", "doubling", "tree", "closed", "open", "unique", "oneOf", "names", "self", "const", "pattern", "wide"],
+)
+def test_hostile_schemas_and_values_give_short_messages_in_bounded_time(
+    schema: dict[str, Any], value: dict[str, Any]
+) -> None:
+    text = json.dumps(value)
+    began = time.monotonic()
+    problems = []
+    with suppress(ProgramError):
+        prepare(schema, text)
+        assert schema.get("not"), "only the schema that contradicts itself may let it through"
+    if not schema.get("not"):
+        problems = complaint(schema, text)
+        assert problems
+    assert time.monotonic() - began < 5
+    assert len(problems) <= 21
+    assert len("\n".join(problems).encode()) < 4_096
+
+
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcde"), inner, max_size=3),
@@ -202,3 +669,37 @@ def test_no_schema_and_no_argument_give_anything_but_an_object_or_a_refusal(
     if sent is not None:
         assert isinstance(given_, dict)
         assert all(sent[name] == value for name, value in given_.items())
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(schema=schemas, given_=st.dictionaries(st.sampled_from("abcde"), plain, max_size=4))
+def test_every_problem_is_one_short_line_about_a_value_that_is_there_or_missing(
+    schema: dict[str, Any], given_: dict[str, Any]
+) -> None:
+    try:
+        compile_schema(schema)
+    except UnusableSchema:
+        return
+    problems, _ = Mismatch(schema).problems(given_)
+    for problem in problems:
+        here: Any = given_
+        for n, part in enumerate(problem.path):
+            if isinstance(here, dict) and part not in here:
+                assert problem.kind == "missing"
+                assert n == len(problem.path) - 1
+            else:
+                here = here[part]
+        assert problem.text.isprintable()
+        assert len(problem.text) < 500
+
+
+@settings(max_examples=500, deadline=None, derandomize=True, database=None)
+@given(schema=schemas, given_=plain)
+def test_a_value_has_problems_exactly_when_it_does_not_fit(schema: dict[str, Any], given_: Any) -> None:
+    try:
+        validator = compile_schema(schema)
+    except UnusableSchema:
+        return
+    problems, complete = Mismatch(schema).problems(given_)
+    if complete and "$ref" not in json.dumps(schema):  # a schema that denies itself is true or false as one likes
+        assert (not problems) == validator.is_valid(given_), problems

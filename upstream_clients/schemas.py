@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -23,6 +24,12 @@ _MAX_COMPLAINT = 300
 
 class UnusableSchema(Exception):
     """A schema that values cannot be checked against safely; the message says why, for a person."""
+
+
+def is_legacy(schema: JsonObject) -> bool:
+    """Whether the schema is written in draft-07 or an older one; without `$schema` it is in 2020-12."""
+    dialect = schema.get("$schema")
+    return isinstance(dialect, str) and any(draft in dialect for draft in ("draft-04", "draft-06", "draft-07"))
 
 
 def compile_schema(schema: JsonObject) -> jsonschema_rs.Validator:
@@ -42,6 +49,43 @@ def compile_schema(schema: JsonObject) -> jsonschema_rs.Validator:
         )
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         raise UnusableSchema(str(error)[:_MAX_COMPLAINT]) from None
+
+
+_ROOT = "urn:codemode-mcp:schema"
+_MAX_PARTS = 64
+
+
+class SchemaParts:
+    """Validators for the parts of a schema that compiles, each made when it is first asked for; a bounded number."""
+
+    def __init__(self, schema: JsonObject) -> None:
+        self._schema = schema
+        self._registry: jsonschema_rs.Registry | None = None
+        self._parts: dict[str, jsonschema_rs.Validator | None] = {}
+
+    def is_valid(self, pointer: str, value: object) -> bool | None:
+        """Whether the value fits the part at a JSON pointer (`/properties/a`); None where that cannot be told."""
+        if pointer not in self._parts:
+            self._parts[pointer] = self._compile(pointer) if len(self._parts) < _MAX_PARTS else None
+        validator = self._parts[pointer]
+        return None if validator is None else validator.is_valid(value)
+
+    def _compile(self, pointer: str) -> jsonschema_rs.Validator | None:
+        import jsonschema_rs
+
+        part: dict[str, Any] = {"$ref": f"{_ROOT}#{quote(pointer)}"}
+        if "$schema" in self._schema:
+            part["$schema"] = self._schema["$schema"]
+        options = jsonschema_rs.RegexOptions()
+        try:
+            if self._registry is None:
+                draft = jsonschema_rs.Draft7 if is_legacy(self._schema) else jsonschema_rs.Draft202012
+                self._registry = jsonschema_rs.Registry([(_ROOT, dict(self._schema))], draft=draft)
+            return jsonschema_rs.validator_for(
+                part, registry=self._registry, offline=True, pattern_options=options, validate_formats=False
+            )
+        except (ValueError, jsonschema_rs.ReferencingError):
+            return None
 
 
 def compile_check(schema: JsonObject) -> OutputCheck | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.errors import ConfigError
+from codemode_mcp.nearest import nearest as nearest_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -163,12 +164,8 @@ class Node:
 
 
 def nearest(name: str, allowed: Collection[str]) -> str | None:
-    """The one of `allowed` that `name` most likely stands for, if any is close; upper and lower case are alike."""
-    from difflib import get_close_matches
-
-    spelled = {word.lower(): word for word in allowed}
-    close = get_close_matches(name[:_MAX_ECHO].lower(), spelled, n=1)
-    return spelled[close[0]] if close else None
+    """The one of `allowed` that `name` most likely stands for, if any is close."""
+    return next(iter(nearest_names(name, allowed, count=1)), None)
 
 
 def quote(text: str) -> str:
