@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog import Catalog, Entry
     from codemode_mcp.outcome import CallRecord
     from codemode_mcp.settings import CodeModeSettings, PolicyRules
+    from codemode_mcp.shapes import Shapes
     from upstream_clients.tools import ProgressFn, ToolSource
 
 log = logging.getLogger("codemode_mcp.calls")
@@ -54,13 +55,30 @@ class Dispatcher:
 
     Args:
         source: the upstream of a configured name; KeyError when there is none any more.
+        shapes: told of results; None where nobody asks for them.
     """
 
-    def __init__(self, source: Callable[[str], ToolSource], rules: PolicyRules, settings: CodeModeSettings) -> None:
+    def __init__(
+        self,
+        source: Callable[[str], ToolSource],
+        rules: PolicyRules,
+        settings: CodeModeSettings,
+        shapes: Shapes | None = None,
+    ) -> None:
         self._source = source
         self._rules = rules
         self._settings = settings
+        self._shapes = shapes
         self._arguments = ArgumentChecker()
+
+    def context(self, run_id: str, owner: str, catalog: Catalog) -> CallContext:
+        """What goes with the calls of a run that begins now. Its catalog knows what its owner's results looked like."""
+        if self._shapes is not None:
+            self._shapes.keep(
+                owner, lambda tool: (entry := catalog.get(tool)) is not None and entry.tool.output_schema is None
+            )
+            catalog = catalog.observed(self._shapes.of(owner))
+        return CallContext(run_id, owner, catalog)
 
     # look-ups
 
@@ -138,7 +156,8 @@ class Dispatcher:
         arguments = self._arguments.prepare(
             call, entry.path, entry.tool.input_schema, lambda: context.catalog.signature(entry)
         )
-        text = json_text(await self._send(entry, arguments, record, on_progress))
+        result = await self._send(entry, arguments, record, on_progress)
+        text = json_text(result)
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if size > self._settings.max_tool_result_bytes:
             raise UpstreamError(
@@ -146,6 +165,8 @@ class Dispatcher:
                 f"({self._settings.max_tool_result_bytes}); ask the tool for less at a time",
                 dispatched=True,
             )
+        if self._shapes is not None and entry.method == "tools/call" and entry.tool.output_schema is None:
+            self._shapes.note(context.owner, entry.id, result)
         return text
 
     def _admit(self, entry: Entry) -> None:

@@ -2,7 +2,7 @@
 
 General layout: `names` decides what servers and tools are called; `schema` turns a JSON Schema into a small tree of
 types; `render` writes such trees as TypeScript, for one call or for whole files; `jsdoc` makes comments of what
-upstreams say. `guest.d.ts` declares the other globals of a program, by hand.
+upstreams say; `observed` keeps the shape of values seen. `guest.d.ts` declares the other globals of a program, by hand.
 """
 
 from declarations.names import aliases, identifiers

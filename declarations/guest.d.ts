@@ -52,6 +52,7 @@ declare const tools: {
 /** The declaration files of the MCP servers. Reading and searching them calls no tool. */
 declare const API: {
   list(prefix?: string): Promise<{ files: ApiFile[] }>;
+  /** A whole file, or parts of it: `mcp/github.d.ts#createIssue`, `#createIssue,resources.read`. */
   read(path: string): Promise<ApiFile & { content: string }>;
   /** Finds MCP tools of all servers, or of one. */
   search(query: string, options?: { limit?: number; server?: string }): Promise<ApiHit[]>;

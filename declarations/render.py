@@ -7,11 +7,13 @@ signature because a repeated one would be an error.)
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from declarations.jsdoc import comment_line, comment_lines
+from declarations.names import OBJECT_PROTOTYPE
 from declarations.schema import compile_schema
 from declarations.typetree import (
     ANY_OBJECT,
@@ -30,11 +32,12 @@ from declarations.typetree import (
     UnionOf,
     Unknown,
     string_literal,
+    text_length,
     union,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 
 MAX_SIGNATURE: Final = 400
 MAX_LINE: Final = 120
@@ -43,6 +46,10 @@ MAX_INDEX: Final = 200
 """Length of the type of an index signature; a longer one is `unknown`."""
 MANY_FUNCTIONS: Final = 4
 """A parameter that so many functions of a file describe in the same words is described once, at the head."""
+LARGE_FILE: Final = 8 * 1024
+"""Bytes from which on a file begins with a list of what it holds."""
+MANY_NAMES: Final = 3
+"""Names that begin with the same word are listed as `create{Issue,Label,Milestone}` from this number on."""
 MAX_REPEATED_ITEM: Final = 24
 MAX_REPEATS: Final = 6
 """An array with bounds is a tuple of up to so many repeated, short items."""
@@ -90,32 +97,43 @@ HEADER_TYPE: Final = (
 )
 _HEADER_TYPE_IN_SERVER: Final = 'interface McpApiHeader { kind: "mcp_api"; header: string } // more: mcp/index.d.ts'
 
-_RESOURCES: Final = """\
-  namespace resources {
-    /** One page of the resources. */
-    function list(input?: { cursor?: string }): Promise<{ resources: { uri: string; name: string; title?: string; \
-description?: string; mimeType?: string; size?: number }[]; nextCursor?: string }>;
-    /** The contents of one resource. */
-    function read(input: { uri: string }): \
-Promise<{ contents: { uri: string; mimeType?: string; text?: string; blob?: string }[] }>;
-    /** One page of the URI templates of resources. */
-    function templates(input?: { cursor?: string }): Promise<{ resourceTemplates: { uriTemplate: string; name: string; \
-title?: string; description?: string; mimeType?: string }[]; nextCursor?: string }>;
-  }
-"""
-_PROMPTS: Final = """\
-  namespace prompts {
-    /** One page of the prompts. */
-    function list(input?: { cursor?: string }): Promise<{ prompts: { name: string; title?: string; \
-description?: string; arguments?: { name: string; description?: string; required?: boolean }[] }[]; \
-nextCursor?: string }>;
-    /** One prompt, filled in. */
-    function get(input: { name: string; arguments?: Record<string, string> }): \
-Promise<{ description?: string; messages: { role: "user" | "assistant"; content: unknown }[] }>;
-  }
-"""
+_GROUPS: Final = {
+    "resources": {
+        "list": (
+            "/** One page of the resources. */",
+            "(input?: { cursor?: string }): Promise<{ resources: { uri: string; name: string; title?: string; "
+            "description?: string; mimeType?: string; size?: number }[]; nextCursor?: string }>",
+        ),
+        "read": (
+            "/** The contents of one resource. */",
+            "(input: { uri: string }): "
+            "Promise<{ contents: { uri: string; mimeType?: string; text?: string; blob?: string }[] }>",
+        ),
+        "templates": (
+            "/** One page of the URI templates of resources. */",
+            "(input?: { cursor?: string }): Promise<{ resourceTemplates: { uriTemplate: string; name: string; "
+            "title?: string; description?: string; mimeType?: string }[]; nextCursor?: string }>",
+        ),
+    },
+    "prompts": {
+        "list": (
+            "/** One page of the prompts. */",
+            "(input?: { cursor?: string }): Promise<{ prompts: { name: string; title?: string; "
+            "description?: string; arguments?: { name: string; description?: string; required?: boolean }[] }[]; "
+            "nextCursor?: string }>",
+        ),
+        "get": (
+            "/** One prompt, filled in. */",
+            "(input: { name: string; arguments?: Record<string, string> }): "
+            'Promise<{ description?: string; messages: { role: "user" | "assistant"; content: unknown }[] }>',
+        ),
+    },
+}
+"""The operations on resources and prompts: comment, and what follows the function's name."""
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_INHERITED: Final = frozenset(name for name in OBJECT_PROTOTYPE if not name.startswith("_"))
+"""What TypeScript finds on every object: of another type, such an optional property would refuse all of them."""
 _TYPE_NAME_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 # Types that a rendered declaration uses and must not shadow with one of its own.
 _TAKEN_TYPE_NAMES: Final = frozenset({"McpApiHeader", "McpToolResult", "Promise", "Record", "String"})
@@ -187,17 +205,26 @@ class _Writer:
         least, most = type_.min_items, type_.max_items
         if len(item) <= MAX_REPEATED_ITEM:
             if most is not None and 0 < most <= MAX_REPEATS and least <= most:
-                return f"[{', '.join([item] * least + [item + '?'] * (most - least))}]"
+                return f"[{', '.join([item] * least + [self._optional(item)] * (most - least))}]"
             if 0 < least <= MAX_REPEATS:
-                return f"[{', '.join([item] * least)}, ...{item}[]]"
+                return f"[{', '.join([item] * least)}, {self._further(item)}]"
         return item + "[]"
 
     def _tuple(self, type_: TupleOf) -> str:
         elements = [self._atom(element) for element in type_.elements]
-        texts = elements[: type_.required] + [element + "?" for element in elements[type_.required :]]
+        texts = elements[: type_.required] + [self._optional(element) for element in elements[type_.required :]]
         if type_.rest is not None:
-            texts.append(f"...{self._atom(type_.rest)}[]")
+            texts.append(self._further(self._atom(type_.rest)))
         return f"[{', '.join(texts)}]"
+
+    # An array inside an element with `?` or `...` may refer to the type that it is part of only if the element has a
+    # name; else TypeScript finds that the type refers to itself.
+
+    def _optional(self, element: str) -> str:
+        return f"item?: {element}" if self._names and "[" in element else element + "?"
+
+    def _further(self, item: str) -> str:
+        return f"...items: {item}[]" if self._names else f"...{item}[]"
 
     def _object(self, type_: ObjectOf) -> str:
         return self.object(type_)
@@ -216,7 +243,10 @@ class _Writer:
         members = []
         documented = False
         for p in type_.properties:
-            member = f"{property_name(p.name)}{':' if p.required else '?:'} {self.text(p.type)}"
+            if p.required:
+                member = f"{property_name(p.name)}: {self.text(p.type)}"
+            else:
+                member = f"{property_name(p.name)}?: {'unknown' if p.name in _INHERITED else self.text(p.type)}"
             if docs and p.doc:
                 member = f"/** {p.doc} */ {member}"
                 documented = True
@@ -236,10 +266,16 @@ class _Writer:
         """The type of the index signature, which TypeScript wants to cover every named property too."""
         rest = type_.rest or UNKNOWN
         covered = union([rest, *[p.type for p in type_.properties], *[t for _, t in type_.patterns]])
+        if isinstance(covered, Unknown):
+            return "unknown"
+        repeats = bool(type_.properties or type_.patterns)
+        # Measured before it is written: of nested objects, each would write those inside it twice.
+        if repeats and text_length(covered, 2 * MAX_INDEX) > 2 * MAX_INDEX:
+            return "unknown"
         docs, self._docs = self._docs, False
         text = self.text(covered)
         self._docs = docs
-        if isinstance(covered, Unknown) or (len(text) > MAX_INDEX and type_.properties):
+        if repeats and len(text) > MAX_INDEX:
             return "unknown"
         optional = any(not p.required for p in type_.properties)
         return text + " | undefined" if optional else text
@@ -346,24 +382,30 @@ def _argument(compiled: SchemaType) -> tuple[Type, str]:
     return root, "input?: " if _accepts_nothing(root, compiled) else "input: "
 
 
-def _result(output: str | None) -> str:
-    return "Promise<McpToolResult>" if output is None or output == "unknown" else f"Promise<McpToolResult<{output}>>"
+def _result(output: str | None, mark: str = "") -> str:
+    bare = output is None or output == "unknown"
+    return "Promise<McpToolResult>" if bare else f"Promise<McpToolResult<{mark}{output}>>"
 
 
-def signature(path: str, tool: Renderable) -> str:
+def signature(path: str, tool: Renderable, observed: Mapping[str, Any] | None = None) -> str:
     """The call in one line of at most about 400 characters, such as
     `MCP.github.createIssue(input: { owner: string; title: string }): Promise<McpToolResult<{ number: number }>>`.
 
     Where that is too long, inner objects become `{ ... }`, the result before the input.
+
+    Args:
+        observed: the schema of results seen earlier, for a tool that declares none.
     """
     arguments = compile_schema(tool.input_schema, "Input")
-    result = None if tool.output_schema is None else compile_schema(tool.output_schema, "Output")
+    returned = tool.output_schema if tool.output_schema is not None else observed
+    result = None if returned is None else compile_schema(returned, "Output")
+    mark = "/* observed */ " if tool.output_schema is None else ""
     root, parameter = _argument(arguments)
     line = ""
     for input_depth, output_depth in ((9, 9), (9, 2), (3, 2), (2, 1), (1, 1), (1, 0), (0, 0)):
         written = _brief(root, arguments, input_depth)
         output = None if result is None else _brief(result.root, result, output_depth)
-        line = f"{path}({parameter}{written}): {_result(output)}"
+        line = f"{path}({parameter}{written}): {_result(output, mark)}"
         if len(line) <= MAX_SIGNATURE:
             return line
     return line if len(line) <= 2 * MAX_SIGNATURE else f"{path}({parameter}{{ ... }}): Promise<McpToolResult>"
@@ -406,11 +448,25 @@ def render_server(
     server_name: str | None = None,
     description: str = "",
     notes: Sequence[str] = (),
-    resources: bool = False,
-    prompts: bool = False,
+    resources: Collection[str] = (),
+    prompts: Collection[str] = (),
     observed: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> str:
-    """The content of `mcp/<identifier>.d.ts`.
+    """The content of `mcp/<identifier>.d.ts`. Arguments as those of `ServerFile` and its `whole`."""
+    file = ServerFile(
+        identifier,
+        tools,
+        server_name=server_name,
+        description=description,
+        notes=notes,
+        resources=resources,
+        prompts=prompts,
+    )
+    return file.whole(observed)
+
+
+class ServerFile:
+    """The declarations of one server. What is written once is kept, so that a new observation costs one function.
 
     Args:
         identifier: the server's name under `MCP`.
@@ -418,59 +474,167 @@ def render_server(
         server_name: the server's name in the configuration, if it is another one.
         description: what the server is for, in its own or the operator's words.
         notes: lines for the head of the file, such as that the server is down.
-        resources, prompts: whether the server has them.
-        observed: by tool name, the schema of results seen earlier, for tools that declare none.
+        resources, prompts: the operations on them that there are: `list`, `read`, `templates`; `list`, `get`.
     """
-    called = comment_line(server_name if server_name is not None else identifier)
-    count = f"{len(tools)} tool{'' if len(tools) == 1 else 's'}"
-    head = [f'{count} of MCP server "{called}". await MCP.{identifier}.<tool>({{ ... }}); unwrap(result) is its value.']
-    for text in (description, *notes):
-        head.extend(comment_lines(text))
-    functions = [_Function(name, tool, (observed or {}).get(tool.name)) for name, tool in tools]
-    common = _common_parameters(functions)
-    if common:
-        head.append("What these parameters mean wherever a function does not say otherwise:")
-        head.extend(f"@param {name} {doc}" for name, doc in common.items())
-    types = _NamedTypes()
-    return "".join(
-        (
-            _comment(head),
-            f"{RESULT_TYPE}\n{_HEADER_TYPE_IN_SERVER}\n",
-            f"declare namespace MCP.{identifier} {{\n",
-            "  /** Return this API header. */\n",
-            "  function $api(toolName?: string, options?: { schema?: boolean }): Promise<McpApiHeader>;\n",
-            *[text for function in functions for text in function.render(types, common)],
-            _RESOURCES if resources else "",
-            _PROMPTS if prompts else "",
-            "}\n",
+
+    def __init__(
+        self,
+        identifier: str,
+        tools: Sequence[tuple[str, Renderable]],
+        *,
+        server_name: str | None = None,
+        description: str = "",
+        notes: Sequence[str] = (),
+        resources: Collection[str] = (),
+        prompts: Collection[str] = (),
+    ) -> None:
+        self._identifier = identifier
+        self._called = comment_line(server_name if server_name is not None else identifier)
+        self._description = comment_lines(description)
+        self._notes = [line for note in notes for line in comment_lines(note)]
+        self._tools = dict(tools)
+        self._groups = {"resources": frozenset(resources), "prompts": frozenset(prompts)}
+        self._common: dict[str, str] = {}
+        self._written: list[_Written] | None = None
+        self._whole: tuple[list[Mapping[str, Any] | None], str] | None = None
+
+    @property
+    def path(self) -> str:
+        return f"mcp/{self._identifier}.d.ts"
+
+    def whole(self, observed: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+        """All of it.
+
+        Args:
+            observed: by tool name, the schema of results seen earlier, for tools that declare none. A schema that has
+                changed is another object.
+        """
+        if self._written is None:
+            # The functions are not kept: their types take much more room than their text.
+            functions = [_Function(name, tool) for name, tool in self._tools.items()]
+            self._common = _common_parameters(functions)
+            types = _NamedTypes()
+            self._written = [function.write(types, self._common) for function in functions]
+        seen = [(observed or {}).get(written.tool) for written in self._written]
+        if self._whole is not None and all(map(operator.is_, self._whole[0], seen)):
+            return self._whole[1]
+        body = "".join(
+            (
+                f"{RESULT_TYPE}\n{_HEADER_TYPE_IN_SERVER}\n",
+                f"declare namespace MCP.{self._identifier} {{\n",
+                "  /** Return this API header. */\n",
+                "  function $api(toolName?: string, options?: { schema?: boolean }): Promise<McpApiHeader>;\n",
+                *[written.text(schema) for written, schema in zip(self._written, seen, strict=True)],
+                *[_group(group, operations) for group, operations in self._groups.items()],
+                "}\n",
+            )
         )
-    )
+        text = self._head(len(body.encode())) + body
+        self._whole = seen, text
+        return text
+
+    def some(self, names: Iterable[str], observed: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+        """A file with these members alone, complete in itself.
+
+        Args:
+            names: identifiers of tools, `resources`, `prompts`, or one operation such as `resources.read`.
+
+        Raises:
+            KeyError: there is no such member.
+        """
+        types = _NamedTypes()
+        functions: list[str] = []
+        groups: dict[str, set[str]] = {}
+        for name in dict.fromkeys(names):
+            if name in self._tools:
+                written = _Function(name, self._tools[name]).write(types, {})
+                functions.append(written.text((observed or {}).get(written.tool)))
+                continue
+            group, _, operation = name.partition(".")
+            there = self._groups[group]
+            if not there or (operation and operation not in there):
+                raise KeyError(name)
+            groups.setdefault(group, set()).update([operation] if operation else there)
+        return "".join(
+            (
+                _comment([f'Part of {self.path}, of MCP server "{self._called}".', *self._notes]),
+                f"{RESULT_TYPE}\n" if functions else "",
+                f"declare namespace MCP.{self._identifier} {{\n",
+                *functions,
+                *[_group(group, operations) for group, operations in groups.items()],
+                "}\n",
+            )
+        )
+
+    def _head(self, size: int) -> str:
+        """The comment at the top of a file whose rest has so many bytes."""
+        count = f"{len(self._tools)} tool{'' if len(self._tools) == 1 else 's'}"
+        usage = f"await MCP.{self._identifier}.<tool>({{ ... }}); unwrap(result) is its value."
+        first = f'{count} of MCP server "{self._called}". {usage}'
+        rest = [*self._description, *self._notes]
+        common = []
+        if self._common:
+            common.append("What these parameters mean wherever a function does not say otherwise:")
+            common.extend([f"@param {name} {doc}" for name, doc in self._common.items()])
+        head = _comment([first, *rest, *common])
+        size += len(head.encode())
+        if size <= LARGE_FILE or len(self._tools) < 2:
+            return head
+        names = [*self._tools, *(group for group, operations in self._groups.items() if operations)]
+        reading = f'API.read("{self.path}#<tool>") gives one tool, "#<tool>,<tool>" several'
+        contents = f"{round(size / 1024)} KB; {reading}. Tools: {_listed(names)}"
+        return _comment([first, *rest, contents, *common])
+
+
+_FIRST_WORD: Final = re.compile("[a-z]+(?=[A-Z0-9_])")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names in a line, those with the same first word together: `addLabel, create{Issue,Label,Milestone}`."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        match = _FIRST_WORD.match(name)
+        # The blank keeps `create` apart from `createIssue`.
+        groups.setdefault(match[0] if match else name + " ", []).append(name)
+    listed = []
+    for word, members in groups.items():
+        if len(members) < MANY_NAMES:
+            listed.extend(members)
+        else:
+            listed.append(f"{word}{{{','.join([member[len(word) :] for member in members])}}}")
+    return ", ".join(listed)
+
+
+def _group(group: str, wanted: Collection[str]) -> str:
+    """The namespace `resources` or `prompts` with the operations wanted."""
+    shown = [
+        f"    {doc}\n    function {name}{rest};\n" for name, (doc, rest) in _GROUPS[group].items() if name in wanted
+    ]
+    return f"  namespace {group} {{\n{''.join(shown)}  }}\n" if shown else ""
 
 
 class _Function:
     """One tool on its way into a file."""
 
-    def __init__(self, identifier: str, tool: Renderable, observed: Mapping[str, Any] | None) -> None:
+    def __init__(self, identifier: str, tool: Renderable) -> None:
         self._identifier = identifier
         self._tool = tool
         self._type_name = identifier[:1].upper() + identifier[1:]
         self._input = compile_schema(tool.input_schema, self._type_name + "Input")
-        self._output_schema = tool.output_schema if tool.output_schema is not None else observed
-        self._is_observed = tool.output_schema is None and observed is not None
         self.parameters: dict[str, str] = {}
         """What is said about each top-level property, by its name as written."""
         if isinstance(self._input.root, ObjectOf):
             self.parameters = {comment_line(property_name(p.name)): p.doc for p in self._input.root.properties}
 
-    def render(self, types: _NamedTypes, common: Mapping[str, str]) -> list[str]:
-        """The tool's named types, comment and function."""
+    def write(self, types: _NamedTypes, common: Mapping[str, str]) -> _Written:
+        """The function for a file with these named types, and these comments on parameters at its head."""
         declared, writer = types.declare(self._input)
         root, parameter = _argument(self._input)
         # The properties of the argument are described in the function's comment, those deeper down where they stand.
         written = writer.object(root, docs=False) if isinstance(root, ObjectOf) else writer.text(root)
         output = None
-        if self._output_schema is not None:
-            result = compile_schema(self._output_schema, self._type_name + "Output")
+        if self._tool.output_schema is not None:
+            result = compile_schema(self._tool.output_schema, self._type_name + "Output")
             more, writer = types.declare(result)
             declared += more
             output = writer.text(result.root)
@@ -479,18 +643,60 @@ class _Function:
         doc.extend(
             [f"@param {name} {text}".rstrip() for name, text in self.parameters.items() if common.get(name, "") != text]
         )
-        if self._is_observed:
-            doc.append("@returns Shape observed in earlier results; the server declares none.")
-        if self._tool.name != self._identifier:
-            doc.append(f"@name {comment_line(self._tool.name)}")
-        return [
-            *[f"  {_indented(text)}\n" for text in declared],
-            _comment(doc, "  "),
-            f"  function {self._identifier}({parameter}{_indented(written)}): {_indented(_result(output))};\n",
-        ]
+        names = [f"@name {comment_line(self._tool.name)}"] if self._is_renamed() else []
+        return _Written(
+            self._tool.name,
+            "".join([f"  {_indented(text)}\n" for text in declared]),
+            doc,
+            names,
+            f"{self._identifier}({parameter}{_indented(written)})",
+            output,
+            observable=self._tool.output_schema is None,
+        )
+
+    def _is_renamed(self) -> bool:
+        """Whether the tool's name has other letters than its identifier, so that nobody could guess it."""
+        return "".join(filter(str.isalnum, self._tool.name)).lower() != self._identifier.lower()
 
 
-def _common_parameters(functions: Sequence[_Function]) -> dict[str, str]:
+@dataclass(slots=True)
+class _Written:
+    """A function as text, but for what is observed of its results.
+
+    Attributes:
+        tool: its name.
+        types: declarations of the named types that it brings along.
+        doc: lines of its comment; `last` are those that come after what is said of the result.
+        call: `createIssue(input: { title: string })`.
+        output: the type of the result, if the tool declares one.
+        observable: whether it declares none.
+        kept: the type of what was observed last.
+    """
+
+    tool: str
+    types: str
+    doc: list[str]
+    last: list[str]
+    call: str
+    output: str | None
+    observable: bool
+    kept: tuple[Mapping[str, Any], str] | None = None
+
+    def text(self, observed: Mapping[str, Any] | None) -> str:
+        """Types, comment and function."""
+        output, doc = self.output, self.doc
+        if observed is not None and self.observable:
+            if self.kept is None or self.kept[0] is not observed:
+                seen = compile_schema(observed, "Output")
+                # Nothing recurs in what was observed, so no type of it has a name.
+                self.kept = observed, _Writer(dict.fromkeys(seen.definitions, "unknown")).text(seen.root)
+            output = self.kept[1]
+            doc = [*doc, "@returns Shape observed in earlier results; the server declares none."]
+        comment = _comment([*doc, *self.last], "  ")
+        return f"{self.types}{comment}  function {self.call}: {_indented(_result(output))};\n"
+
+
+def _common_parameters(functions: Iterable[_Function]) -> dict[str, str]:
     """The parameters that many functions describe in the same words: said once, they make a file much shorter."""
     said: dict[str, dict[str, int]] = {}
     for function in functions:

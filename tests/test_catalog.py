@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -75,6 +77,75 @@ def test_the_nearest_name_is_offered() -> None:
         catalog.header("github", "createIsue", schema=False)
     with pytest.raises(ProgramError, match=r"Nearest: mcp/github\.d\.ts"):
         catalog.read("mcp/githb.d.ts")
+
+
+PART = "mcp/github.d.ts#"
+NAMES = [
+    ("createIssue", ["createIssue"]),
+    ("create_issue", ["createIssue"]),
+    ("then", ["then_"]),
+    ("deleteRepo,create_issue", ["deleteRepo", "createIssue"]),
+    ("createIssue, createIssue", ["createIssue"]),
+    ("resources.read", ["read"]),
+    ("prompts", ["list", "get"]),
+    ("then_,prompts.get", ["then_", "get"]),
+    ("notes/../x#1, 2", ["notesX12"]),
+]
+
+
+@pytest.mark.parametrize(("part", "functions"), NAMES, ids=[part for part, _ in NAMES])
+def test_a_part_of_a_file_is_read_by_identifier_or_by_original_name(part: str, functions: list[str]) -> None:
+    catalog = build([replace(GITHUB, tools=(*GITHUB.tools, Tool("notes/../x#1, 2")))], PolicyRules())
+    read = catalog.read(PART + part)
+    assert re.findall(r"function (\w+)", read["content"]) == functions
+    assert read["path"] == PART + part
+    assert read["description"] == catalog.read("mcp/github.d.ts")["description"]
+    assert read["bytes"] == len(read["content"].encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (PART + "createIsue", 'MCP.github has no tool "createIsue". Nearest: createIssue'),
+        (PART + "createIssue,then", None),
+        (PART + "createIssue,deleteRep", 'MCP.github has no tool "deleteRep". Nearest: deleteRepo'),
+        (PART + "resources.raed", 'MCP.github has no tool "resources.raed". Nearest: resources.read'),
+        (PART, 'MCP.github has no tool ""'),
+        (PART + "createIssue,", 'MCP.github has no tool ""'),
+        (PART + "$api", 'MCP.github has no tool "$api"'),
+        ("mcp/index.d.ts#createIssue", "mcp/index.d.ts holds no tools"),
+        ("mcp/none.d.ts#createIssue", 'there is no file "mcp/none.d.ts"'),
+        ("#createIssue", "is not a valid path"),
+    ],
+)
+def test_a_part_that_there_is_not_is_refused_with_the_nearest(path: str, message: str | None) -> None:
+    catalog = build([GITHUB], PolicyRules())
+    if message is None:
+        assert catalog.read(path)["content"]
+        return
+    with pytest.raises(ProgramError, match=re.escape(message)):
+        catalog.read(path)
+
+
+def test_what_policy_denies_is_in_no_part_either() -> None:
+    catalog = build([GITHUB], PolicyRules(deny=("mcp:github:delete_*", "mcp:github:resources/read", "*prompts/*")))
+    assert re.findall(r"function (\w+)", catalog.read(PART + "resources")["content"]) == ["list", "templates"]
+    assert "function read" not in catalog.file("mcp/github.d.ts")
+    for part in ("deleteRepo", "delete_repo", "resources.read", "prompts", "prompts.get"):
+        with pytest.raises(ProgramError, match="has no tool"):
+            catalog.read(PART + part)
+
+
+def test_a_part_of_the_file_of_a_server_that_is_down_says_so() -> None:
+    catalog = build([replace(GITHUB, state="down", error="no answer")], PolicyRules())
+    assert "This server is down: no answer" in catalog.read(PART + "createIssue")["content"]
+
+
+def test_the_list_of_files_tells_the_size_of_what_is_read() -> None:
+    catalog = build([GITHUB], PolicyRules()).observed({"mcp:github:delete_repo": {"type": "number"}})
+    sizes = {file["path"]: file["bytes"] for file in catalog.files("")}
+    assert sizes == {path: len(catalog.read(path)["content"].encode()) for path in catalog.paths}
+    assert "Promise<McpToolResult<number>>" in catalog.file("mcp/github.d.ts")
 
 
 def test_headers_tell_of_all_of_one_server_and_of_one_tool() -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.dispatch import CallContext
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable
 from codemode_mcp.hints import PYTHON, fenced, looks_like_python, syntax_hint
 from codemode_mcp.localize import fault_column, regex_offsets, stray_await
@@ -95,6 +94,7 @@ class RunManager:
     ) -> None:
         self._group = group
         self._engine = engine
+        self._dispatcher = dispatcher
         self._store = store
         self._upstreams = upstreams
         self._transform = transform
@@ -141,7 +141,7 @@ class RunManager:
         check_members(found, catalog.members, cell.language or "javascript")
         # The engine is compiled outside the program's time.
         await self._engine()
-        context = CallContext("run_" + secrets.token_urlsafe(18), cell.owner, catalog)
+        context = self._dispatcher.context("run_" + secrets.token_urlsafe(18), cell.owner, catalog)
         run = Run(context, catalog.manifest, self._clock())
         if cell.language == "typescript":
             with anyio.move_on_after(arrived + self._settings.max_request_ms / 1000 - self._clock()) as scope:

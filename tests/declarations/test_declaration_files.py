@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import declarations
 from declarations import ServerSummary, identifiers, render_index, render_server, signature
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
-from declarations.render import HEADER_TYPE, MAX_SIGNATURE, RESULT_TYPE
+from declarations.render import HEADER_TYPE, LARGE_FILE, MAX_SIGNATURE, RESULT_TYPE, ServerFile
 
 GUEST = (Path(declarations.__file__).parent / "guest.d.ts").read_text()
 
@@ -67,7 +67,6 @@ def test_a_server_file_reads_like_this() -> None:
         "   * @param owner Repository owner\n"
         "   * @param title @minLength 1\n"
         "   * @param labels @default []\n"
-        "   * @name create_issue\n"
         "   */\n"
         "  function createIssue(input: { owner: string; title: string; labels?: string[] }): "
         "Promise<McpToolResult<{ number: number; url?: string }>>;\n"
@@ -127,6 +126,98 @@ def test_an_observed_result_is_marked() -> None:
     text = render_server("s", [("f", Tool("f")), ("g", CREATE_ISSUE)], observed={"f": schema, "create_issue": schema})
     assert text.count("observed") == 1
     assert "Promise<McpToolResult<{ n?: number }>>" in text
+    assert signature("f", Tool("f"), schema).endswith("Promise<McpToolResult</* observed */ { n?: number }>>")
+    assert signature("f", CREATE_ISSUE, schema) == signature("f", CREATE_ISSUE)
+    assert signature("f", Tool("f"), {}) == signature("f", Tool("f"))
+
+
+def test_a_new_observation_changes_one_function() -> None:
+    file = ServerFile("s", [(name, Tool(name)) for name in "fgh"])
+    number = {"type": "number"}
+    texts = [file.whole(seen) for seen in ({}, {"g": number}, {"g": {"type": "string"}}, {"g": number}, {})]
+    assert texts[0] == texts[4] == render_server("s", [(name, Tool(name)) for name in "fgh"])
+    assert texts[1] == texts[3] != texts[2]
+    plain = texts[0].splitlines()
+    assert [line for line in texts[1].splitlines() if line not in plain] == [
+        "  /** @returns Shape observed in earlier results; the server declares none. */",
+        "  function g(input?: { [key: string]: unknown }): Promise<McpToolResult<number>>;",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "identifier", "shown"),
+    [
+        ("create_issue", "createIssue", False),
+        ("HTTP-get", "hTTPGet", False),
+        ("get", "get_2", True),
+        ("delete", "delete_", True),
+    ],
+)
+def test_the_name_of_a_tool_is_told_where_its_identifier_does_not(name: str, identifier: str, shown: bool) -> None:
+    assert (f"@name {name}" in render_server("s", [(identifier, Tool(name))])) == shown
+
+
+def test_a_part_of_a_file_is_complete_in_itself(type_check: Callable[..., Any]) -> None:
+    def tool(name: str) -> tuple[str, Tool]:
+        properties = {"user": {"type": "string", "description": "Who asks"}, "tree": {"$ref": "#/$defs/Node"}}
+        return name, Tool(name, input_schema={"properties": properties, "$defs": TREE["$defs"]})
+
+    file = ServerFile(
+        "s",
+        [*(tool(f"f{n}") for n in range(5)), ("plain", Tool("plain"))],
+        server_name="S",
+        description="Many things.",
+        notes=["This server is down: no answer"],
+        resources=["list", "read"],
+        prompts=["get"],
+    )
+    assert "@param user Who asks" not in file.whole().partition("namespace")[2]
+    assert file.some(["f3"]) == (
+        '/** Part of mcp/s.d.ts, of MCP server "S". This server is down: no answer */\n'
+        f"{RESULT_TYPE}\n"
+        "declare namespace MCP.s {\n"
+        "  type Node = { children?: Node[] };\n"
+        "  /** @param user Who asks */\n"
+        "  function f3(input?: { user?: string; tree?: Node }): Promise<McpToolResult>;\n"
+        "}\n"
+    )
+    number = {"type": "number"}
+    parts = {
+        "one.d.ts": file.some(["plain"], {"plain": number}),
+        "two.d.ts": file.some(["f1", "f2", "f1"]),
+        "group.d.ts": file.some(["resources"]),
+        "operation.d.ts": file.some(["resources.read", "plain", "prompts.get"]),
+    }
+    for name, text in parts.items():
+        assert type_check({name: text}) == {name: []}
+        assert type_check({name: text, "guest.d.ts": GUEST}, together=True) == {name: [], "guest.d.ts": []}
+    assert "Promise<McpToolResult<number>>" in parts["one.d.ts"]
+    assert parts["two.d.ts"].count("type Node") == 1
+    assert parts["two.d.ts"].count("  function ") == 2
+    assert re.findall(r"function (\w+)", parts["group.d.ts"]) == ["list", "read"]
+    assert re.findall(r"function (\w+)", parts["operation.d.ts"]) == ["plain", "read", "get"]
+    for name in ("f9", "", "resources.templates", "prompts.list", "resources.f1", "$api", "f1,f2"):
+        with pytest.raises(KeyError):
+            file.some([name])
+
+
+def test_a_large_file_says_at_the_top_what_it_holds() -> None:
+    def text(count: int) -> str:
+        names = ["addLabel", "create", *[f"create{n}" for n in "ABC"], *[f"get{n}" for n in range(count)], "URLOf", "x"]
+        description = "What this one does, at some length. " * 3
+        return render_server("s", [(name, Tool(name, description)) for name in names], resources=["list"])
+
+    large, small = text(40), text(20)
+    assert len(small.encode()) <= LARGE_FILE < len(large.encode())
+    assert "#" not in small
+    numbers = ",".join(str(n) for n in range(40))
+    assert large.splitlines()[:4] == [
+        "/**",
+        ' * 47 tools of MCP server "s". await MCP.s.<tool>({ ... }); unwrap(result) is its value.',
+        f' * {len(large) / 1024:.0f} KB; API.read("mcp/s.d.ts#<tool>") gives one tool, "#<tool>,<tool>" several. '
+        f"Tools: addLabel, create, create{{A,B,C}}, get{{{numbers}}}, URLOf, x, resources",
+        " */",
+    ]
 
 
 def test_properties_carry_their_comments_where_a_compiler_looks_for_them() -> None:
@@ -223,7 +314,7 @@ def test_files_compile_alone_and_together(type_check: Callable[..., Any]) -> Non
     files = {
         "guest.d.ts": GUEST,
         "index.d.ts": render_index([ServerSummary("github", "github", 2), ServerSummary("b", "B", 1, "down", "Other")]),
-        "github.d.ts": render_server("github", tools, resources=True, prompts=True),
+        "github.d.ts": render_server("github", tools, resources=["list", "read", "templates"], prompts=["list", "get"]),
         "b.d.ts": render_server("b", tools),
     }
     for name, text in files.items():
@@ -313,6 +404,9 @@ def test_recorded_tool_lists_compile_and_are_much_smaller_than_their_json(
         text = render_server(server, [(names[tool.name], tool) for tool in tools], server_name=path.stem)
         spent += time.perf_counter() - started
         files[f"{server}.d.ts"] = text
+        for number, tool in enumerate(tools):
+            alone = ServerFile(f"{server}_{number}", [(names[tool.name], tool)])
+            files[f"{server}_{number}.d.ts"] = alone.some([names[tool.name]])
         before += len(json.dumps(recorded["tools"], ensure_ascii=False, separators=(",", ":")).encode())
         after += len(text.encode())
         count += len(tools)

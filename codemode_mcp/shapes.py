@@ -1,0 +1,144 @@
+"""What the results of tools that declare no output schema have looked like, by owner. Pure.
+
+Kept in memory, bounded, and without any value of a result: see `declarations.observed`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from declarations.observed import NOTHING, Shape, merge, to_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+MAX_TEXT: Final = 256 * 1024
+"""Characters of JSON in a result's text; more is not read."""
+MAX_TOOLS: Final = 500
+"""Of one owner; the one longest not called goes first."""
+MAX_TOOLS_OF_ALL: Final = 2_000
+SETTLED: Final = 20
+"""After so many results that told nothing new, only one in `ONE_IN` is looked at."""
+ONE_IN: Final = 10
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of one tool's results; `schema` is made of it when somebody asks."""
+
+    shape: Shape = NOTHING
+    schema: dict[str, Any] | None = None
+    unchanged: int = 0
+    passed: int = 0
+
+
+class Shapes:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._owners: OrderedDict[str, OrderedDict[str, _Seen]] = OrderedDict()
+        self._count = 0
+        self._schemas: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Shapes: {self._count} tools of {len(self._owners)} owners>"
+
+    def note(self, owner: str, tool: str, result: Mapping[str, Any]) -> None:
+        """Look at the result of a successful call.
+
+        Args:
+            tool: its id.
+            result: the MCP result object.
+        """
+        tools = self._owners.get(owner)
+        seen = None if tools is None else tools.get(tool)
+        if seen is not None and seen.unchanged >= SETTLED:
+            seen.passed += 1
+            if seen.passed % ONE_IN:
+                return
+        value = _unwrapped(result)
+        if value is _NO_VALUE:
+            return
+        if tools is None:
+            tools = self._owners[owner] = OrderedDict()
+        if seen is None:
+            seen = tools[tool] = _Seen()
+            self._count += 1
+        tools.move_to_end(tool)
+        self._owners.move_to_end(owner)
+        shape = merge(seen.shape, value)
+        if shape == seen.shape:
+            seen.unchanged += 1
+            return
+        seen.shape, seen.schema, seen.unchanged = shape, None, 0
+        self._schemas.pop(owner, None)
+        while len(tools) > MAX_TOOLS:
+            self._drop(owner, next(iter(tools)))
+        while self._count > MAX_TOOLS_OF_ALL:
+            oldest, its_tools = next(iter(self._owners.items()))
+            self._drop(oldest, next(iter(its_tools)))
+
+    def of(self, owner: str) -> Mapping[str, Mapping[str, Any]]:
+        """What has been seen up to now: JSON Schemas by tool id, none of which changes any more.
+
+        As long as a tool's results look the same, its schema is the same object.
+        """
+        schemas = self._schemas.get(owner)
+        if schemas is None:
+            made = {}
+            for tool, seen in self._owners.get(owner, {}).items():
+                if seen.schema is None:
+                    seen.schema = to_schema(seen.shape)
+                if seen.schema:
+                    made[tool] = seen.schema
+            schemas = made
+            if owner in self._owners:
+                self._schemas[owner] = schemas
+        return schemas
+
+    def keep(self, owner: str, wanted: Callable[[str], bool]) -> None:
+        """Forget the owner's tools that are not wanted: those that are gone, or declare a schema now."""
+        for tool in [tool for tool in self._owners.get(owner, ()) if not wanted(tool)]:
+            self._drop(owner, tool)
+
+    def _drop(self, owner: str, tool: str) -> None:
+        tools = self._owners[owner]
+        del tools[tool]
+        self._count -= 1
+        self._schemas.pop(owner, None)
+        if not tools:
+            del self._owners[owner]
+
+
+_NO_VALUE: Final = object()
+
+
+def _unwrapped(result: Mapping[str, Any]) -> object:
+    """What a program gets from `unwrap`; `_NO_VALUE` where that is no data, or too much to look at."""
+    if result.get("isError"):
+        return _NO_VALUE
+    structured = result.get("structuredContent")
+    if structured is not None:
+        return structured
+    texts = [
+        block["text"]
+        for block in result.get("content") or ()
+        if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
+    ]
+    if not texts or sum(map(len, texts)) > MAX_TEXT:
+        return _NO_VALUE
+    text = "\n".join(texts)
+    try:
+        # Numbers as JavaScript reads them: any count of digits will do.
+        return json.loads(text, parse_int=float, parse_constant=_no_constant)
+    except ValueError:
+        return text
+    except RecursionError:
+        return _NO_VALUE
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(name)

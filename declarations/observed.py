@@ -1,0 +1,280 @@
+"""The shape of JSON values seen at one place, merged over time. Pure: no I/O.
+
+A shape says which kinds of values there were, which properties objects had and which of them always, and what arrays
+held. It never holds a value: no text, number or length, and no key that is itself data, such as an id or a name of a
+file. All of it is bounded, whatever is merged; what lies beyond the bounds may be anything, or, in long arrays and
+large maps, is not looked at.
+
+Merging is idempotent and does not depend on the order of two shapes. Of three it may: an object that was taken for a
+map stays one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MAX_VISITED: Final = 2_000
+"""Nodes of one value that are looked at."""
+MAX_DEPTH: Final = 8
+MAX_PROPERTIES: Final = 60
+"""An object with more is a map."""
+MAX_ENDS: Final = 30
+"""How many items are looked at on either end of an array or a map."""
+MAX_NODES: Final = 120
+"""Of one shape. One with more forgets what lies deepest."""
+MANY_ALIKE: Final = 8
+"""An object of so many objects that all have the same properties is a map."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What was seen at one place.
+
+    Attributes:
+        scalars: kinds of values that are neither arrays nor objects, by JSON Schema's names.
+        items: of all arrays together; None when there was no array.
+        object: all objects together; None when there was none.
+        anything: nothing can be said.
+    """
+
+    scalars: frozenset[str] = frozenset()
+    items: Shape | None = None
+    object: Record | Map | None = None
+    anything: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Objects with names for keys.
+
+    Attributes:
+        properties: by name.
+        required: the names that every object had.
+        largest: number of properties of the object that had most.
+    """
+
+    properties: Mapping[str, Shape] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
+    largest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Objects with data for keys, which are not kept."""
+
+    values: Shape
+
+
+NOTHING: Final = Shape()
+ANYTHING: Final = Shape(anything=True)
+_NULL: Final = Shape(frozenset({"null"}))
+_SCALARS: Final = {
+    type(None): _NULL,
+    bool: Shape(frozenset({"boolean"})),
+    int: Shape(frozenset({"number"})),
+    float: Shape(frozenset({"number"})),
+    str: Shape(frozenset({"string"})),
+}
+
+# A name as programmers write them, with at most two short numbers in it: not an id, a date, a path or an address.
+_NAME: Final = re.compile(r"[A-Za-z_$]+(?:[0-9]{1,3}(?:[A-Za-z_$]+[0-9]{1,3})?[A-Za-z_$]*)?")
+_CODE: Final = re.compile(r"(?=.*[0-9])[A-Z0-9]{6,}")
+_MAX_NAME: Final = 40
+
+
+def merge(shape: Shape, value: object) -> Shape:
+    """The shape with one more value; `shape` itself if that tells nothing new."""
+    merged = unite(shape, _look(value, MAX_DEPTH, _Budget()))
+    return merged if merged is shape else _within_bounds(merged)
+
+
+def unite(one: Shape, other: Shape) -> Shape:
+    """What covers both shapes; `one` itself if it does."""
+    if one is other or one.anything or other == NOTHING:
+        return one
+    if other.anything:
+        return ANYTHING
+    if one == NOTHING:
+        return other
+    scalars = one.scalars if other.scalars <= one.scalars else one.scalars | other.scalars
+    items = one.items
+    if other.items is not None:
+        items = other.items if items is None else unite(items, other.items)
+    united = one.object
+    if other.object is not None:
+        united = other.object if united is None else _unite_objects(united, other.object)
+    if scalars is one.scalars and items is one.items and united is one.object:
+        return one
+    return Shape(scalars, items, united)
+
+
+def to_schema(shape: Shape) -> dict[str, Any]:
+    """JSON Schema that accepts what was seen."""
+    if shape.anything or shape in (NOTHING, _NULL):  # where only null was seen, something else is likely to come
+        return {}
+    alternatives: list[dict[str, Any]] = []
+    if shape.object is not None:
+        alternatives.append(_object_schema(shape.object))
+    if shape.items is not None:
+        items = to_schema(shape.items)
+        alternatives.append({"type": "array", "items": items} if items else {"type": "array"})
+    if shape.scalars:
+        names = sorted(shape.scalars, key=_SCALAR_ORDER.index)
+        alternatives.append({"type": names[0] if len(names) == 1 else names})
+    return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
+
+
+_SCALAR_ORDER: Final = ("string", "number", "boolean", "null")
+
+
+def _object_schema(seen: Record | Map) -> dict[str, Any]:
+    if isinstance(seen, Map):
+        return {"type": "object", "additionalProperties": to_schema(seen.values)}
+    schema: dict[str, Any] = {"type": "object"}
+    if seen.properties:
+        schema["properties"] = {name: to_schema(shape) for name, shape in seen.properties.items()}
+    if seen.required:
+        schema["required"] = [name for name in seen.properties if name in seen.required]
+    return schema
+
+
+# looking at a value
+
+
+class _Budget:
+    """How many nodes of a value may still be looked at."""
+
+    def __init__(self) -> None:
+        self.left = MAX_VISITED
+
+
+def _look(value: object, depth: int, budget: _Budget) -> Shape:
+    budget.left -= 1
+    scalar = _SCALARS.get(type(value))
+    if scalar is not None:
+        return scalar
+    if depth <= 0 or budget.left <= 0:
+        return ANYTHING
+    if isinstance(value, list):
+        return Shape(items=_look_at_some(value, depth, budget))
+    if not isinstance(value, dict):
+        return ANYTHING
+    if len(value) > MAX_PROPERTIES or not all(map(_is_name, value)):
+        return Shape(object=Map(_look_at_some(list(value.values()), depth, budget)))
+    properties = {name: _look(member, depth - 1, budget) for name, member in value.items()}
+    return Shape(object=_record_or_map(properties, frozenset(properties), len(properties)))
+
+
+def _look_at_some(values: list[Any], depth: int, budget: _Budget) -> Shape:
+    seen = NOTHING
+    # Half of what is left is for what comes after.
+    reserved = budget.left // 2
+    for value in values if len(values) <= 2 * MAX_ENDS else values[:MAX_ENDS] + values[-MAX_ENDS:]:
+        if budget.left <= reserved:
+            break
+        seen = unite(seen, _look(value, depth - 1, budget))
+    return seen
+
+
+def _is_name(key: str) -> bool:
+    return len(key) <= _MAX_NAME and _NAME.fullmatch(key) is not None and _CODE.fullmatch(key) is None
+
+
+# objects
+
+
+def _unite_objects(one: Record | Map, other: Record | Map) -> Record | Map:
+    if isinstance(one, Map) or isinstance(other, Map):
+        values = unite(_values(one), _values(other))
+        return one if isinstance(one, Map) and values is one.values else Map(values)
+    properties = dict(one.properties)
+    changed = False
+    for name, shape in other.properties.items():
+        before = properties.get(name)
+        after = shape if before is None else unite(before, shape)
+        if after is not before:
+            properties[name] = after
+            changed = True
+    required = one.required & other.required
+    if not changed and len(required) == len(one.required) and other.largest <= one.largest:
+        return one
+    return _record_or_map(properties, required, max(one.largest, other.largest))
+
+
+def _values(seen: Record | Map) -> Shape:
+    return seen.values if isinstance(seen, Map) else _all_of(seen.properties.values())
+
+
+def _all_of(shapes: Iterable[Shape]) -> Shape:
+    united = NOTHING
+    for shape in shapes:
+        united = unite(united, shape)
+    return united
+
+
+def _record_or_map(properties: Mapping[str, Shape], required: frozenset[str], largest: int) -> Record | Map:
+    if len(properties) > MAX_PROPERTIES or _has_other_keys_each_time(properties, required, largest):
+        return Map(_all_of(properties.values()))
+    if len(properties) >= MANY_ALIKE and _are_alike(properties.values()):
+        return Map(_all_of(properties.values()))
+    return Record(properties, required, largest)
+
+
+def _has_other_keys_each_time(properties: Mapping[str, Shape], required: frozenset[str], largest: int) -> bool:
+    return not required and len(properties) >= 3 and len(properties) >= 2 * largest
+
+
+def _are_alike(shapes: Iterable[Shape]) -> bool:
+    """Whether all are objects with the same properties."""
+    first: set[str] | None = None
+    for shape in shapes:
+        if shape.scalars or shape.items is not None or not isinstance(shape.object, Record):
+            return False
+        names = set(shape.object.properties)
+        if not names or (first is not None and names != first):
+            return False
+        first = names
+    return True
+
+
+# bounds
+
+
+def _within_bounds(shape: Shape) -> Shape:
+    depth = MAX_DEPTH
+    while _count(shape) > MAX_NODES:
+        depth -= 1
+        shape = _cut(shape, depth)
+    return shape
+
+
+def _count(shape: Shape) -> int:
+    count = 1
+    if shape.items is not None:
+        count += _count(shape.items)
+    if isinstance(shape.object, Map):
+        count += _count(shape.object.values)
+    elif shape.object is not None:
+        count += sum(map(_count, shape.object.properties.values()))
+    return count
+
+
+def _cut(shape: Shape, depth: int) -> Shape:
+    """The shape down to `depth` levels of arrays and objects."""
+    if shape.items is None and shape.object is None:
+        return shape
+    if depth <= 0:
+        return ANYTHING
+    items = None if shape.items is None else _cut(shape.items, depth - 1)
+    seen = shape.object
+    if isinstance(seen, Map):
+        seen = Map(_cut(seen.values, depth - 1))
+    elif seen is not None:
+        properties = {name: _cut(member, depth - 1) for name, member in seen.properties.items()}
+        seen = Record(properties, seen.required, seen.largest)
+    return Shape(shape.scalars, items, seen)

@@ -1,0 +1,76 @@
+"""Declaration files as programs read them, over real pipes: parts of files, and what earlier results looked like."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from harness import SERVERS, Session, serve, write_config
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+PART = "return (await API.read('mcp/echo.d.ts#give')).content"
+SHAPE = "{ id: number; labels: string[]; owner: { name: string } | null }"
+
+
+@pytest.fixture
+async def session(tmp_path: Path) -> AsyncIterator[Session]:
+    (tmp_path / "first.json").write_text('{"id": 4711, "labels": ["secret"], "owner": null}')
+    (tmp_path / "second.json").write_text('{"id": 4712, "labels": [], "owner": {"name": "secret"}}')
+    (tmp_path / "third.json").write_text('{"other": true}')
+    servers = {"echo": {"command": sys.executable, "args": [str(SERVERS / "echo.py"), str(tmp_path)]}}
+    async with serve(write_config(tmp_path, servers)) as session:
+        yield session
+
+
+async def give(session: Session, name: str) -> None:
+    await session.value(f"return unwrap(await MCP.echo.give({{ name: '{name}.json' }}))")
+
+
+async def test_a_program_sees_what_results_of_the_programs_before_looked_like(session: Session) -> None:
+    assert "observed" not in await session.value(PART)
+    await give(session, "first")
+    await give(session, "second")
+    part = await session.value(PART)
+    assert f"Promise<McpToolResult<{SHAPE}>>;" in part
+    assert "@returns Shape observed in earlier results" in part
+    assert "4711" not in part
+    assert "secret" not in part
+    signature = f"MCP.echo.give(input: {{ name: string }}): Promise<McpToolResult</* observed */ {SHAPE}>>"
+    assert await session.value("return (await API.search('give'))[0].signature") == signature
+    assert await session.value("return (await MCP.echo.$api('give')).header") == signature
+    assert signature in (await session.exec("await MCP.echo.give({ nam: 'first.json' })")).error
+    files = await session.value("return [await API.read('mcp/echo.d.ts'), (await API.list('mcp/echo')).files[0]]")
+    assert SHAPE in files[0]["content"]
+    assert files[0]["bytes"] == files[1]["bytes"] == len(files[0]["content"].encode())
+
+
+async def test_text_that_is_json_is_seen_as_unwrap_gives_it(session: Session) -> None:
+    await session.value("return unwrap(await MCP.echo.echo({ a: 1 }))")
+    part = await session.value("return (await API.read('mcp/echo.d.ts#echo')).content")
+    assert "McpToolResult<{ jsonrpc: string; id: number; method: string; params: {" in part
+
+
+async def test_a_program_that_was_suspended_goes_on_with_what_it_saw_at_its_start(session: Session) -> None:
+    await give(session, "first")
+    waiting = await session.exec(f"const read = async () => {{ {PART} }}; await yield_control(); return await read()")
+    await give(session, "second")
+    await give(session, "third")
+    kept = (await session.finish(waiting)).value
+    assert "{ id: number; labels: string[]; owner: unknown }" in kept
+    later = await session.value(PART)
+    assert "{ id?: number; labels?: string[]; owner?: { name: string } | null; other?: boolean }" in later
+
+
+async def test_a_name_that_no_part_of_a_file_has_is_refused_with_the_nearest(session: Session) -> None:
+    answer = await session.exec("return await API.read('mcp/echo.d.ts#gvie')")
+    assert answer.code == "nested_tool_failed"
+    assert 'MCP.echo has no tool "gvie". Nearest: give' in answer.error
+    both = await session.value("return (await API.read('mcp/echo.d.ts#give,echo')).content")
+    assert json.dumps(both).count("  function ") == 2

@@ -1,0 +1,185 @@
+"""What is remembered of results, for whom, and for how long."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from codemode_mcp.catalog import build
+from codemode_mcp.dispatch import Dispatcher
+from codemode_mcp.settings import CodeModeSettings, PolicyRules
+from codemode_mcp.shapes import MAX_TEXT, MAX_TOOLS, MAX_TOOLS_OF_ALL, ONE_IN, SETTLED, Shapes
+from upstream_clients.tools import Tool, UpstreamView
+
+ME, OTHER = "me", "somebody else"
+TOOL = "mcp:github:get"
+
+
+def text(*parts: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": part} for part in parts], **more}
+
+
+def observed(*results: dict[str, Any]) -> Any:
+    """The schema after these results; None if nothing is known."""
+    shapes = Shapes()
+    for result in results:
+        shapes.note(ME, TOOL, result)
+    return shapes.of(ME).get(TOOL)
+
+
+NUMBER, STRING = {"type": "number"}, {"type": "string"}
+RESULTS: list[tuple[str, dict[str, Any], Any]] = [
+    ("structured content", {"content": [], "structuredContent": [1]}, {"type": "array", "items": NUMBER}),
+    ("structured content before text", text("x", structuredContent=[]), {"type": "array"}),
+    ("JSON in the text", text('{"a": 1}'), {"type": "object", "properties": {"a": NUMBER}, "required": ["a"]}),
+    ("JSON in two texts", text('{"a"', ":1}"), {"type": "object", "properties": {"a": NUMBER}, "required": ["a"]}),
+    ("another text", text("3 issues found"), STRING),
+    ("two JSON texts", text("1", "2"), STRING),
+    ("NaN", text("NaN"), STRING),
+    ("a number with many digits", text("1" * 10_000), NUMBER),
+    ("structured null", text("7", structuredContent=None), NUMBER),
+    ("an error", text("7", isError=True), None),
+    ("no text", {"content": [{"type": "image", "data": "", "mimeType": "image/png"}]}, None),
+    ("no content", {"content": None}, None),
+    ("odd blocks", {"content": [7, {"type": "text"}, {"type": "text", "text": 7}]}, None),
+    ("too much text", text("[" + "1," * (MAX_TEXT // 2) + "1]"), None),
+    ("too deep", text("[" * 100_000), None),
+    ("null", text("null"), None),
+]
+
+
+@pytest.mark.parametrize(("result", "expected"), [row[1:] for row in RESULTS], ids=[row[0] for row in RESULTS])
+def test_a_result_is_looked_at_as_unwrap_gives_it(result: dict[str, Any], expected: Any) -> None:
+    assert observed(result) == expected
+
+
+def test_results_are_merged_and_errors_passed_over() -> None:
+    assert observed(text('{"a": 1, "b": "x"}'), text("no", isError=True), text('{"a": null}')) == {
+        "type": "object",
+        "properties": {"a": {"type": ["number", "null"]}, "b": {"type": "string"}},
+        "required": ["a"],
+    }
+
+
+def test_what_one_owner_has_seen_another_does_not() -> None:
+    shapes = Shapes()
+    shapes.note(ME, TOOL, text("1"))
+    assert shapes.of(OTHER) == {}
+    shapes.note(OTHER, TOOL, text("true"))
+    assert shapes.of(ME) == {TOOL: NUMBER}
+    assert shapes.of(OTHER) == {TOOL: {"type": "boolean"}}
+
+
+def test_what_was_given_out_does_not_change_and_the_rest_stays_the_same_object() -> None:
+    shapes = Shapes()
+    shapes.note(ME, "one", text("1"))
+    shapes.note(ME, "two", text("[1]"))
+    before = shapes.of(ME)
+    assert shapes.of(ME) is before
+    shapes.note(ME, "one", text("2"))
+    assert shapes.of(ME) is before
+    shapes.note(ME, "one", text("true"))
+    after = shapes.of(ME)
+    assert before["one"] == NUMBER
+    assert after["one"] == {"type": ["number", "boolean"]}
+    assert after["two"] is before["two"]
+
+
+def test_once_settled_only_some_results_are_looked_at() -> None:
+    shapes = Shapes()
+    for _ in range(SETTLED + 1):
+        shapes.note(ME, TOOL, text("1"))
+    for _ in range(ONE_IN - 1):
+        shapes.note(ME, TOOL, text("true"))
+    assert shapes.of(ME) == {TOOL: NUMBER}
+    shapes.note(ME, TOOL, text("true"))
+    assert shapes.of(ME) == {TOOL: {"type": ["number", "boolean"]}}
+    shapes.note(ME, TOOL, text("null"))
+    assert shapes.of(ME) == {TOOL: {"type": ["number", "boolean", "null"]}}
+
+
+def test_the_tools_of_an_owner_are_bounded_and_those_not_called_go_first() -> None:
+    shapes = Shapes()
+    for n in range(MAX_TOOLS):
+        shapes.note(ME, f"tool {n}", text("1"))
+    shapes.note(ME, "tool 0", text("1"))
+    shapes.note(ME, "one more", text("1"))
+    kept = shapes.of(ME)
+    assert len(kept) == MAX_TOOLS
+    assert {"tool 0", "one more"} <= kept.keys()
+    assert "tool 1" not in kept
+
+
+def test_owners_are_bounded_and_those_who_call_nothing_go_first() -> None:
+    shapes = Shapes()
+    shapes.note(ME, TOOL, text("1"))
+    for n in range(MAX_TOOLS_OF_ALL - 1):
+        shapes.note(f"owner {n}", TOOL, text("1"))
+    shapes.note(ME, TOOL, text("1"))
+    shapes.note(OTHER, TOOL, text("1"))
+    assert shapes.of(ME) == shapes.of(OTHER) == {TOOL: NUMBER}
+    assert shapes.of("owner 0") == {}
+    assert shapes.of("owner 1") == {TOOL: NUMBER}
+
+
+# with a catalog
+
+
+def catalog(*tools: Tool) -> Any:
+    return build([UpstreamView("github", "ready", tools=tools)], PolicyRules())
+
+
+def test_a_tool_that_is_gone_or_declares_a_schema_is_forgotten() -> None:
+    shapes = Shapes()
+    dispatcher = Dispatcher({}.__getitem__, PolicyRules(), CodeModeSettings(), shapes)
+    for tool in ("get", "list", "gone"):
+        shapes.note(ME, f"mcp:github:{tool}", text("1"))
+    declared = Tool("list", output_schema={"type": "object"})
+    for tools in ((Tool("get"), declared), (Tool("get"), Tool("list"), Tool("gone"))):
+        context = dispatcher.context("run", ME, catalog(*tools))
+        assert shapes.of(ME) == {TOOL: NUMBER}
+        assert "/* observed */ number" in context.catalog.signature(context.catalog.resolve(TOOL))
+
+
+def test_a_run_keeps_what_was_known_when_it_began() -> None:
+    shapes = Shapes()
+    dispatcher = Dispatcher({}.__getitem__, PolicyRules(), CodeModeSettings(), shapes)
+    current = catalog(Tool("get"))
+    first = dispatcher.context("run_1", ME, current).catalog
+    shapes.note(ME, TOOL, text("1"))
+    second = dispatcher.context("run_2", ME, current).catalog
+    shapes.note(ME, TOOL, text('"x"'))
+    third = dispatcher.context("run_3", ME, current).catalog
+    foreign = dispatcher.context("run_4", OTHER, current).catalog
+    for _ in range(2):
+        for run, expected in (
+            (first, "McpToolResult>"),
+            (second, "McpToolResult<number>>"),
+            (third, "McpToolResult<string | number>>"),
+            (foreign, "McpToolResult>"),
+        ):
+            assert f"Promise<{expected}" in run.read("mcp/github.d.ts")["content"]
+            assert f"Promise<{expected}" in run.read("mcp/github.d.ts#get")["content"]
+            assert f"Promise<{expected}" in run.signature(run.resolve(TOOL)).replace("/* observed */ ", "")
+            assert run.version == current.version
+            assert run.manifest == current.manifest
+
+
+def test_hits_and_headers_tell_what_was_observed() -> None:
+    shapes = Shapes()
+    dispatcher = Dispatcher({}.__getitem__, PolicyRules(), CodeModeSettings(), shapes)
+    current = catalog(Tool("get", "Get an issue"), Tool("find", "Find an issue"))
+    shapes.note(ME, TOOL, text('{"title": "x"}'))
+    run = dispatcher.context("run", ME, current).catalog
+    signature = (
+        "MCP.github.get(input?: { [key: string]: unknown }): Promise<McpToolResult</* observed */ { title: string }>>"
+    )
+    hits = {hit["call"]: hit["signature"] for hit in run.search("issue", 5, None)}
+    assert hits == {
+        "MCP.github.get": signature,
+        "MCP.github.find": "MCP.github.find(input?: { [key: string]: unknown }): Promise<McpToolResult>",
+    }
+    assert run.header("github", "get", schema=False)["header"] == signature
+    assert "observed" not in json.dumps(current.search("issue", 5, None))
