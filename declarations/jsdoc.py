@@ -105,6 +105,8 @@ _BOUNDS: Final = (
     "minItems",
     "maxItems",
 )
+_DRAFT_04: Final = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}
+"""Bounds that draft-04 makes exclusive by a boolean."""
 _TAGS: Final = frozenset({*_BOUNDS, "default", "deprecated", "examples", "example"})
 _SAYS_SOMETHING: Final = _TAGS | {"description", "title", "anyOf", "oneOf"}
 # Generators write these where the author gave no bound.
@@ -129,6 +131,9 @@ def _tags(schema: Mapping[str, Any]) -> list[str]:
             if type(value) is str and value:
                 tags.append(f"@{keyword} {comment_line(value, MAX_VALUE_TEXT)}")
         elif isinstance(value, (int, float)) and value not in _NO_BOUND:
+            exclusive = _DRAFT_04.get(keyword)
+            if exclusive is not None and schema.get(exclusive) is True:
+                keyword = exclusive
             tags.append(f"@{keyword} {_value(value)}")
     examples = schema.get("examples")
     if not isinstance(examples, list):

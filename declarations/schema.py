@@ -1,12 +1,28 @@
 """JSON Schema, draft-07 and 2020-12, as a small tree of types. Pure: no I/O; remote references are never fetched.
 
-The tree says what TypeScript can say. What it cannot say (`not`, `if`, `pattern`, bounds of numbers, ...) is left out,
-and what is unclear, contradictory or of the wrong type is left out too: a type may be wider than its schema, never
-narrower. Two readings are deliberate, because they are what authors mean:
+The tree says what TypeScript can say. What is unclear, contradictory or of the wrong type is left out: a type may be
+wider than its schema, never narrower. Two readings are deliberate, because they are what authors mean:
 
 * A schema without `type` but with keywords of one kind (`properties`, `items`, ...) describes that kind alone.
 * An object that declares properties and says nothing of others gets no index signature. TypeScript's object types are
   open by nature, and a literal with a misspelt property should be refused. `additionalProperties: true` gets one.
+
+A keyword counts whichever draft the schema names. Only what stands beside `$ref` does not count before draft 2019-09.
+
+What TypeScript cannot say, or not in few words, and where a type is therefore wider:
+
+* `not`, `if`, `dependentSchemas`, `contains`, `uniqueItems`, bounds, patterns and formats, `minProperties` and
+  `maxProperties`, `$dynamicRef`; integers are numbers, and `oneOf` is `anyOf`. More than two `dependentRequired`.
+* How many items an array has, other than those of a tuple or of few short ones.
+* Which property names are allowed, other than a choice of them or one simple pattern. Where several patterns or one
+  that a declared property matches are given, an undeclared property is of any of the types.
+* Beside declared properties, an index signature covers their types too; a long one is `unknown`.
+* `unevaluatedProperties` and `unevaluatedItems` beside `allOf`, `anyOf`, `oneOf` or `$ref`.
+* That an object has no other properties, within a union or an intersection: TypeScript takes whatever one of the
+  branches declares, and closed members of `allOf` are joined.
+* Within an intersection, an object type without required properties takes arrays and scalars.
+
+`tests/declarations/schemas_and_values.py` holds this list in a form that is compared with a validator and a compiler.
 
 Work is bounded for any input: nesting beyond `MAX_DEPTH` and everything after `MAX_NODES` schemas becomes `unknown`.
 """
@@ -15,6 +31,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from declarations.definitions import inlined
@@ -32,6 +49,7 @@ from declarations.typetree import (
     ArrayOf,
     Constant,
     Definition,
+    IntersectionOf,
     ObjectOf,
     Openness,
     Property,
@@ -73,7 +91,14 @@ _SCALAR_BITS: Final = ((_STRING, STRING), (_NUMBER, NUMBER), (_BOOLEAN, BOOLEAN)
 _SIMPLE_PATTERN: Final = re.compile(r"(?P<start>\^?)(?P<text>(?:[\w:@/ -]|\\[-./$])+)(?P<end>\$?)", re.ASCII)
 
 _COMBINING: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
-_NOT_PLAIN: Final = _COMBINING | {"const", "enum", "nullable", "$id", "$dynamicRef", "$recursiveRef"}
+_CONDITIONAL: Final = frozenset({"if", "then", "else", "dependentSchemas", "dependencies"})
+_NOT_PLAIN: Final = _COMBINING | _CONDITIONAL | {"const", "enum", "nullable", "$id", "$dynamicRef", "$recursiveRef"}
+_NAMING: Final = (
+    _COMBINING
+    | _CONDITIONAL
+    | {"patternProperties", "additionalProperties", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"}
+)
+"""What may name properties beside `properties`."""
 _OBJECT_KEYWORDS: Final = frozenset(
     {
         "properties",
@@ -146,8 +171,6 @@ class _Compiler:
 
     def compile(self) -> SchemaType:
         root = self._type(self._schema, _ANY, 0)
-        if id(self._root) in self._names:
-            root = Ref(self._names[id(self._root)])
         done = 0
         while done < len(self._queue):
             name, place = self._queue[done]
@@ -156,6 +179,8 @@ class _Compiler:
             self._definitions[name] = Definition(self._type(place.schema, _ANY, 0), property_doc(place.schema, name))
         if not self._definitions:
             return SchemaType(root)
+        if id(self._root) in self._names:
+            root = Ref(self._names[id(self._root)])
         return inlined(root, self._definitions)
 
     def _type(self, schema: object, context: int, depth: int) -> Type:
@@ -217,9 +242,11 @@ class _Compiler:
                 alternatives = union([self._type(branch, bits, depth + 1) for branch in branches])
                 result = intersection(result, alternatives)
         structural = not (_OBJECT_KEYWORDS.isdisjoint(schema) and _ARRAY_KEYWORDS.isdisjoint(schema))
-        if not structural and (not own_hard or (their_hard and their_bits & own_bits == their_bits)):
-            return result
-        return intersection(self._of_kinds(schema, bits, depth), result)
+        if structural or (own_hard and not (their_hard and their_bits & own_bits == their_bits)):
+            result = intersection(self._of_kinds(schema, bits, depth), result)
+        if isinstance(reference, str) and self._document.resolve(reference, self._base) is None:
+            return _opened(result, None)
+        return _opened(result, _conditional_names(schema))
 
     def _of_kinds(self, schema: Mapping[str, Any], bits: int, depth: int) -> Type:
         """What the schema's own keywords say, for values of the kinds `bits`."""
@@ -329,7 +356,10 @@ class _Compiler:
         self._nodes -= sum(len(type_.text) for type_ in types if isinstance(type_, Constant)) // 16
         if len(few) == len(values) and self._nodes >= 0:
             return union(types)
-        return self._of_kinds({}, bits, depth)
+        kinds = 0
+        for value in values:
+            kinds |= _value_bits(value)
+        return self._of_kinds({}, bits & kinds, depth)
 
     def _value(self, value: object, depth: int) -> Type:
         """The type of exactly this JSON value."""
@@ -365,7 +395,11 @@ class _Compiler:
         prefix, others = schema.get("prefixItems"), items
         if isinstance(items, list):  # a tuple as draft-07 writes it
             prefix, others = items, schema.get("additionalItems")
+        if maximum is not None and minimum > maximum:
+            return NEVER
         if not isinstance(prefix, list) or not prefix:
+            if others is False and minimum:
+                return NEVER
             if others is False or maximum == 0:
                 return TupleOf((), 0, None)
             return ArrayOf(self._type(others, _ANY, depth + 1), minimum, maximum)
@@ -373,6 +407,8 @@ class _Compiler:
             return ArrayOf(UNKNOWN)
         if maximum is not None and maximum <= len(prefix):
             prefix, others = prefix[:maximum], False
+        if others is False and minimum > len(prefix):
+            return NEVER
         rest = None if others is False else self._type(others, _ANY, depth + 1)
         elements = tuple([self._type(element, _ANY, depth + 1) for element in prefix])
         return TupleOf(elements, min(minimum, len(elements)), rest)
@@ -404,9 +440,11 @@ class _Compiler:
                 if isinstance(name, str) and len(name) <= MAX_LITERAL:
                     type_ = self._type(sub, _ANY, depth + 1)
                     properties.append(Property(name, type_, name in required, property_doc(sub, name)))
+                else:
+                    openness, rest = "open", UNKNOWN
         if "patternProperties" in schema or "propertyNames" in schema:
             return self._with_patterns(schema, ObjectOf(tuple(properties), openness, rest), required, depth)
-        if len(properties) < len(required):
+        if required and not required.issubset(declared if isinstance(declared, Mapping) else ()):
             properties.extend(self._undeclared(properties, required, rest or UNKNOWN))
         result = ObjectOf(tuple(properties), openness, rest)
         if "dependentRequired" in schema or "dependencies" in schema:
@@ -426,6 +464,8 @@ class _Compiler:
             for pattern, sub in list(given.items() if isinstance(given, Mapping) else ())[:MAX_ALTERNATIVES]
             if isinstance(pattern, str)
         }
+        if isinstance(given, Mapping) and len(given) > len(patterned):
+            openness, rest = "open", UNKNOWN
         properties = list(plain.properties)
         properties.extend(self._undeclared(properties, required, UNKNOWN if patterned else rest or UNKNOWN))
         names = {p.name for p in properties}
@@ -496,6 +536,56 @@ def _matches(template: str, name: str) -> bool:
     return text in name if template.endswith("${string}") else name.endswith(text)
 
 
+def _conditional_names(schema: Mapping[str, Any]) -> dict[str, None] | None:
+    """The properties that `then` and its like declare, here and in `allOf`: no others are
+    refused than those which are nowhere declared. None where that is too much to say."""
+    names: dict[str, None] = {}
+    parts = [schema]
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        branches = schema.get(keyword)
+        if isinstance(branches, list):
+            if len(branches) > (MAX_CONJUNCTS if keyword == "allOf" else MAX_ALTERNATIVES):
+                return None
+            if keyword == "allOf":
+                parts.extend(branch for branch in branches if isinstance(branch, Mapping))
+    for part in parts:
+        if _CONDITIONAL.isdisjoint(part):
+            continue
+        conditional = [part[keyword] for keyword in ("if", "then", "else") if keyword in part]
+        for keyword in ("dependentSchemas", "dependencies"):
+            dependent = part.get(keyword)
+            if isinstance(dependent, Mapping):
+                conditional.extend(dependent.values())
+        for sub in conditional:
+            if not isinstance(sub, Mapping):
+                continue
+            declared = sub.get("properties", {})
+            if not (isinstance(declared, Mapping) and _NAMING.isdisjoint(sub) and len(declared) <= MAX_ALTERNATIVES):
+                return None
+            names.update((name, None) for name in declared if isinstance(name, str) and len(name) <= MAX_LITERAL)
+    return names
+
+
+def _opened(type_: Type, names: dict[str, None] | None) -> Type:
+    """The type with these properties allowed where nothing is said of them, or any others."""
+    if names is not None and not names:
+        return type_
+    match type_:
+        case ObjectOf(properties, "silent"):
+            if names is None:
+                return replace(type_, openness="open", rest=UNKNOWN)
+            more = names.keys() - {p.name for p in properties}
+            return replace(
+                type_, properties=properties + tuple(Property(n, UNKNOWN, declared=False) for n in names if n in more)
+            )
+        case UnionOf(members):
+            return union([_opened(member, names) for member in members])
+        case IntersectionOf(members):
+            return replace(type_, members=tuple(_opened(member, names) for member in members))
+        case _:
+            return type_
+
+
 def _dependent(type_: ObjectOf, dependent: object) -> Type:
     """`type_` where some properties require others: with all of them, or without the first."""
     if not isinstance(dependent, Mapping) or len(dependent) > 2:
@@ -505,7 +595,8 @@ def _dependent(type_: ObjectOf, dependent: object) -> Type:
         if not isinstance(needed, list) or not needed or not all(isinstance(name, str) for name in needed):
             continue
         names = dict.fromkeys([trigger, *needed])
-        having = ObjectOf(tuple(Property(name, UNKNOWN, True, declared=False) for name in names))
-        lacking = ObjectOf((Property(trigger, NEVER, declared=False),))
-        result = intersection(result, UnionOf((lacking, having)))
+        choice = [ObjectOf((Property(trigger, NEVER, declared=False),))]
+        if type_.openness != "closed" or names.keys() <= {p.name for p in type_.properties}:
+            choice.append(ObjectOf(tuple(Property(name, UNKNOWN, True, declared=False) for name in names)))
+        result = intersection(result, union(choice))
     return result

@@ -282,8 +282,12 @@ def text_length(type_: Type, limit: int) -> int:
                 length += len(member.name) + 4 + len(member.doc) + text_length(member.type, limit - length)
                 if length > limit:
                     return length
-            others = [type_.rest] if type_.rest is not None else []
-            return length + sum(18 + text_length(t, limit - length) for t in [*others, *(t for _, t in type_.patterns)])
+            others = [t for _, t in type_.patterns]
+            if type_.rest is not None:
+                # An index signature repeats the types of the properties.
+                others.append(type_.rest)
+                length *= 2
+            return length + sum(18 + text_length(t, limit - length) for t in others)
         case UnionOf(members) | IntersectionOf(members):
             length = 0
             for part in members:

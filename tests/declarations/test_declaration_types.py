@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import Phase, example, given, seed, settings
 from hypothesis import strategies as st
 
 from declarations import render_schema
@@ -266,6 +266,37 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "long name": lambda: {"properties": {"x" * 10_000_000: {}}, "required": ["x" * 10_000_000]},
     "large numbers": lambda: {"properties": {"a": {"const": 10**5000, "default": 10**5000, "minimum": 10**5000}}},
     "no numbers": lambda: {"enum": [float("nan"), float("inf")], "minItems": float("nan"), "items": {}},
+    "nested maps with properties": lambda: nested(
+        38, lambda s: {"properties": {"a": {"type": "string"}, "z": s}, "additionalProperties": {"type": "number"}}
+    ),
+    "all definitions in all": lambda: {
+        "$ref": "#/$defs/d0",
+        "$defs": {
+            f"d{n}": {"properties": {f"p{m}": {"$ref": f"#/$defs/d{m}"} for m in range(300)}} for n in range(300)
+        },
+    },
+    "joins of joins": lambda: {
+        "$ref": "#/$defs/d0",
+        "$defs": {
+            f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{m}"} for m in range(n + 1, min(200, n + 60))]} for n in range(200)
+        },
+    },
+    "dangling references": lambda: {"properties": {f"p{n}": {"$ref": f"#nowhere{n}"} for n in range(100_000)}},
+    "long references": lambda: {"properties": {f"p{n}": {"$ref": "#/" + "a/" * 900} for n in range(10_000)}},
+    "identities in identities": lambda: nested(5_000, lambda s: {"$id": "http://a/x/../y", "properties": {"a": s}}),
+    "ten megabytes of properties": lambda: {
+        "properties": {
+            f"p{n}": {"type": "object", "properties": {f"q{m}": {"enum": ["a" * 30, "b" * 30]} for m in range(100)}}
+            for n in range(1_000)
+        }
+    },
+    "ten megabytes of definitions": lambda: {
+        "properties": {f"p{n}": {"$ref": f"#/$defs/d{n}"} for n in range(5_000)},
+        "$defs": {
+            f"d{n}": {"properties": {f"q{m}": {"type": "string", "description": "y" * 30} for m in range(30)}}
+            for n in range(5_000)
+        },
+    },
     "half characters": lambda: {"properties": {"\ud800": {"description": "\udc00", "enum": ["\ud800", "\U000e0041"]}}},
 }
 
@@ -316,3 +347,20 @@ NEAR_SCHEMAS = st.recursive(
 def test_any_json_renders(schema: Any) -> None:
     render_schema(schema).encode()
     render_schema({"type": "object", "properties": {"a": schema}, "allOf": [schema]}, "T").encode()
+
+
+def test_any_json_makes_a_type_that_compiles(type_check: Callable[..., Any]) -> None:
+    texts = []
+
+    @seed(0)
+    @settings(max_examples=400, database=None, phases=[Phase.generate], deadline=2000)
+    @given(NEAR_SCHEMAS)
+    def collect(schema: Any) -> None:
+        texts.append(
+            render_schema({"properties": {"a": schema, "b": {"$ref": "#/properties/a"}}, "allOf": [schema]}, "T")
+        )
+
+    collect()
+    files = {f"{n}.ts": text + "\nexport {};" for n, text in enumerate(texts)}
+    found = type_check(files)
+    assert {files[name]: problems for name, problems in found.items() if problems} == {}
