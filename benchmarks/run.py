@@ -1,8 +1,10 @@
 """Measure what the specification sets bars for, as ratios taken in one run: python benchmarks/run.py [NAME ...].
 
-Names: sandbox, startup, exec, sequential, parallel; and hostile and memory, which take minutes and are measured only
-when they are named. Every figure is the median of several rounds; things that are compared are measured in turn,
-A B A B, so that a machine whose speed drifts does not favour either.
+Names: sandbox, startup, exec, sequential, parallel; search and tools, which want recorded tool lists (`--tools`); and
+hostile and memory, which take minutes. The last four are measured only when they are named.
+
+Every figure is the median of several rounds; things that are compared are measured in turn, A B A B, so that a machine
+whose speed drifts does not favour either.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import limits
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from measure import ECHO, ours, report
+from tools import LISTS, QUERIES, many, search
 
 from codemode_mcp.bridge import Completion, deliver_message, start_message
 from codemode_mcp.catalog import build
@@ -203,14 +206,19 @@ def main() -> None:
         "parallel": lambda: anyio.run(parallel),
     }
     long = {"hostile": lambda: anyio.run(limits.hostile), "memory": lambda: anyio.run(limits.memory)}
+    lists = {"search": lambda: search(given.tools, given.queries), "tools": lambda: many(given.tools)}
     parser = argparse.ArgumentParser(description="Measure codemode-mcp against a plain MCP server and client.")
-    parser.add_argument("name", nargs="*", help=f"{', '.join(known)} (all of these unless named); {', '.join(long)}")
-    names = parser.parse_args().name
-    for name in names:
-        if name not in known | long:
+    parser.add_argument(
+        "name", nargs="*", help=f"{', '.join(known)} (all of these unless named); {', '.join(lists | long)}"
+    )
+    parser.add_argument("--tools", type=Path, default=LISTS, metavar="DIR", help="recorded tools/list answers as JSON")
+    parser.add_argument("--queries", type=Path, default=QUERIES, metavar="FILE", help="labelled requests as JSON")
+    given = parser.parse_args()
+    for name in given.name:
+        if name not in known | lists | long:
             parser.error(f"there is no benchmark {name!r}")
-    for name in names or known:
-        (known | long)[name]()
+    for name in given.name or known:
+        (known | lists | long)[name]()
 
 
 if __name__ == "__main__":

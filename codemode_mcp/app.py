@@ -168,6 +168,7 @@ class App:
         from codemode_mcp.heap import keep_small
         from codemode_mcp.runs.manager import open_manager
         from codemode_mcp.runs.store import MemoryStore
+        from codemode_mcp.shapes import Shapes
         from codemode_mcp.values import Values
         from upstream_clients.pool import UpstreamPool
 
@@ -183,7 +184,7 @@ class App:
             self._pool = pool
             async with open_manager(
                 engine=self._engine.get,
-                dispatcher=Dispatcher(pool.source, self._config.tools.policy, settings),
+                dispatcher=Dispatcher(pool.source, self._config.tools.policy, settings, Shapes()),
                 store=MemoryStore(settings, time.monotonic),
                 values=self._values,
                 upstreams=self,

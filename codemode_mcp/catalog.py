@@ -6,9 +6,7 @@ image is made from; declaration files, validators and search indexes are made wh
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-import heapq
 import json
 import re
 from dataclasses import dataclass
@@ -16,17 +14,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.finder import Finder
+from codemode_mcp.nearest import nearest
 from codemode_mcp.policy import Deny, Effects, decide, effects
-from codemode_mcp.search import Document, Index
 from declarations.names import aliases, identifiers
-from declarations.render import ServerSummary, render_index, render_server, signature
+from declarations.render import ServerFile, ServerSummary, render_index, signature
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from codemode_mcp.settings import PolicyRules
-    from upstream_clients.tools import Operation, UpstreamView
+    from upstream_clients.tools import JsonObject, Operation, UpstreamView
+
+INDEX = "mcp/index.d.ts"
+"""The one file that is no server's."""
 
 _GUEST_STATUS = {"connecting": "connecting", "ready": "ready", "down": "down", "stopped": "down"}
 
@@ -132,14 +134,22 @@ class Catalog:
         self._by_path = {entry.path: entry for entry in self._by_id.values()}
         self.manifest = _manifest(servers)
         self.version = hashlib.sha256(self.manifest.encode()).hexdigest()[:16]
-        self._files: dict[str, str] = {}
-        self._signatures: dict[str, str] = {}
+        self._files: dict[str, ServerFile] = {}
+        self._signatures: dict[str, tuple[JsonObject | None, str]] = {}
+        self._observed: Mapping[str, JsonObject] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def __repr__(self) -> str:
         return f"<Catalog {self.version}: {len(self._by_id)} tools of {len(self.servers)} servers>"
+
+    def observed(self, schemas: Mapping[str, JsonObject]) -> Catalog:
+        """This catalog with the schemas of results seen earlier, by tool id, for tools that declare none.
+
+        Everything else is shared with it, what is rendered later included.
+        """
+        return _ObservedCatalog(self, schemas) if schemas else self
 
     # names
 
@@ -174,7 +184,7 @@ class Catalog:
                     if server.status != "down":
                         why = "was still connecting when this program started; run the program again"
                     raise ProgramError("nested_tool_failed", f"MCP.{server.identifier} {why}")
-            near = _nearest(entry_id, self._by_id)
+            near = nearest(entry_id, self._by_id)
             raise ProgramError("nested_tool_failed", f"there is no tool {_shown(entry_id)}.{_did_you_mean(near)}")
         return entry
 
@@ -188,65 +198,108 @@ class Catalog:
     def files(self, prefix: str) -> list[dict[str, Any]]:
         """`API.list`: path, description and size of each declaration file."""
         shown = []
-        for path in ["mcp/index.d.ts", *(server.path for server in self.servers)]:
+        for path in [INDEX, *(server.path for server in self.servers)]:
             if path.startswith(prefix):
-                text = self.file(path)
-                shown.append({"path": path, "description": self._about(path), "bytes": len(text.encode())})
+                size = _bytes(self.file(path))
+                shown.append({"path": path, "description": self._about(path), "bytes": size})
         return shown
 
     def read(self, path: str) -> dict[str, Any]:
-        """`API.read`.
+        """`API.read`: a whole file, or after a `#` some of its functions.
 
         Raises:
-            ProgramError: the path is malformed or names no file.
+            ProgramError: the path is malformed or names no file, or the file has no such function.
         """
+        path, mark, part = path.partition("#")
         parts = path.split("/")
         if not path or "" in parts or "." in parts or ".." in parts or "\\" in path:
             raise ProgramError("nested_tool_failed", f"{_shown(path)} is not a valid path; see API.list()")
-        text = self.file(path)
-        return {"path": path, "description": self._about(path), "content": text, "bytes": len(text.encode())}
+        text = self._some(path, part) if mark else self.file(path)
+        return {"path": path + mark + part, "description": self._about(path), "content": text, "bytes": _bytes(text)}
 
     def file(self, path: str) -> str:
-        """The text of one declaration file, rendered once. Raises as `read`."""
-        text = self._files.get(path)
-        if text is None:
-            text = self._files[path] = self._render(path)
-        return text
+        """The text of one declaration file. Raises as `read`."""
+        if path == INDEX:
+            return self._index_file
+        server = self._server_at(path)
+        return self._file(server).whole(self._observed_of(server))
+
+    def _some(self, path: str, part: str) -> str:
+        """Some functions of a file. Original names of tools may hold commas, so that the whole may be one name."""
+        if path == INDEX:
+            raise ProgramError("nested_tool_failed", f"{INDEX} holds no tools; name the file of a server")
+        server = self._server_at(path)
+        names = [part] if self._member(server, part) is not None else [name.strip() for name in part.split(",")]
+        members = []
+        for name in names:
+            found = self._member(server, name)
+            if found is None:
+                raise self._no_member(server, name)
+            members.append(found if isinstance(found, str) else _method(found))
+        return self._file(server).some(members, self._observed_of(server))
 
     @property
     def paths(self) -> list[str]:
-        return ["mcp/index.d.ts", *(server.path for server in self.servers)]
+        return [INDEX, *(server.path for server in self.servers)]
 
-    def _render(self, path: str) -> str:
-        if path == "mcp/index.d.ts":
-            return render_index(
-                [
-                    ServerSummary(
-                        identifier=server.identifier,
-                        name=server.name,
-                        tool_count=len(server.tools),
-                        status=server.status if server.error is None else f"{server.status}: {server.error}",
-                        description=server.description,
-                    )
-                    for server in self.servers
-                ]
-            )
+    @cached_property
+    def _index_file(self) -> str:
+        return render_index(
+            [
+                ServerSummary(
+                    identifier=server.identifier,
+                    name=server.name,
+                    tool_count=len(server.tools),
+                    status=server.status if server.error is None else f"{server.status}: {server.error}",
+                    description=server.description,
+                )
+                for server in self.servers
+            ]
+        )
+
+    def _server_at(self, path: str) -> Server:
         for server in self.servers:
             if path == server.path:
-                notes = [] if server.error is None else [f"This server is {server.status}: {server.error}"]
-                groups = dict(server.groups)
-                return render_server(
-                    server.identifier,
-                    [(entry.identifier, entry.tool) for entry in server.tools],
-                    server_name=server.name,
-                    description=server.description,
-                    notes=notes,
-                    resources="resources" in groups,
-                    prompts="prompts" in groups,
-                )
-        near = _nearest(path, self.paths)
+                return server
+        near = nearest(path, self.paths)
         raise ProgramError(
             "nested_tool_failed", f"there is no file {_shown(path)}.{_did_you_mean(near)} See API.list()."
+        )
+
+    def _file(self, server: Server) -> ServerFile:
+        file = self._files.get(server.path)
+        if file is None:
+            groups = {group: [entry.identifier for entry in entries] for group, entries in server.groups}
+            file = self._files[server.path] = ServerFile(
+                server.identifier,
+                [(entry.identifier, entry.tool) for entry in server.tools],
+                server_name=server.name,
+                description=server.description,
+                notes=[] if server.error is None else [f"This server is {server.status}: {server.error}"],
+                resources=groups.get("resources", ()),
+                prompts=groups.get("prompts", ()),
+            )
+        return file
+
+    def _observed_of(self, server: Server) -> dict[str, JsonObject]:
+        if not self._observed:
+            return {}
+        found = ((entry.tool.name, self._observed.get(entry.id)) for entry in server.tools)
+        return {name: schema for name, schema in found if schema is not None}
+
+    def _member(self, server: Server, name: str) -> Entry | str | None:
+        """What a name stands for after `MCP.<server>.`: a function, or a group of them; also a tool's original name."""
+        for entry in server.entries:
+            if name == _method(entry):
+                return entry
+        if any(name == group for group, _ in server.groups):
+            return name
+        return next((entry for entry in server.tools if name == entry.tool.name), None)
+
+    def _no_member(self, server: Server, name: str) -> ProgramError:
+        near = nearest(name, [_method(entry) for entry in server.entries])
+        return ProgramError(
+            "nested_tool_failed", f"MCP.{server.identifier} has no tool {_shown(name)}.{_did_you_mean(near)}"
         )
 
     def _about(self, path: str) -> str:
@@ -271,7 +324,7 @@ class Catalog:
             return {
                 "kind": "mcp_api",
                 "scope": "root",
-                "header": self.file("mcp/index.d.ts"),
+                "header": self.file(INDEX),
                 "servers": [
                     {
                         "identifier": each.identifier,
@@ -288,14 +341,9 @@ class Catalog:
         if tool is None:
             header, shown = self.file(found.path), found.entries
         else:
-            entry = next((each for each in found.entries if tool == _method(each)), None) or next(
-                (each for each in found.tools if tool == each.tool.name), None
-            )
-            if entry is None:
-                near = _nearest(tool, [each.identifier for each in found.tools])
-                raise ProgramError(
-                    "nested_tool_failed", f"MCP.{server} has no tool {_shown(tool)}.{_did_you_mean(near)}"
-                )
+            entry = self._member(found, tool)
+            if not isinstance(entry, Entry):
+                raise self._no_member(found, tool)
             header, shown = self.signature(entry), (entry,)
         answer: dict[str, Any] = {
             "kind": "mcp_api",
@@ -323,12 +371,14 @@ class Catalog:
 
     def signature(self, entry: Entry) -> str:
         """One line, for hits and errors."""
-        text = self._signatures.get(entry.id)
-        if text is None:
-            text = signature(entry.path, entry.tool)
-            if entry.operation != "tool":
-                text = text.replace("Promise<McpToolResult>", f"Promise<{_OPERATION_RESULTS[entry.method]}>")
-            self._signatures[entry.id] = text
+        observed = self._observed.get(entry.id)
+        kept = self._signatures.get(entry.id)
+        if kept is not None and kept[0] is observed:
+            return kept[1]
+        text = signature(entry.path, entry.tool, observed)
+        if entry.operation != "tool":
+            text = text.replace("Promise<McpToolResult>", f"Promise<{_OPERATION_RESULTS[entry.method]}>")
+        self._signatures[entry.id] = observed, text
         return text
 
     def search(self, query: str, limit: int, server: str | None) -> list[dict[str, Any]]:
@@ -337,61 +387,69 @@ class Catalog:
         if server is not None:
             wanted = next((each for each in self.servers if server in (each.identifier, each.name)), None)
             if wanted is None:
-                near = _nearest(server, [each.identifier for each in self.servers])
+                near = nearest(server, [each.identifier for each in self.servers])
                 raise ProgramError("nested_tool_failed", f"there is no server {_shown(server)}.{_did_you_mean(near)}")
         hits = []
-        for path, score in self._index.search(query, limit if wanted is None else len(self._by_path)):
-            entry = self._by_path[path]
+        among = None
+        if wanted is not None:
+            among = [number for number, entry in enumerate(self._found_tools) if entry.server == wanted.name]
+        for hit in self._finder.find(query, limit, among):
+            entry = self._found_tools[hit.number]
             found = self._server_of(entry)
-            if wanted is None or found is wanted:
-                hits.append(
-                    {
-                        "server": found.identifier,
-                        "path": found.path,
-                        "call": path,
-                        "signature": self.signature(entry),
-                        "description": _one_line(entry.tool.description or entry.tool.title or ""),
-                        "score": score,
-                        **({"status": "down"} if found.status == "down" else {}),
-                    }
-                )
-        hits = hits[:limit]
-        for each in self.servers:
-            if each.status == "down" and not each.tools and (wanted is None or each is wanted):
-                hits.append(
-                    {
-                        "server": each.identifier,
-                        "path": each.path,
-                        "call": f"MCP.{each.identifier}",
-                        "signature": "",
-                        "description": _one_line(f"This server is down, its tools are not known: {each.error}"),
-                        "score": 0,
-                        "status": "down",
-                    }
-                )
+            hits.append(
+                {
+                    "server": found.identifier,
+                    "path": found.path,
+                    "call": entry.path,
+                    "signature": self.signature(entry),
+                    "description": _one_line(entry.tool.description or entry.tool.title or ""),
+                    "score": hit.score,
+                    **({"status": "down"} if found.status == "down" else {}),
+                }
+            )
+        hits.extend(
+            {
+                "server": each.identifier,
+                "path": each.path,
+                "call": f"MCP.{each.identifier}",
+                "signature": "",
+                "description": _one_line(f"This server is down, its tools are not known: {each.error}"),
+                "score": 0,
+                "status": "down",
+            }
+            for each in self.servers
+            if each.status == "down" and not each.tools and (wanted is None or each is wanted)
+        )
         return hits
 
     def _server_of(self, entry: Entry) -> Server:
         return self._by_identifier[entry.path.split(".")[1]]
 
     @cached_property
-    def _index(self) -> Index:
-        return Index(
-            [
-                Document(
-                    entry.path,
-                    entry.tool.name,
-                    (
-                        (3.0, f"{entry.tool.name} {entry.tool.title or ''}"),
-                        (1.0, entry.tool.description),
-                        (1.0, " ".join(_property_names(entry.tool))),
-                        (1.0, server.name),
-                    ),
-                )
-                for server in self.servers
-                for entry in server.tools
-            ]
-        )
+    def _found_tools(self) -> tuple[Entry, ...]:
+        return tuple(entry for server in self.servers for entry in server.tools)
+
+    @cached_property
+    def _finder(self) -> Finder:
+        return Finder([(entry.server, entry.tool) for entry in self._found_tools])
+
+
+class _ObservedCatalog(Catalog):
+    """See `Catalog.observed`."""
+
+    def __init__(self, base: Catalog, observed: Mapping[str, JsonObject]) -> None:
+        self.__dict__.update(base.__dict__)
+        self._base = base
+        self._observed = observed
+
+    def search(self, query: str, limit: int, server: str | None) -> list[dict[str, Any]]:
+        # By the other's index, which is made once.
+        hits = self._base.search(query, limit, server)
+        return [
+            hit if entry is None or entry.id not in self._observed else {**hit, "signature": self.signature(entry)}
+            for hit in hits
+            for entry in (self._by_path.get(hit["call"]),)
+        ]
 
 
 def build(views: Iterable[UpstreamView], rules: PolicyRules) -> Catalog:
@@ -480,6 +538,10 @@ def _groups(
             yield group, tuple(entries)
 
 
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def _method(entry: Entry) -> str:
     """`createIssue`, `resources.read`: what stands after the server's name."""
     return entry.path.split(".", 2)[2]
@@ -511,21 +573,6 @@ def _manifest(servers: Sequence[Server]) -> str:
 def _property_names(tool: Tool) -> list[str]:
     properties = tool.input_schema.get("properties")
     return [str(name) for name in properties] if isinstance(properties, dict) else []
-
-
-_COMPARED = 200
-"""Names that are compared in full; of more, those that share most pairs of letters with what was written."""
-
-
-def _nearest(name: str, names: Iterable[str]) -> list[str]:
-    name = name[:100]
-    candidates = list(names)
-    if len(candidates) > _COMPARED:
-        pairs = {name[i : i + 2].lower() for i in range(len(name) - 1)}
-        shared = {each: sum(pair in each.lower() for pair in pairs) - abs(len(each) - len(name)) for each in candidates}
-        candidates = heapq.nlargest(_COMPARED, candidates, key=shared.__getitem__)
-    names = candidates
-    return difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
 
 
 def _did_you_mean(near: Sequence[str]) -> str:

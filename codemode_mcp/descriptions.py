@@ -22,8 +22,8 @@ _EXEC = """\
 Run a {languages} program (the body of an async function) in a sandbox. It reaches the tools of these MCP servers:
 {servers}
 - Call: const r = await MCP.server.tool({{...}}); r is the MCP result; unwrap(r) gives its data, throws on isError.
-- Read types first: (await API.read("mcp/<server>.d.ts")).content. All files: API.list(). \
-Find tools: await API.search("what you need").
+- Read types first: (await API.read("mcp/<server>.d.ts")).content; \
+"mcp/<server>.d.ts#tool" is one tool. All files: API.list(). Find tools: await API.search("what you need").
 - return a value (JSON), print with text(v)/json(v), show images with image(block). Do loops, joins, filters here; \
 run independent calls with Promise.all. Return only what you need.
 - store(key, v) and await load(key) keep values for later programs. No network, files, modules.

@@ -1,33 +1,301 @@
-"""Ranking."""
+"""Ranking: words, thesaurus, index, word vectors, and tools found by them."""
 
 from __future__ import annotations
 
-from hypothesis import given
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.search import Document, Index, words
+from codemode_mcp.finder import Finder
+from codemode_mcp.search import (
+    Field,
+    Index,
+    Thesaurus,
+    WordVectors,
+    shipped_thesaurus,
+    shipped_vectors,
+    similarity,
+    telling_words,
+    words,
+)
+from codemode_mcp.search.thesaurus import MAX_PHRASE
+from codemode_mcp.search.vectors import MAGIC
+from codemode_mcp.search.words import phrase_words
+from upstream_clients.tools import Tool
+
+THESAURUS = Path(__file__).parents[1] / "codemode_mcp" / "search" / "thesaurus.txt"
+
+# words
 
 
-def test_names_are_split_at_case_and_punctuation() -> None:
-    assert words("createIssue") == words("create_issue") == words("Create  Issues!") == ["create", "issue"]
-    assert words("getHTTPResponse2") == ["get", "http", "response", "2"]
+@pytest.mark.parametrize("text", ["createIssue", "create_issue", "Create  Issues!", "creating-issues", "CREATE.ISSUE"])
+def test_names_and_sentences_give_the_same_words(text: str) -> None:
+    assert words(text) == words("create issue")
 
 
-def index(*texts: str) -> Index:
-    return Index([Document(text, text, ((3.0, text),)) for text in texts])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("getHTTPResponse2", "get http response 2"),
+        ("listPRs", "list pr"),
+        ("k8s s3 sha256", "k8s s3 sha256"),
+        ("naïve café", "naive cafe"),
+        ("the user's files", "the user files"),
+    ],
+)
+def test_words_are_split_as_people_read_them(text: str, expected: str) -> None:
+    assert words(text) == [stem for word in expected.split() for stem in words(word)]
 
 
-def test_the_exact_name_comes_first_and_ties_keep_their_order() -> None:
-    found = index("list issue comments", "list issues", "list issue events").search("listIssues", 3)
-    assert [key for key, _ in found] == ["list issues", "list issue comments", "list issue events"]
+def test_scripts_without_spaces_are_compared_by_pairs_of_characters() -> None:
+    assert words("日本語検索") == ["日本", "本語", "語検", "検索"]
+    assert set(words("検索する")) & set(words("日本語検索"))
+
+
+def test_stop_words_go_unless_there_is_nothing_else() -> None:
+    assert telling_words("please show me the log of the pod") == words("show log pod")
+    assert telling_words("what is it") == words("what is it")
+    assert phrase_words("who is on call") == words("who on call")
+
+
+@given(st.text())
+def test_any_text_has_words_of_bounded_length(text: str) -> None:
+    assert all(0 < len(word) <= 45 for word in words(text))
+
+
+# thesaurus
+
+
+def lines() -> list[str]:
+    return [line for line in THESAURUS.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("form", [">", "="])
+def test_every_line_of_the_shipped_thesaurus_has_one_of_the_two_forms(form: str) -> None:
+    of_this_form = [line for line in lines() if form in line]
+    assert len(of_this_form) > 50
+    for line in of_this_form:
+        assert ("=" if form == ">" else ">") not in line, line
+        sides = line.split(form)
+        assert len(sides) == 2 or form == "=", line
+        phrases = [phrase.strip() for phrase in (sides[0].split("|") if form == ">" else sides)]
+        assert all(0 < len(phrase_words(phrase)) <= MAX_PHRASE + 2 for phrase in phrases), line
+        assert form == "=" or 0 < len(sides[1].split()) <= 12, line
+
+
+def test_no_line_of_the_shipped_thesaurus_is_there_twice() -> None:
+    assert len(lines()) == len(set(lines()))
+
+
+def test_phrases_of_both_forms_are_found_as_stems() -> None:
+    thesaurus = Thesaurus(["# a comment", "", "kick out | throw out > remove member", "ticket = issue"])
+    asked = phrase_words("kicked the old user out of the tickets")
+    assert [(match.places, match.meanings) for match in thesaurus.matches(asked)] == [
+        ((0, 3), tuple(words("remove member"))),
+        ((4,), tuple(words("issue"))),
+    ]
+    assert [match.meanings for match in thesaurus.matches(words("issue"))] == [tuple(words("ticket"))]
+
+
+# index
+
+
+def scores(request: str, *texts: str, thesaurus: tuple[str, ...] = ()) -> dict[str, float]:
+    found = Index([(text,) for text in texts], (Field(1.0),), Thesaurus(thesaurus)).scores(request)
+    return {texts[number]: score for number, score in found.items()}
+
+
+def test_rare_words_count_more_than_common_ones() -> None:
+    found = scores("list pods", "list pods", "list nodes", "list files", "delete pods")
+    assert found["list pods"] > found["delete pods"] > found["list nodes"]
+
+
+def test_a_word_itself_counts_more_than_what_the_thesaurus_has_for_it() -> None:
+    found = scores("ticket", "issue", "ticket", "pod", "node", thesaurus=("ticket > issue",))
+    assert found["ticket"] > found["issue"] > 0
+    assert "pod" not in found
+
+
+def test_several_synonyms_in_one_text_count_more_than_one_but_less_than_the_word_itself() -> None:
+    texts = ("issue x y", "issue bug y", "ticket x y", "a", "b")
+    found = scores("ticket", *texts, thesaurus=("ticket > issue bug",))
+    assert found["issue x y"] < found["issue bug y"] < found["ticket x y"]
+
+
+def test_having_all_of_what_is_asked_for_counts_more_than_having_a_part_often() -> None:
+    found = scores("delete branch", "delete branch x y", "branch branch branch x", "x", "y")
+    assert found["delete branch x y"] > found["branch branch branch x"]
+
+
+def test_a_misspelt_word_stands_for_those_that_are_spelt_like_it() -> None:
+    assert set(scores("repositroy", "repository", "pod")) == {"repository"}
+    assert scores("xq", "xz") == {}
 
 
 def test_what_shares_no_word_is_not_found() -> None:
-    assert index("create issue").search("weather", 3) == []
+    assert scores("weather", "create issue") == {}
 
 
-@given(st.text(), st.lists(st.text(), max_size=5), st.integers(1, 5))
-def test_any_query_gives_at_most_the_limit_of_known_keys(query: str, texts: list[str], limit: int) -> None:
-    found = index(*texts).search(query, limit)
-    assert len(found) <= limit
-    assert {key for key, _ in found} <= set(texts)
+def test_an_index_of_nothing_finds_nothing() -> None:
+    assert Index([], (Field(1.0),), Thesaurus(())).scores("anything") == {}
+
+
+@given(st.text(), st.lists(st.text(), max_size=5))
+def test_any_request_scores_only_documents_and_all_scores_are_positive(request: str, texts: list[str]) -> None:
+    index = Index([(text, text) for text in texts], (Field(2.0), Field(0.5, 0.0)), shipped_thesaurus())
+    assert all(0 <= number < len(texts) and score > 0 for number, score in index.scores(request).items())
+
+
+# vectors
+
+
+def of(text: str) -> list[float]:
+    vector = shipped_vectors().of(telling_words(text))
+    assert vector is not None
+    return vector
+
+
+@pytest.mark.parametrize(
+    ("one", "near", "far"),
+    [
+        ("picture", "image", "invoice"),
+        ("send a mail", "compose email message", "resize image"),
+        ("rain tomorrow", "weather forecast", "git branch"),
+        ("free slot with Anna", "calendar availability", "delete file"),
+        ("money back", "refund payment", "kubernetes pod"),
+    ],
+)
+def test_vectors_of_texts_that_mean_the_same_are_near_each_other(one: str, near: str, far: str) -> None:
+    assert similarity(of(one), of(near)) > similarity(of(one), of(far)) + 0.15
+
+
+def test_vectors_have_length_one_and_unknown_words_none() -> None:
+    assert similarity(of("delete file"), of("delete file")) == pytest.approx(1)
+    assert shipped_vectors().of(["qqqxyz"]) is None
+    assert shipped_vectors().of([]) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", MAGIC + b"2\na b\n\x01\x02\x03", MAGIC + b"x\na\n\x01"])
+def test_damaged_vectors_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"vectors|bytes|invalid literal"):
+        WordVectors(data)
+
+
+# tools
+
+
+def tool(name: str, description: str = "", *parameters: str) -> Tool:
+    properties = {parameter: {"type": "string"} for parameter in parameters}
+    return Tool(name, description, input_schema={"type": "object", "properties": properties})
+
+
+TOOLS = [
+    ("github", tool("create_issue", "Open a new issue in a repository.", "title", "body")),
+    ("github", tool("list_issues", "List the issues of a repository.", "state")),
+    ("github", tool("list_issue_comments", "List the comments on an issue.")),
+    ("mail", tool("send_message", "Send an e-mail.", "recipient", "subject")),
+    ("mail", tool("trash_message", "Move a message to the trash.")),
+    ("weather", tool("get_forecast", "Temperature and precipitation for the coming days.", "location")),
+    ("drive", tool("create_permission", "Give a user access to a file.", "email", "role")),
+    ("jira", tool("create_issue", "Create an issue in a project.", "summary")),
+]
+FINDER = Finder(TOOLS)
+
+
+def found(request: str, limit: int = 5) -> list[str]:
+    return [f"{TOOLS[hit.number][0]}/{TOOLS[hit.number][1].name}" for hit in FINDER.find(request, limit)]
+
+
+@pytest.mark.parametrize("request_", ["list_issues", "listIssues", "list issues", "LIST ISSUES"])
+def test_a_tool_with_exactly_this_name_comes_first(request_: str) -> None:
+    assert found(request_)[0] == "github/list_issues"
+
+
+@pytest.mark.parametrize(
+    ("request_", "first"),
+    [
+        ("is it going to rain tomorrow", "weather/get_forecast"),
+        ("let a colleague see this document", "drive/create_permission"),
+        ("bin this mail", "mail/trash_message"),
+        ("report a bug on github", "github/create_issue"),
+        ("new jira ticket", "jira/create_issue"),
+        ("drop Anna a line", "mail/send_message"),
+        ("recipient", "mail/send_message"),
+    ],
+)
+def test_a_tool_is_found_by_what_people_say(request_: str, first: str) -> None:
+    assert found(request_)[0] == first
+
+
+def test_equal_tools_keep_their_order_and_the_limit_holds() -> None:
+    finder = Finder([(server, tool("create_issue", "Create an issue.")) for server in ("one", "one", "one")])
+    assert [hit.number for hit in finder.find("create issue", 5)] == [0, 1, 2]
+    assert [hit.number for hit in finder.find("create issue", 2)] == [0, 1]
+
+
+def test_only_tools_among_those_asked_for_are_found() -> None:
+    assert [hit.number for hit in FINDER.find("create issue", 5, among=[1, 7])] == [7, 1]
+
+
+def test_near_misses_score_below_one_and_real_hits_above() -> None:
+    hits = FINDER.find("meteorology", 5)
+    assert [TOOLS[hit.number][1].name for hit in hits] == ["get_forecast"]
+    assert all(0 < hit.score < 1 for hit in hits)
+    assert all(hit.score >= 1 for hit in FINDER.find("forecast", 5))
+
+
+def test_a_request_without_any_known_word_finds_nothing() -> None:
+    assert FINDER.find("qqqxyz 🙈", 5) == []
+    assert FINDER.find("", 5) == []
+
+
+def test_a_hostile_tool_list_does_not_stop_the_others_from_being_found() -> None:
+    odd = [
+        ("odd", Tool("x" * 10_000, "word " * 100_000)),
+        ("odd", Tool("", "", input_schema={"properties": [1]})),
+        ("odd", Tool("\ud800", "\x00", input_schema={"properties": {"a": {"description": {"deep": 1}}, "b": 3}})),
+    ]
+    finder = Finder([*odd, *TOOLS])
+    assert {hit.number - len(odd) for hit in finder.find("create issue", 2)} == {0, 7}
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=200), st.integers(1, 5))
+def test_any_request_finds_at_most_the_limit_best_first(request: str, limit: int) -> None:
+    hits = FINDER.find(request, limit)
+    assert len(hits) <= limit
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert len({hit.number for hit in hits}) == len(hits)
+
+
+# the labelled requests
+
+CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "toollists"
+QUERIES = Path(__file__).parents[1] / "benchmarks" / "search_queries.json"
+
+
+def test_the_labelled_requests_are_many_and_different() -> None:
+    labelled = json.loads(QUERIES.read_text("utf-8"))
+    assert len(labelled) >= 200
+    assert len({query["query"].casefold() for query in labelled}) == len(labelled)
+    assert all(0 < len(query["answers"]) == len(set(query["answers"])) for query in labelled)
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the recorded tool lists are not beside this repository")
+def test_search_is_as_good_as_it_was_over_the_labelled_requests() -> None:
+    pairs = [
+        (file.stem, Tool(each["name"], each.get("description") or "", each.get("title"), each["inputSchema"]))
+        for file in sorted(CORPUS.glob("*.json"))
+        for each in json.loads(file.read_text("utf-8"))["tools"]
+    ]
+    finder = Finder(pairs)
+    labelled = json.loads(QUERIES.read_text("utf-8"))
+    hits = 0
+    for query in labelled:
+        best = {f"{pairs[hit.number][0]}/{pairs[hit.number][1].name}" for hit in finder.find(query["query"], 5)}
+        hits += not best.isdisjoint(query["answers"])
+    # Plain BM25 has 0.32, and half of the requests share no word with their answer.
+    assert hits / len(labelled) > 0.45

@@ -101,7 +101,9 @@ PROGRAMS = {
         "2:19",
         ("input.issue_id", "nothing was sent", "Signature: MCP.tracker.getIssue("),
     ),
-    "missing argument": Fails("await MCP.tracker.getIssue({})", "nested_tool_failed", "1:19", ("input.issue_id: missing (integer",)),
+    "missing argument": Fails(
+        "await MCP.tracker.getIssue({})", "nested_tool_failed", "1:19", ("input.issue_id: missing (integer",)
+    ),
     "no object": Fails("await MCP.tracker.getIssue(1)", "nested_tool_failed", "1:19", ("one plain object",)),
     "two objects": Fails("await MCP.counting.count({}, {})", "nested_tool_failed", "1:20", ("2 arguments",)),
     "no JSON": Fails(

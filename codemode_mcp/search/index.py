@@ -1,0 +1,164 @@
+"""Rank documents for a request: BM25F with a thesaurus. Pure; knows nothing of tools.
+
+Every word of a request is a concept. A document has a concept by the word itself or, for less, by what the thesaurus
+says tools call it; of several such words the best counts most. Phrases of the thesaurus are concepts of their own, and
+a word that no document has and the thesaurus does not know stands for those that are spelt like it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from array import array
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.search.words import phrase_words, stems, telling_words, tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from codemode_mcp.search.thesaurus import Thesaurus
+
+MAX_ASKED: Final = 40
+"""Words of a request that count."""
+K1: Final = 0.9
+"""How soon further occurrences of a word in a document count less (BM25's `k1`)."""
+SYNONYM: Final = 0.5
+"""What a word of the thesaurus counts, beside one that was asked for."""
+MAX_MEANINGS: Final = 12
+"""Words of the thesaurus that are looked up for one phrase; the most telling come first."""
+COMMON: Final = 0.15
+"""Share of the documents that have a word which is no help as a word of the thesaurus."""
+FEW: Final = 50
+"""Documents among which no word is too common."""
+FURTHER_SYNONYM: Final = 0.5
+"""What further words of one meaning count, beside the best one."""
+COVERED: Final = 0.5
+"""Power of the share of a request's concepts that a document has."""
+MISSPELT: Final = 0.7
+"""What a word that is spelt like the one asked for counts; and how much alike they must be."""
+MIN_MISSPELT: Final = 4
+"""Letters of a word that is worth correcting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """How a field of the documents counts.
+
+    Attributes:
+        weight: one occurrence of a word here is worth so many in a field of weight 1.
+        length: from 0 to 1, how far a longer text makes each word count less (BM25's `b`).
+    """
+
+    weight: float
+    length: float = 0.75
+
+
+class Index:
+    """An immutable inverted index of documents, each the texts of its fields; they are known by their numbers."""
+
+    def __init__(self, documents: Sequence[Sequence[str]], fields: Sequence[Field], thesaurus: Thesaurus) -> None:
+        self._thesaurus = thesaurus
+        counted = [[Counter(tokens(text)) if text else None for text in document] for document in documents]
+        lengths = [[0 if found is None else found.total() for found in document] for document in counted]
+        averages = [sum(each) / len(each) or 1.0 for each in zip(*lengths, strict=True)]
+        numbers: dict[str, array[int]] = {}
+        weights: dict[str, array[float]] = {}
+        for number, (document, sizes) in enumerate(zip(counted, lengths, strict=True)):
+            counts: dict[str, float] = {}
+            for field, average, found, size in zip(fields, averages, document, sizes, strict=True):
+                if found is None:
+                    continue
+                worth = field.weight / (1 - field.length + field.length * size / average)
+                for token, times in found.items():
+                    for stem in stems(token):
+                        counts[stem] = counts.get(stem, 0.0) + worth * times
+            for stem, count in counts.items():
+                if stem in numbers:
+                    numbers[stem].append(number)
+                    weights[stem].append(count)
+                else:
+                    numbers[stem] = array("I", (number,))
+                    weights[stem] = array("f", (count,))
+        for stem, entry in weights.items():
+            rarity = math.log(1 + (len(documents) - len(entry) + 0.5) / (len(entry) + 0.5))
+            weights[stem] = array("f", [rarity * count * (K1 + 1) / (count + K1) for count in entry])
+        self._count = len(documents)
+        self._numbers = numbers
+        self._weights = weights
+
+    @property
+    def vocabulary(self) -> Iterable[str]:
+        """Every stem of the documents."""
+        return self._numbers.keys()
+
+    def scores(self, request: str) -> dict[int, float]:
+        """How well each document that matches at all does, by its number."""
+        concepts: dict[tuple[str, ...], dict[str, float]] = {
+            (stem,): {stem: 1.0} for stem in telling_words(request)[:MAX_ASKED]
+        }
+        phrased = tuple(phrase_words(request)[:MAX_ASKED])
+        for match in self._thesaurus.matches(phrased):
+            meanings = [stem for stem in match.meanings[:MAX_MEANINGS] if not self._is_common(stem)]
+            concept = concepts.setdefault(tuple(phrased[place] for place in match.places), {})
+            for stem in meanings:
+                concept.setdefault(stem, SYNONYM)
+        scores: dict[int, float] = {}
+        covered: dict[int, int] = {}
+        for phrase, concept in concepts.items():
+            if len(concept) == 1 and len(phrase) == 1 and phrase[0] not in self._numbers:
+                concept = dict.fromkeys(self._spelt_like(phrase[0]), MISSPELT)
+            for number, score in self.meant(concept).items():
+                scores[number] = scores.get(number, 0.0) + score
+                covered[number] = covered.get(number, 0) + 1
+        shares = [(count / len(concepts)) ** COVERED for count in range(1, len(concepts) + 1)]
+        return {number: score * shares[covered[number] - 1] for number, score in scores.items()}
+
+    def meant(self, words: Mapping[str, float]) -> dict[int, float]:
+        """The documents with one of several stems that stand for one concept, each with what it counts."""
+        if len(words) == 1:
+            ((stem, counts),) = words.items()
+            return {number: counts * score for number, score in self._documents(stem)}
+        best: dict[int, float] = {}
+        total: dict[int, float] = {}
+        for stem, counts in words.items():
+            for number, score in self._documents(stem):
+                score *= counts
+                total[number] = total.get(number, 0.0) + score
+                if score > best.get(number, 0.0):
+                    best[number] = score
+        for number, score in best.items():
+            best[number] = score + FURTHER_SYNONYM * (total[number] - score)
+        return best
+
+    def _is_common(self, stem: str) -> bool:
+        return len(self._numbers.get(stem, ())) > max(FEW, COMMON * self._count)
+
+    def _documents(self, stem: str) -> Iterable[tuple[int, float]]:
+        return zip(self._numbers.get(stem, ()), self._weights.get(stem, ()), strict=True)
+
+    def _spelt_like(self, stem: str) -> list[str]:
+        """Stems of the documents that were probably meant; two letters in a row are right, most often the first."""
+        if len(stem) < MIN_MISSPELT or not stem.isalpha():
+            return []
+        shared = Counter(
+            known for pair in _pairs(stem) for known in self._by_pair.get(pair, ()) if abs(len(known) - len(stem)) <= 2
+        )
+        likely = [known for known, _ in shared.most_common(100)]
+        return difflib.get_close_matches(stem, likely, n=3, cutoff=MISSPELT)
+
+    @cached_property
+    def _by_pair(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for stem in self._numbers:
+            if len(stem) >= MIN_MISSPELT - 1 and stem.isalpha():
+                for pair in _pairs(stem):
+                    found.setdefault(pair, []).append(stem)
+        return found
+
+
+def _pairs(stem: str) -> set[str]:
+    return {stem[i : i + 2] for i in range(len(stem) - 1)}

@@ -1,0 +1,99 @@
+"""Text as the words that are compared. Pure.
+
+Names are split at case and punctuation, words are brought to their stem (Snowball's English stemmer), so that
+`createIssue`, `create_issue` and "creating issues" give the same. Accents go; scripts without spaces are compared by
+pairs of characters.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_WORD: Final = 40
+"""Letters of a word that count."""
+
+_TOKEN: Final = re.compile(r"[^\W_]+(?:'[a-z]{1,2}\b)?")
+_PART: Final = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^a-zA-Z0-9]+")
+_CODE_NAME: Final = re.compile(r"[A-Za-z]{1,3}[0-9]+[A-Za-z]?")
+"""`s3`, `k8s`, `sha256`: one word, which its parts are not."""
+_ACRONYMS: Final = re.compile(r"[A-Z]{2,}s")
+_UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{3,}")
+
+_FILLERS: Final = """
+a an and any am are at be been being by can could did didn do does doesn doing don for had has have having he her here
+hers him his i in is isn it its just lets ll may me might mine must my myself of or our ours please re really she should
+so some such than that the their theirs them then there these they thing things this those to us ve very want wanted
+wants was we were will with would you your yours
+"""
+_VAGUE_WORDS: Final = """
+about all also anybody anyone as because both but each either else ever every everybody everyone everything from how if
+into let like maybe more most much need needs no nor not now off ok on one only onto out over own per same somebody
+someone something through too toward towards up via what whatever when where whether which while who whole whom whose
+why within without able using use used
+"""
+FILLERS: Final = frozenset(_FILLERS.split())
+"""Words without a meaning of their own in a request."""
+STOP_WORDS: Final = FILLERS | frozenset(_VAGUE_WORDS.split())
+"""Words that say nothing about which tool is meant when they stand alone; in a phrase they may: "log in", "who is"."""
+
+
+def words(text: str) -> list[str]:
+    """The stems of a text, in order, stop words included."""
+    return [stem for token in tokens(text) for stem in stems(token)]
+
+
+def telling_words(text: str) -> list[str]:
+    """The stems of a request without stop words; with them where there is nothing else."""
+    return _without(STOP_WORDS, text)
+
+
+def phrase_words(text: str) -> list[str]:
+    """The stems of a request or a phrase without fillers; with them where there is nothing else."""
+    return _without(FILLERS, text)
+
+
+def _without(unwanted: frozenset[str], text: str) -> list[str]:
+    found = tokens(text)
+    kept = [token for token in found if token.partition("'")[0].lower() not in unwanted]
+    return [stem for token in kept or found for stem in stems(token) if len(stem) > 1 or not stem.isalpha()]
+
+
+def tokens(text: str) -> list[str]:
+    """What stands between spaces and punctuation, as written; `stems` tells the words in it."""
+    if not text.isascii():
+        # Letters without their accents: what a stemmer for English knows, and what people type.
+        plain = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+        text = unicodedata.normalize("NFC", plain)
+    return _TOKEN.findall(text)
+
+
+@lru_cache(maxsize=65_536)
+def stems(token: str) -> tuple[str, ...]:
+    """The stems of the words in one token: of `createIssues`, `create` and `issu`."""
+    if _CODE_NAME.fullmatch(token):
+        return (token.lower(),)
+    found: list[str] = []
+    for part in _PART.findall(token[: 8 * MAX_WORD].partition("'")[0]):
+        if _ACRONYMS.fullmatch(part):
+            part = part[:-1]
+        word = part.lower()
+        if _UNSPACED.fullmatch(word):
+            found.extend(word[i : i + 2] for i in range(len(word) - 1))
+        else:
+            found.append(_stemmer()(word[:MAX_WORD]))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def _stemmer() -> Callable[[str], str]:
+    # Imported when first needed: a server whose programs never search does without.
+    import snowballstemmer  # type: ignore[import-untyped]  # it carries no types
+
+    stem: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
+    return stem
