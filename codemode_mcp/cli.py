@@ -228,7 +228,7 @@ async def _tools(config: Config, query: str | None) -> tuple[list[dict[str, Any]
         catalog = opened.catalog()
         problems = _problems(catalog)
         if query is not None:
-            return catalog.search(query, config.tools.code_mode.max_search_limit, None), problems
+            return catalog.search(query, config.tools.code_mode.search_default_limit, None), problems
         return [
             {
                 "id": entry.id,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EXACT: Final = 100.0
 """What a request that is a tool's whole name scores on top."""
-MEANING: Final = 1.25
+MEANING: Final = 1.5
 """What the same meaning scores, by word vectors, beside a word that one tool alone has."""
 CONSIDERED: Final = 100
 """The best by their words, whose meaning is compared too."""

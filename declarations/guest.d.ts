@@ -54,7 +54,7 @@ declare const API: {
   list(prefix?: string): Promise<{ files: ApiFile[] }>;
   /** A whole file, or parts of it: `mcp/github.d.ts#createIssue`, `#createIssue,resources.read`. */
   read(path: string): Promise<ApiFile & { content: string }>;
-  /** Finds MCP tools of all servers, or of one. */
+  /** Finds MCP tools of all servers, or of one, for what you need in plain words. Hits that score below 1 are near misses. */
   search(query: string, options?: { limit?: number; server?: string }): Promise<ApiHit[]>;
 };
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,28 @@ def test_stop_words_go_unless_there_is_nothing_else() -> None:
     assert telling_words("please show me the log of the pod") == words("show log pod")
     assert telling_words("what is it") == words("what is it")
     assert phrase_words("who is on call") == words("who on call")
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        ("pull https://example.com/pricing?x=1 into the chat", "pull url chat"),
+        ("change port 80 to 8080 in nginx.conf", "change port file"),
+        ("mail bob@example.co.uk the report.pdf.", "mail email address file"),
+        ("is ./src/app.ts longer than 3.5 lines?", "file longer line"),
+        ("set up 2FA on s3", "set 2fa s3"),
+        ("42", "42"),
+    ],
+)
+def test_examples_in_a_request_stand_for_what_they_are_examples_of(request_: str, expected: str) -> None:
+    assert telling_words(request_) == words(expected)
+
+
+@pytest.mark.parametrize("text", ["a." * 500, "1." * 500, "/" * 1024 + ".", "-." * 500 + "!", "a@" * 500 + ".b"])
+def test_no_request_takes_long_to_split(text: str) -> None:
+    began = time.process_time()
+    telling_words(text)
+    assert time.process_time() - began < 0.5
 
 
 @given(st.text())

@@ -20,8 +20,12 @@ MAX_WORD: Final = 40
 
 _TOKEN: Final = re.compile(r"[^\W_]+(?:'[a-z]{1,2}\b)?")
 _PART: Final = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^a-zA-Z0-9]+")
-_CODE_NAME: Final = re.compile(r"[A-Za-z]{1,3}[0-9]+[A-Za-z]?")
-"""`s3`, `k8s`, `sha256`: one word, which its parts are not."""
+_WEB: Final = re.compile(r"https?://.*|www\..*|[\w-]+\.(?:com|org|net|io|dev)(?:/.*)?", re.DOTALL)
+_MAIL: Final = re.compile(r"[^@]+@[^@.]+\.[^@]+")
+_FILE: Final = re.compile(r"[\w/.~-]*[\w/~-]\.[a-z]{2,4}")
+_NUMBER: Final = re.compile(r"[^\w]*[0-9][0-9.,:%-]*[^\w]*")
+_CODE_NAME: Final = re.compile(r"[A-Za-z]{1,3}[0-9]+[A-Za-z]?|[0-9][A-Za-z]{1,2}")
+"""`s3`, `k8s`, `sha256`, `2fa`: one word, which its parts are not."""
 _ACRONYMS: Final = re.compile(r"[A-Z]{2,}s")
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{3,}")
 
@@ -59,9 +63,23 @@ def phrase_words(text: str) -> list[str]:
 
 
 def _without(unwanted: frozenset[str], text: str) -> list[str]:
-    found = tokens(text)
+    found = tokens(" ".join(map(_named, text.split()))) or tokens(text)
     kept = [token for token in found if token.partition("'")[0].lower() not in unwanted]
     return [stem for token in kept or found for stem in stems(token) if len(stem) > 1 or not stem.isalpha()]
+
+
+def _named(word: str) -> str:
+    """What a word of a request is an example of: a page, an address, a file; numbers say nothing."""
+    if "." not in word and not word[:1].isdigit() and not word[-1:].isdigit():
+        return word
+    bare = word.strip(".,;:!?\"'()[]<>`")
+    if _WEB.fullmatch(bare):
+        return "url"
+    if _MAIL.fullmatch(bare):
+        return "email address"
+    if _FILE.fullmatch(bare):
+        return "file"
+    return "" if _NUMBER.fullmatch(bare) else word
 
 
 def tokens(text: str) -> list[str]:
