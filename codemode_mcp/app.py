@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.driver import Progress
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.semantic import Meaning
     from codemode_mcp.settings import Language
     from codemode_mcp.typescript import Transformed
     from codemode_mcp.values import Values
@@ -77,6 +78,9 @@ class App:
         self._touched = anyio.Event()
         self._opened = anyio.Event()
         self._catalog: Catalog | None = None
+        self._outdated: Catalog | None = None
+        self._catalog_changed = anyio.Event()
+        self._meaning: Meaning | None = None
         self._esbuild: Path | None = None
         self._pool: UpstreamPool | None = None
         self._manager: RunManager | None = None
@@ -140,7 +144,7 @@ class App:
             from codemode_mcp.catalog import build
 
             assert self._pool is not None
-            self._catalog = build(self._pool.views(), self._config.tools.policy)
+            self._catalog = build(self._pool.views(), self._config.tools.policy, self._meaning, self._outdated)
         return self._catalog
 
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
@@ -158,7 +162,13 @@ class App:
         return await transform(self._esbuild, source, timeout=TRANSFORM_SECONDS)
 
     def _changed(self) -> None:
-        self._catalog = None
+        if self._catalog is not None:
+            self._catalog, self._outdated = None, self._catalog
+        self._catalog_changed.set()
+
+    def _next_change(self) -> anyio.Event:
+        self._catalog_changed = anyio.Event()
+        return self._catalog_changed
 
     async def run(self) -> None:
         """Open what was put off, and keep it open until cancelled."""
@@ -168,8 +178,10 @@ class App:
         from codemode_mcp.heap import keep_small
         from codemode_mcp.runs.manager import open_manager
         from codemode_mcp.runs.store import MemoryStore
+        from codemode_mcp.semantic import Meaning, available
         from codemode_mcp.shapes import Shapes
         from codemode_mcp.values import Values
+        from codemode_mcp.warmup import Warmup
         from upstream_clients.pool import UpstreamPool
 
         self._engine.start()
@@ -180,6 +192,7 @@ class App:
             on_change=self._changed,
         )
         self._values = Values(settings.store_max_bytes)
+        self._meaning = Meaning(cache_dir() / "embeddings") if available() else None
         async with pool:
             self._pool = pool
             async with open_manager(
@@ -194,7 +207,10 @@ class App:
             ) as manager:
                 self._manager = manager
                 self._opened.set()
-                await keep_small()
+                with Warmup(None if self._meaning is None else self._meaning.fill) as warmup:
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(keep_small)
+                        group.start_soon(warmup.run, self.catalog, self._next_change)
 
 
 @asynccontextmanager

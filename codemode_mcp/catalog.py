@@ -24,6 +24,7 @@ from upstream_clients.tools import Tool
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from codemode_mcp.finder import Meaning
     from codemode_mcp.settings import PolicyRules
     from upstream_clients.tools import JsonObject, Operation, UpstreamView
 
@@ -127,8 +128,11 @@ class Catalog:
         version: digest of the manifest.
     """
 
-    def __init__(self, servers: tuple[Server, ...]) -> None:
+    def __init__(
+        self, servers: tuple[Server, ...], meaning: Meaning | None = None, previous: Catalog | None = None
+    ) -> None:
         self.servers = servers
+        self._meaning = meaning
         self._by_identifier = {server.identifier: server for server in servers}
         self._by_id = {entry.id: entry for server in servers for entry in server.entries}
         self._by_path = {entry.path: entry for entry in self._by_id.values()}
@@ -137,12 +141,28 @@ class Catalog:
         self._files: dict[str, ServerFile] = {}
         self._signatures: dict[str, tuple[JsonObject | None, str]] = {}
         self._observed: Mapping[str, JsonObject] = {}
+        if previous is not None:
+            self._take_over(previous)
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def __repr__(self) -> str:
         return f"<Catalog {self.version}: {len(self._by_id)} tools of {len(self.servers)} servers>"
+
+    def _take_over(self, previous: Catalog) -> None:
+        """What was made for the catalog before this one and is the same in both."""
+        for server in self.servers:
+            before = previous._by_identifier.get(server.identifier)
+            file = previous._files.get(server.path)
+            if file is not None and before == server:
+                self._files[server.path] = file
+        for entry_id, kept in previous._signatures.items():
+            if self._by_id.get(entry_id) == previous._by_id[entry_id]:
+                self._signatures[entry_id] = kept
+        finder: Finder | None = previous.__dict__.get("_finder")  # where it has been made
+        if finder is not None and self._found_tools == previous._found_tools:
+            self.__dict__["_finder"] = finder
 
     def observed(self, schemas: Mapping[str, JsonObject]) -> Catalog:
         """This catalog with the schemas of results seen earlier, by tool id, for tools that declare none.
@@ -422,6 +442,10 @@ class Catalog:
         )
         return hits
 
+    def prepare_search(self) -> None:
+        """Make what the first search would otherwise wait for. May run in another thread."""
+        self._finder.prepare()
+
     def _server_of(self, entry: Entry) -> Server:
         return self._by_identifier[entry.path.split(".")[1]]
 
@@ -431,7 +455,7 @@ class Catalog:
 
     @cached_property
     def _finder(self) -> Finder:
-        return Finder([(entry.server, entry.tool) for entry in self._found_tools])
+        return Finder([(entry.server, entry.tool) for entry in self._found_tools], self._meaning)
 
 
 class _ObservedCatalog(Catalog):
@@ -452,8 +476,18 @@ class _ObservedCatalog(Catalog):
         ]
 
 
-def build(views: Iterable[UpstreamView], rules: PolicyRules) -> Catalog:
-    """The catalog of what these upstreams offer and policy does not deny."""
+def build(
+    views: Iterable[UpstreamView],
+    rules: PolicyRules,
+    meaning: Meaning | None = None,
+    previous: Catalog | None = None,
+) -> Catalog:
+    """The catalog of what these upstreams offer and policy does not deny.
+
+    Args:
+        meaning: a sentence model to search with, where there is one.
+        previous: the catalog before this one, whose declarations and index serve on where nothing has changed.
+    """
     shown = list(views)
     server_names = identifiers([view.name for view in shown], kind="server")
     server_aliases = aliases([view.name for view in shown], server_names)
@@ -473,7 +507,7 @@ def build(views: Iterable[UpstreamView], rules: PolicyRules) -> Catalog:
                 groups=tuple(_groups(view, identifier, rules, {f"mcp:{view.name}:{tool.name}" for tool in view.tools})),
             )
         )
-    return Catalog(tuple(servers))
+    return Catalog(tuple(servers), meaning, previous)
 
 
 def _tool_entries(view: UpstreamView, identifier: str, rules: PolicyRules) -> Iterable[Entry]:

@@ -1,13 +1,18 @@
-"""Find tools for a sentence: which of a tool's texts count how much, exact names first, near misses last (SPEC 4)."""
+"""Find tools for a sentence: which of a tool's texts count how much, exact names first, near misses last (SPEC 4).
+
+Words rank; what a sentence model says of the whole request and of all tools is added where there is one.
+"""
 
 from __future__ import annotations
 
 import heapq
 import math
 import re
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
 from codemode_mcp.search import (
     Field,
@@ -20,7 +25,7 @@ from codemode_mcp.search import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from upstream_clients.tools import Tool
 
@@ -30,6 +35,10 @@ MEANING: Final = 1.5
 """What the same meaning scores, by word vectors, beside a word that one tool alone has."""
 CONSIDERED: Final = 100
 """The best by their words, whose meaning is compared too."""
+SENTENCE: Final = 5.0
+"""What the same meaning scores, by a sentence model, beside 1 for the best by words."""
+_NEAR_SENTENCE: Final = 0.5
+"""The least score of a near miss by a sentence model."""
 
 MAX_TEXT: Final = 600
 """Characters of a description, beyond its first sentence, that count; and of all descriptions of parameters."""
@@ -50,6 +59,27 @@ _NEAR_WORDS: Final = 5
 _NEAR: Final = 0.45
 """Similarity of a word that is tried where nothing was found."""
 
+_PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
+_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z#*\-\"'`(])|\n\s*\n")
+_TOLD: Final = 200
+"""Characters of whole sentences of a description that a sentence model reads; the first one may have twice as many."""
+
+
+class Compared(Protocol):
+    """Texts that a sentence model compares requests with."""
+
+    def similarities(self, request: str) -> Sequence[float] | None:
+        """Cosines, one per text; None while they are not known."""
+        ...
+
+
+class Meaning(Protocol):
+    """A sentence model."""
+
+    def over(self, texts: Callable[[], Sequence[str]]) -> Compared:
+        """These texts, which it asks for when it comes to them."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -69,14 +99,16 @@ class Finder:
 
     Args:
         tools: the name of its server and the tool.
+        meaning: a sentence model, where there is one.
     """
 
-    def __init__(self, tools: Sequence[tuple[str, Tool]]) -> None:
+    def __init__(self, tools: Sequence[tuple[str, Tool]], meaning: Meaning | None = None) -> None:
         self._tools = tools
         self._names = ["".join(words(tool.name)) for _, tool in tools]
         self._index = Index([_texts(server, tool) for server, tool in tools], _FIELDS, shipped_thesaurus())
         self._meaning = MEANING * math.log(1 + len(tools))
         self._vectors: dict[int, Sequence[float] | None] = {}
+        self._compared = None if meaning is None else meaning.over(partial(_told, tools))
 
     def find(self, request: str, limit: int, among: Collection[int] | None = None) -> list[Hit]:
         """The best tools, best first; of equal ones those that came first. Near misses where none has a word of it.
@@ -87,9 +119,26 @@ class Finder:
         scores = self._index.scores(request)
         if among is not None:
             scores = {number: scores[number] for number in among if number in scores}
-        if not scores:
-            return self._near_misses(request, limit, among)
         whole = "".join(words(request))
+        best = self._with_meaning(request, scores, limit)
+        exact = [number for number in best if self._names[number] == whole]
+        if self._compared is not None and whole:
+            cosines = self._compared.similarities(request)
+            if cosines is not None:
+                return self._with_sentences(cosines, scores | best, exact, limit, among)
+        if not best:
+            return self._near_misses(request, limit, among)
+        for number in exact:
+            best[number] += EXACT
+        return _best(best, limit)
+
+    def prepare(self) -> None:
+        """Make what the first searches would otherwise make one by one. May run in another thread."""
+        for number in range(len(self._tools)):
+            self._vector(number)
+
+    def _with_meaning(self, request: str, scores: Mapping[int, float], limit: int) -> dict[int, float]:
+        """The best by their words, with what word vectors say of them."""
         asked = shipped_vectors().of(telling_words(request))
         best = {}
         for number in heapq.nlargest(max(CONSIDERED, limit), scores, key=scores.__getitem__):
@@ -97,15 +146,37 @@ class Finder:
             vector = self._vector(number) if asked is not None else None
             if asked is not None and vector is not None:
                 score += self._meaning * similarity(asked, vector)
-            best[number] = max(1.0, score) + EXACT * (self._names[number] == whole)
-        return _best(best, limit)
+            best[number] = max(1.0, score)
+        return best
+
+    def _with_sentences(
+        self,
+        cosines: Sequence[float],
+        scores: Mapping[int, float],
+        exact: Sequence[int],
+        limit: int,
+        among: Collection[int] | None,
+    ) -> list[Hit]:
+        """The best of all tools. Without a word of the request, a hit means as much as the best by words says."""
+        found = [SENTENCE * cosine if cosine > 0 else 0.0 for cosine in cosines]
+        most = max(scores.values(), default=1.0)
+        for number, score in scores.items():
+            found[number] += score / most
+        for number in exact:
+            found[number] += EXACT
+        numbers = range(len(found)) if among is None else among
+        hits = {number: found[number] for number in numbers if found[number] >= 1 or number in scores}
+        if hits:
+            return [Hit(hit.number, max(1.0, hit.score)) for hit in _best(hits, limit)]
+        return _best({number: found[number] for number in numbers if found[number] >= _NEAR_SENTENCE}, limit)
 
     def _vector(self, number: int) -> Sequence[float] | None:
         if number not in self._vectors:
             server, tool = self._tools[number]
             name = telling_words(tool.name)
             lead = telling_words(_lead(tool.description.strip()))
-            self._vectors[number] = shipped_vectors().of([*name, *name, *lead, *telling_words(server)])
+            vector = shipped_vectors().of([*name, *name, *lead, *telling_words(server)])
+            self._vectors[number] = None if vector is None else array("f", vector)
         return self._vectors[number]
 
     def _near_misses(self, request: str, limit: int, among: Collection[int] | None) -> list[Hit]:
@@ -139,6 +210,36 @@ def _lead(description: str) -> str:
     return description[: end.end() if end else _LEAD]
 
 
+def _told(tools: Sequence[tuple[str, Tool]]) -> list[str]:
+    """What a sentence model reads of each tool: a few words, since a longer text means less of each of its parts."""
+    told = []
+    for server, tool in tools:
+        parts = f"{_spaced(server)} {_spaced(tool.name)}", _other_title(tool), _first_sentences(tool.description)
+        told.append(". ".join(part.rstrip(". ") for part in parts if part))
+    return told
+
+
+def _spaced(name: str) -> str:
+    """`createHTTPRoute` as "create HTTP route"."""
+    parts = _PART.findall(name[:_TOLD])
+    return " ".join(part if part.isupper() and len(part) > 1 else part.lower() for part in parts)
+
+
+def _other_title(tool: Tool) -> str:
+    title = " ".join((tool.title or "")[:_TOLD].split())
+    return "" if title.lower() == _spaced(tool.name).lower() else title
+
+
+def _first_sentences(description: str) -> str:
+    told = ""
+    for sentence in _SENTENCES.split(description[: 10 * _TOLD]):
+        plain = " ".join(sentence.split())
+        if told and len(told) + len(plain) > _TOLD:
+            break
+        told = f"{told} {plain}".strip()
+    return told[: 2 * _TOLD]
+
+
 def _texts(server: str, tool: Tool) -> tuple[str, ...]:
     description = tool.description.strip()
     lead = _lead(description)
@@ -148,12 +249,13 @@ def _texts(server: str, tool: Tool) -> tuple[str, ...]:
     said = []
     room = MAX_TEXT
     for rule in properties.values():
-        text = rule.get("description") if isinstance(rule, Mapping) else None
-        if isinstance(text, str):
-            said.append(text[:room])
-            room -= len(text)
-            if room <= 0:
-                break
+        if not isinstance(rule, Mapping):
+            continue
+        choices = rule.get("enum")
+        for text in (rule.get("description"), *(choices[:20] if isinstance(choices, list) else ())):
+            if isinstance(text, str) and room > 0:
+                said.append(text[:room])
+                room -= len(text)
     return (
         tool.name,
         tool.title or "",

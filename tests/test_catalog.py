@@ -171,3 +171,27 @@ def test_the_names_of_a_server_are_known_to_the_check_of_programs_only_once_it_h
     assert {"createIssue", "create_issue"} <= members["github"]
     assert members["slow"] is None
     assert members["my-docs"] is None
+
+
+def test_what_has_not_changed_serves_on_in_the_next_catalog() -> None:
+    before = build([GITHUB, DOWN], PolicyRules())
+    text, hits = before.file("mcp/github.d.ts"), before.search("issue", 5, None)
+    up = replace(DOWN, state="ready", error=None, tools=(Tool("find_page", "Find a page"),))
+    after = build([GITHUB, up], PolicyRules(), previous=before)
+    assert after.file("mcp/github.d.ts") is text
+    assert "findPage" in after.file("mcp/myDocs.d.ts")
+    assert [hit["call"] for hit in after.search("find a page", 1, None)] == ["MCP.myDocs.findPage"]
+    assert after.search("issue", 5, None)[0]["signature"] is hits[0]["signature"]
+    assert "findPage" not in before.file("mcp/myDocs.d.ts")
+
+
+def test_what_has_changed_does_not() -> None:
+    before = build([GITHUB], PolicyRules())
+    before.file("mcp/github.d.ts"), before.search("issue", 5, None)
+    changed = replace(GITHUB, tools=(replace(GITHUB.tools[0], description="Open a ticket"), *GITHUB.tools[1:]))
+    after = build([changed], PolicyRules(deny=("mcp:github:delete_*",)), previous=before)
+    assert "Open a ticket" in after.file("mcp/github.d.ts")
+    assert "deleteRepo" not in after.file("mcp/github.d.ts")
+    assert after.search("ticket", 1, None)[0]["description"] == "Open a ticket"
+    assert "MCP.github.deleteRepo" not in [hit["call"] for hit in after.search("delete_repo", 5, None)]
+    assert before.search("delete_repo", 1, None)[0]["call"] == "MCP.github.deleteRepo"

@@ -62,20 +62,17 @@ class Index:
 
     def __init__(self, documents: Sequence[Sequence[str]], fields: Sequence[Field], thesaurus: Thesaurus) -> None:
         self._thesaurus = thesaurus
-        counted = [[Counter(tokens(text)) if text else None for text in document] for document in documents]
-        lengths = [[0 if found is None else found.total() for found in document] for document in counted]
-        averages = [sum(each) / len(each) or 1.0 for each in zip(*lengths, strict=True)]
+        # Lengths in characters: of all texts they are known before the first is split.
+        averages = [sum(map(len, texts)) / len(texts) or 1.0 for texts in zip(*documents, strict=True)]
         numbers: dict[str, array[int]] = {}
         weights: dict[str, array[float]] = {}
-        for number, (document, sizes) in enumerate(zip(counted, lengths, strict=True)):
+        for number, document in enumerate(documents):
             counts: dict[str, float] = {}
-            for field, average, found, size in zip(fields, averages, document, sizes, strict=True):
-                if found is None:
-                    continue
-                worth = field.weight / (1 - field.length + field.length * size / average)
-                for token, times in found.items():
+            for field, average, text in zip(fields, averages, document, strict=True):
+                worth = field.weight / (1 - field.length + field.length * len(text) / average)
+                for token in tokens(text):
                     for stem in stems(token):
-                        counts[stem] = counts.get(stem, 0.0) + worth * times
+                        counts[stem] = counts.get(stem, 0.0) + worth
             for stem, count in counts.items():
                 if stem in numbers:
                     numbers[stem].append(number)

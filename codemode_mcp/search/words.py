@@ -8,6 +8,7 @@ pairs of characters.
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 MAX_WORD: Final = 40
 """Letters of a word that count."""
 
-_TOKEN: Final = re.compile(r"[^\W_]+(?:'[a-z]{1,2}\b)?")
+_TOKEN: Final = re.compile(r"[^\W_]+")
+_BETWEEN: Final = dict.fromkeys((code for code in range(128) if not chr(code).isalnum()), " ")
 _PART: Final = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^a-zA-Z0-9]+")
 _WEB: Final = re.compile(r"https?://.*|www\..*|[\w-]+\.(?:com|org|net|io|dev)(?:/.*)?", re.DOTALL)
 _MAIL: Final = re.compile(r"[^@]+@[^@.]+\.[^@]+")
@@ -64,7 +66,7 @@ def phrase_words(text: str) -> list[str]:
 
 def _without(unwanted: frozenset[str], text: str) -> list[str]:
     found = tokens(" ".join(map(_named, text.split()))) or tokens(text)
-    kept = [token for token in found if token.partition("'")[0].lower() not in unwanted]
+    kept = [token for token in found if token.lower() not in unwanted]
     return [stem for token in kept or found for stem in stems(token) if len(stem) > 1 or not stem.isalpha()]
 
 
@@ -84,11 +86,11 @@ def _named(word: str) -> str:
 
 def tokens(text: str) -> list[str]:
     """What stands between spaces and punctuation, as written; `stems` tells the words in it."""
-    if not text.isascii():
-        # Letters without their accents: what a stemmer for English knows, and what people type.
-        plain = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
-        text = unicodedata.normalize("NFC", plain)
-    return _TOKEN.findall(text)
+    if text.isascii():
+        return text.translate(_BETWEEN).split()
+    # Letters without their accents: what a stemmer for English knows, and what people type.
+    plain = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return _TOKEN.findall(unicodedata.normalize("NFC", plain))
 
 
 @lru_cache(maxsize=65_536)
@@ -97,7 +99,7 @@ def stems(token: str) -> tuple[str, ...]:
     if _CODE_NAME.fullmatch(token):
         return (token.lower(),)
     found: list[str] = []
-    for part in _PART.findall(token[: 8 * MAX_WORD].partition("'")[0]):
+    for part in _PART.findall(token[: 8 * MAX_WORD]):
         if _ACRONYMS.fullmatch(part):
             part = part[:-1]
         word = part.lower()
@@ -108,10 +110,15 @@ def stems(token: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=1)
 def _stemmer() -> Callable[[str], str]:
-    # Imported when first needed: a server whose programs never search does without.
-    import snowballstemmer  # type: ignore[import-untyped]  # it carries no types
+    """One for each thread: stemmers keep the word they work on."""
+    stem: Callable[[str], str] | None = getattr(_of_thread, "stem", None)
+    if stem is None:
+        # Imported when first needed: a server whose programs never search does without.
+        import snowballstemmer  # type: ignore[import-untyped]  # it carries no types
 
-    stem: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
+        stem = _of_thread.stem = snowballstemmer.stemmer("english").stemWord
     return stem
+
+
+_of_thread = threading.local()
