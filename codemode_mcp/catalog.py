@@ -626,5 +626,5 @@ def _without_paths(text: str) -> str:
 
 
 def _one_line(text: str, limit: int = 200) -> str:
-    line = " ".join(text.split())
+    line = " ".join(text[: 4 * limit].split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

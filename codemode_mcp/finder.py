@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from codemode_mcp.search import (
@@ -23,6 +24,7 @@ from codemode_mcp.search import (
     telling_words,
     words,
 )
+from codemode_mcp.search.words import MAX_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -42,6 +44,12 @@ _NEAR_SENTENCE: Final = 0.5
 
 MAX_TEXT: Final = 600
 """Characters of a description, beyond its first sentence, that count; and of all descriptions of parameters."""
+MAX_PARAMETERS: Final = 200
+"""Parameters whose names and descriptions count."""
+MAX_SERVER_TEXT: Final = 4_000_000
+"""Characters of one server's texts that count, beside names, titles and first sentences."""
+OF_ONE_SERVER: Final = 0.75
+"""Of the hits of a search in all servers, unless the others have too few: nobody fills an answer alone."""
 _LEAD: Final = 300
 _SENTENCE: Final = re.compile(r"[.!?](?:\s|$)|\n\s*\n")
 
@@ -104,8 +112,8 @@ class Finder:
 
     def __init__(self, tools: Sequence[tuple[str, Tool]], meaning: Meaning | None = None) -> None:
         self._tools = tools
-        self._names = ["".join(words(tool.name)) for _, tool in tools]
-        self._index = Index([_texts(server, tool) for server, tool in tools], _FIELDS, shipped_thesaurus())
+        self._names = ["".join(words(tool.name[:_LEAD])) for _, tool in tools]
+        self._index = Index(_all_texts(tools), _FIELDS, shipped_thesaurus())
         self._meaning = MEANING * math.log(1 + len(tools))
         self._vectors: dict[int, Sequence[float] | None] = {}
         self._compared = None if meaning is None else meaning.over(partial(_told, tools))
@@ -130,19 +138,19 @@ class Finder:
             return self._near_misses(request, limit, among)
         for number in exact:
             best[number] += EXACT
-        return _best(best, limit)
+        return self._best(best, limit, among)
 
     def prepare(self) -> None:
         """Make what the first searches would otherwise make one by one. May run in another thread."""
         for number in range(len(self._tools)):
             self._vector(number)
+        self._index.scores("misspeld")  # what only some requests need is made too
 
     def _with_meaning(self, request: str, scores: Mapping[int, float], limit: int) -> dict[int, float]:
         """The best by their words, with what word vectors say of them."""
         asked = shipped_vectors().of(telling_words(request))
         best = {}
-        for number in heapq.nlargest(max(CONSIDERED, limit), scores, key=scores.__getitem__):
-            score = scores[number]
+        for number, score in self._ranked(scores, max(CONSIDERED, limit), OF_ONE_SERVER):
             vector = self._vector(number) if asked is not None else None
             if asked is not None and vector is not None:
                 score += self._meaning * similarity(asked, vector)
@@ -167,14 +175,35 @@ class Finder:
         numbers = range(len(found)) if among is None else among
         hits = {number: found[number] for number in numbers if found[number] >= 1 or number in scores}
         if hits:
-            return [Hit(hit.number, max(1.0, hit.score)) for hit in _best(hits, limit)]
-        return _best({number: found[number] for number in numbers if found[number] >= _NEAR_SENTENCE}, limit)
+            return [Hit(hit.number, max(1.0, hit.score)) for hit in self._best(hits, limit, among)]
+        near = {number: found[number] for number in numbers if found[number] >= _NEAR_SENTENCE}
+        return self._best(near, limit, among)
+
+    def _best(self, scores: Mapping[int, float], limit: int, among: Collection[int] | None) -> list[Hit]:
+        best = self._ranked(scores, limit, OF_ONE_SERVER if among is None else 1.0)
+        return [Hit(number, round(score, 3)) for number, score in best]
+
+    def _ranked(self, scores: Mapping[int, float], limit: int, share: float) -> list[tuple[int, float]]:
+        """The best of these, in order; of one server this share at most, unless the others have too few."""
+        most = math.ceil(share * limit)
+        if most == limit:
+            return heapq.nsmallest(limit, scores.items(), key=_by_score)
+        by_server: dict[str, list[tuple[int, float]]] = {}
+        for item in scores.items():
+            by_server.setdefault(self._tools[item[0]][0], []).append(item)
+        spread = [item for items in by_server.values() for item in heapq.nsmallest(most, items, key=_by_score)]
+        best = heapq.nsmallest(limit, spread, key=_by_score)
+        if len(best) < min(limit, len(scores)):
+            taken = {number for number, _ in best}
+            others = (item for item in scores.items() if item[0] not in taken)
+            best = sorted([*best, *heapq.nsmallest(limit - len(best), others, key=_by_score)], key=_by_score)
+        return best
 
     def _vector(self, number: int) -> Sequence[float] | None:
         if number not in self._vectors:
             server, tool = self._tools[number]
-            name = telling_words(tool.name)
-            lead = telling_words(_lead(tool.description.strip()))
+            name = telling_words(tool.name[:_LEAD])
+            lead = telling_words(_lead(tool.description[: 2 * _LEAD].strip()))
             vector = shipped_vectors().of([*name, *name, *lead, *telling_words(server)])
             self._vectors[number] = None if vector is None else array("f", vector)
         return self._vectors[number]
@@ -185,23 +214,19 @@ class Finder:
         asked = vectors.of(telling_words(request))
         if asked is None:
             return []
-        near = {}
-        for stem in self._index.vocabulary:
-            vector = vectors.of((stem,))
-            if vector is not None and (alike := similarity(asked, vector)) >= _NEAR:
-                near[stem] = alike
+        near = vectors.near(asked, self._index.vocabulary, _NEAR)
         scores = self._index.meant(
             {stem: near[stem] for stem in heapq.nlargest(_NEAR_WORDS, near, key=near.__getitem__)}
         )
         most = max(scores.values(), default=1.0)
         if among is not None:
             scores = {number: scores[number] for number in among if number in scores}
-        return _best({number: 0.99 * score / most for number, score in scores.items()}, limit)
+        near_misses = {number: 0.99 * score / most for number, score in scores.items()}
+        return self._best(near_misses, limit, among)
 
 
-def _best(scores: Mapping[int, float], limit: int) -> list[Hit]:
-    best = heapq.nsmallest(limit, scores.items(), key=lambda item: (-item[1], item[0]))
-    return [Hit(number, round(score, 3)) for number, score in best]
+def _by_score(item: tuple[int, float]) -> tuple[float, int]:
+    return -item[1], item[0]
 
 
 def _lead(description: str) -> str:
@@ -240,28 +265,42 @@ def _first_sentences(description: str) -> str:
     return told[: 2 * _TOLD]
 
 
-def _texts(server: str, tool: Tool) -> tuple[str, ...]:
-    description = tool.description.strip()
+def _texts(server: str, tool: Tool, room: int) -> tuple[str, ...]:
+    """The texts of the fields, none of them long; `room` is for what says least."""
+    description = tool.description[: 2 * MAX_TEXT].strip()
     lead = _lead(description)
     properties = tool.input_schema.get("properties")
     if not isinstance(properties, Mapping):
         properties = {}
+    room = min(room, MAX_TEXT)
     said = []
-    room = MAX_TEXT
-    for rule in properties.values():
+    left = room
+    for rule in islice(properties.values(), MAX_PARAMETERS):
         if not isinstance(rule, Mapping):
             continue
         choices = rule.get("enum")
         for text in (rule.get("description"), *(choices[:20] if isinstance(choices, list) else ())):
-            if isinstance(text, str) and room > 0:
-                said.append(text[:room])
-                room -= len(text)
+            if isinstance(text, str) and left > 0:
+                said.append(text[:left])
+                left -= len(text)
     return (
-        tool.name,
-        tool.title or "",
+        tool.name[:_LEAD],
+        (tool.title or "")[:_LEAD],
         lead,
-        description[len(lead) : len(lead) + MAX_TEXT],
-        " ".join(map(str, properties)),
+        description[len(lead) : len(lead) + room],
+        " ".join([str(name)[:MAX_TOKEN] for name in islice(properties, MAX_PARAMETERS)])[: 2 * room],
         " ".join(said),
         server,
     )
+
+
+def _all_texts(tools: Sequence[tuple[str, Tool]]) -> list[tuple[str, ...]]:
+    """Of every tool, and no more of one server than is good for the others."""
+    room: dict[str, int] = {}
+    texts = []
+    for server, tool in tools:
+        left = room.get(server, MAX_SERVER_TEXT)
+        found = _texts(server, tool, left)
+        room[server] = max(0, left - sum(map(len, found[3:6])))
+        texts.append(found)
+    return texts

@@ -37,7 +37,7 @@ from declarations.typetree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 MAX_SIGNATURE: Final = 400
 MAX_LINE: Final = 120
@@ -337,19 +337,32 @@ def _declared_types(definitions: Mapping[str, Definition], names: Mapping[str, s
     }
 
 
-def _type_names(keys: Iterable[str], taken: Set[str], target: str | None = None) -> dict[str, str]:
-    """A TypeScript name for each definition: `my-def` is `MyDef`, and `MyDef_2` where that is taken."""
+def _type_names(
+    keys: Iterable[str],
+    taken: Collection[str],
+    target: str | None = None,
+    *,
+    also_taken: Collection[str] = (),
+    numbers: dict[str, int] | None = None,
+) -> dict[str, str]:
+    """A TypeScript name for each definition: `my-def` is `MyDef`, and `MyDef_2` where that is taken.
+
+    Args:
+        numbers: by name, the least number that is worth trying; kept up to date.
+    """
     names: dict[str, str] = {}
-    used = set(taken)
+    used: set[str] = set()
+    numbers = {} if numbers is None else numbers
     for key in keys:
         if key == target:
             names[key] = key
             continue
         words = "".join(word[0].upper() + word[1:] for word in _TYPE_NAME_WORD.findall(key))[:48]
         base = words if words and not words[0].isdigit() else "Type" + words
-        name, number = base, 2
-        while name in used:
-            name, number = f"{base}_{number}", number + 1
+        name = base
+        while name in used or name in taken or name in also_taken:
+            number = numbers[base] = numbers.get(base, 1) + 1
+            name = f"{base}_{number}"
         used.add(name)
         names[key] = name
     return names
@@ -423,6 +436,7 @@ class _NamedTypes:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
 
     def declare(self, compiled: SchemaType) -> tuple[list[str], _Writer]:
         """New declarations that `compiled` needs, and a writer that knows their names."""
@@ -431,7 +445,9 @@ class _NamedTypes:
         names = _type_names(compiled.definitions, _TAKEN_TYPE_NAMES)
         texts = _declared_types(compiled.definitions, names)
         if any(self._texts.get(name, text) != text for name, text in texts.items()):
-            names = _type_names(compiled.definitions, _TAKEN_TYPE_NAMES | self._texts.keys())
+            names = _type_names(
+                compiled.definitions, _TAKEN_TYPE_NAMES, also_taken=self._texts.keys(), numbers=self._numbers
+            )
             texts = _declared_types(compiled.definitions, names)
         new = [text for name, text in texts.items() if name not in self._texts]
         self._texts.update(texts)

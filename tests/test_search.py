@@ -285,6 +285,44 @@ def test_a_hostile_tool_list_does_not_stop_the_others_from_being_found() -> None
     assert {hit.number - len(odd) for hit in finder.find("create issue", 2)} == {0, 7}
 
 
+def test_one_server_cannot_fill_an_answer_alone() -> None:
+    stuffed = [("evil", tool(f"create_issue_{n}", "create issue bug repository " * 10)) for n in range(500)]
+    finder = Finder([*stuffed, *TOOLS])
+    hits = finder.find("create an issue in a repository", 8)
+    servers = [([*stuffed, *TOOLS])[hit.number][0] for hit in hits]
+    assert servers.count("evil") == 6
+    assert len(hits) == 8
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    only = finder.find("create an issue in a repository", 8, among=range(50))
+    assert len(only) == 8
+
+
+MARKS = "a" + "\u0300\u0327" * 50_000
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        pytest.param(
+            [Tool("x", MARKS, MARKS, input_schema={"properties": {MARKS: {"description": MARKS}}})], id="marks"
+        ),
+        pytest.param(
+            [Tool(f"t{n}", title=" ".join(f"w{n}x{k}abc" for k in range(30_000))) for n in range(10)], id="vocabulary"
+        ),
+        pytest.param([Tool("y", input_schema={"properties": {f"p{n}": {} for n in range(100_000)}})], id="properties"),
+        pytest.param([Tool(f"l{n}", "a b " * 500_000) for n in range(5)], id="long descriptions"),
+        pytest.param([Tool("z" * 1_000_000, "q" * 1_000_000)], id="long words"),
+    ],
+)
+def test_no_tool_makes_the_search_slow(hostile: list[Tool]) -> None:
+    began = time.process_time()
+    finder = Finder([*(("evil", each) for each in hostile), *TOOLS])
+    finder.prepare()
+    hits = finder.find("crete isue in repositry " + " ".join(f"w{n}x7abd" for n in range(40)), 5)
+    assert time.process_time() - began < 1.5
+    assert len(hostile) in [hit.number for hit in hits]
+
+
 @settings(max_examples=50)
 @given(st.text(max_size=200), st.integers(1, 5))
 def test_any_request_finds_at_most_the_limit_best_first(request: str, limit: int) -> None:

@@ -42,6 +42,10 @@ MISSPELT: Final = 0.7
 """What a word that is spelt like the one asked for counts; and how much alike they must be."""
 MIN_MISSPELT: Final = 4
 """Letters of a word that is worth correcting."""
+MAX_MISSPELT: Final = 5
+"""Words of a request that are corrected."""
+MAX_WITH_PAIR: Final = 1_000
+"""Stems with the same pair of letters that are looked at for a correction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +109,10 @@ class Index:
                 concept.setdefault(stem, SYNONYM)
         scores: dict[int, float] = {}
         covered: dict[int, int] = {}
+        corrected = 0
         for phrase, concept in concepts.items():
-            if len(concept) == 1 and len(phrase) == 1 and phrase[0] not in self._numbers:
+            if len(concept) == 1 and len(phrase) == 1 and phrase[0] not in self._numbers and corrected < MAX_MISSPELT:
+                corrected += 1
                 concept = dict.fromkeys(self._spelt_like(phrase[0]), MISSPELT)
             for number, score in self.meant(concept).items():
                 scores[number] = scores.get(number, 0.0) + score
@@ -153,7 +159,9 @@ class Index:
         for stem in self._numbers:
             if len(stem) >= MIN_MISSPELT - 1 and stem.isalpha():
                 for pair in _pairs(stem):
-                    found.setdefault(pair, []).append(stem)
+                    known = found.setdefault(pair, [])
+                    if len(known) < MAX_WITH_PAIR:
+                        known.append(stem)
         return found
 
 

@@ -7,13 +7,13 @@ word vectors is near what a sentence model makes of the whole text.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import resources
 from operator import add, mul
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 MAGIC: Final = b"codemode-mcp word vectors 1\n"
 
@@ -54,6 +54,24 @@ class WordVectors:
             return None
         length = math.sqrt(sum(map(mul, total, total)))
         return [each / length for each in total] if length else None
+
+    @cached_property
+    def _lengths(self) -> list[float]:
+        width = self._dimensions
+        rows = (self._matrix[start : start + width] for start in range(0, len(self._matrix), width))
+        return [math.sqrt(sum(map(mul, row, row))) or 1.0 for row in rows]
+
+    def near(self, vector: Sequence[float], stems: Iterable[str], least: float) -> dict[str, float]:
+        """Those of the stems whose similarity to a vector of length 1 is at least so much, each with it."""
+        found = {}
+        for stem in stems:
+            row = self._rows.get(stem)
+            if row is not None:
+                values = self._matrix[row * self._dimensions : (row + 1) * self._dimensions]
+                alike = similarity(vector, values) / self._lengths[row]
+                if alike >= least:
+                    found[stem] = alike
+        return found
 
 
 def similarity(one: Iterable[float], other: Iterable[float]) -> float:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_WORD: Final = 40
 """Letters of a word that count."""
+MAX_TOKEN: Final = 128
+"""Characters of what stands between spaces and punctuation that count."""
 
 _TOKEN: Final = re.compile(r"[^\W_]+")
 _BETWEEN: Final = dict.fromkeys((code for code in range(128) if not chr(code).isalnum()), " ")
@@ -74,6 +76,8 @@ def _named(word: str) -> str:
     """What a word of a request is an example of: a page, an address, a file; numbers say nothing."""
     if "." not in word and not word[:1].isdigit() and not word[-1:].isdigit():
         return word
+    if len(word) > MAX_TOKEN:
+        return word
     bare = word.strip(".,;:!?\"'()[]<>`")
     if _WEB.fullmatch(bare):
         return "url"
@@ -87,19 +91,26 @@ def _named(word: str) -> str:
 def tokens(text: str) -> list[str]:
     """What stands between spaces and punctuation, as written; `stems` tells the words in it."""
     if text.isascii():
-        return text.translate(_BETWEEN).split()
-    # Letters without their accents: what a stemmer for English knows, and what people type.
-    plain = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
-    return _TOKEN.findall(unicodedata.normalize("NFC", plain))
+        found = text.translate(_BETWEEN).split()
+    else:
+        # Letters without their accents: what a stemmer for English knows, and what people type. Marks that stand alone
+        # go first: to bring a long row of them into order takes quadratic time.
+        plain = _without_marks(unicodedata.normalize("NFKD", _without_marks(text)))
+        found = _TOKEN.findall(unicodedata.normalize("NFC", plain))
+    return [token[:MAX_TOKEN] for token in found] if max(map(len, found), default=0) > MAX_TOKEN else found
 
 
-@lru_cache(maxsize=65_536)
+def _without_marks(text: str) -> str:
+    return "".join(c for c in text if not unicodedata.combining(c))
+
+
+@lru_cache(maxsize=32_768)
 def stems(token: str) -> tuple[str, ...]:
     """The stems of the words in one token: of `createIssues`, `create` and `issu`."""
     if _CODE_NAME.fullmatch(token):
         return (token.lower(),)
     found: list[str] = []
-    for part in _PART.findall(token[: 8 * MAX_WORD]):
+    for part in _PART.findall(token):
         if _ACRONYMS.fullmatch(part):
             part = part[:-1]
         word = part.lower()

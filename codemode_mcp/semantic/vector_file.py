@@ -1,0 +1,110 @@
+"""Vectors kept on disk by the hash of their text: one file, replaced as a whole, for all processes of a user.
+
+The file holds `MAGIC`, the SHA-256 of what follows, and records of a key and a vector, those used longest ago first.
+Two processes that write at once do not mix: the later one wins, and what the other had added is made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import tempfile
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
+
+MAGIC: Final = b"codemode-mcp vectors 1\n"
+KEY: Final = 32
+"""Bytes of a key, a SHA-256."""
+LIMIT: Final = 50_000
+"""Vectors in the file."""
+_HEAD: Final = len(MAGIC) + 32
+_LEFT_OVER_SECONDS: Final = 3_600
+"""After that a file that was never finished is swept away."""
+
+
+class VectorFile:
+    """See the module. No error of the disk is one here: what cannot be read or written is not kept.
+
+    Args:
+        folder: where it is; made with mode 0700 when it is first written to.
+        width: bytes of a vector.
+    """
+
+    def __init__(self, folder: Path, width: int, limit: int = LIMIT) -> None:
+        self._folder = folder
+        self._path = folder / "vectors.bin"
+        self._width = width
+        self._limit = limit
+
+    def read(self, wanted: Collection[bytes]) -> dict[bytes, bytes]:
+        """The vectors of those keys that the file has."""
+        return {key: bytes(vector) for key, vector in self._records() if key in wanted}
+
+    def keep(self, used: Mapping[bytes, bytes]) -> None:
+        """Have these in the file, as the ones used last. Nothing is written unless one is missing or may soon go."""
+        records = dict(self._records())
+        recent = set(list(records)[-(self._limit // 2) :])
+        if used.keys() <= recent:
+            return
+        for key, vector in used.items():
+            records.pop(key, None)
+            records[key] = memoryview(vector)
+        self._write(list(records.items())[-self._limit :])
+
+    def _records(self) -> Iterator[tuple[bytes, memoryview]]:
+        body = memoryview(self._body())
+        for start in range(0, len(body), KEY + self._width):
+            record = body[start : start + KEY + self._width]
+            yield bytes(record[:KEY]), record[KEY:]
+
+    def _body(self) -> bytes:
+        """The records, or nothing where the file is not there, damaged, not ours or not of this form."""
+        size = KEY + self._width
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+            with open(descriptor, "rb") as file:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode) or status.st_size > _HEAD + self._limit * size or _foreign(status):
+                    return b""
+                content = file.read()
+        except OSError:
+            return b""
+        head, body = content[:_HEAD], content[_HEAD:]
+        if len(body) % size or head != MAGIC + hashlib.sha256(body).digest():
+            return b""
+        return body
+
+    def _write(self, records: Collection[tuple[bytes, memoryview]]) -> None:
+        body = b"".join(part for record in records for part in record)
+        scratch = None
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _foreign(self._folder.stat()):
+                return
+            self._sweep()
+            descriptor, scratch = tempfile.mkstemp(".tmp", "vectors-", self._folder)  # with mode 0600
+            with open(descriptor, "wb") as file:
+                file.write(MAGIC + hashlib.sha256(body).digest())
+                file.write(body)
+            os.replace(scratch, self._path)
+        except OSError:
+            if scratch is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(scratch)
+
+    def _sweep(self) -> None:
+        for path in self._folder.glob("vectors-*.tmp"):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < time.time() - _LEFT_OVER_SECONDS:
+                    path.unlink()
+
+
+def _foreign(status: os.stat_result) -> bool:
+    """Whether somebody else owns it or may write to it."""
+    return hasattr(os, "getuid") and (status.st_uid != os.getuid() or bool(status.st_mode & 0o022))

