@@ -344,14 +344,16 @@ def _read_call(raw: dict[str, Any]) -> Request:
 
 
 def _read_search(raw: dict[str, Any]) -> Request:
-    return ApiSearch(_integer(raw["id"]), _string(raw["query"]), _limit(raw), _optional_string(raw.get("server")))
+    return ApiSearch(_integer(raw["id"]), _name(raw["query"]), _limit(raw), _optional_name(raw.get("server")))
 
 
 def _read_header(raw: dict[str, Any]) -> Request:
-    server, tool = _optional_string(raw["server"]), _optional_string(raw["tool"])
+    server, tool = _optional_name(raw["server"]), _optional_name(raw["tool"])
     return Header(_integer(raw["id"]), server, tool, raw.get("schema") is True)
 
 
+_MAX_NAME = 1024
+"""Characters of a name, a path or a request, as in the prelude, which tells the program."""
 _MAX_TIMER_MS = 2**31 - 1
 """As in browsers."""
 
@@ -359,14 +361,14 @@ _MAX_TIMER_MS = 2**31 - 1
 _READERS: dict[str, Callable[[dict[str, Any]], Request]] = {
     "call": _read_call,
     "call_by_id": _read_call,
-    "api_list": lambda raw: ApiList(_integer(raw["id"]), _string(raw["prefix"])),
-    "api_read": lambda raw: ApiRead(_integer(raw["id"]), _string(raw["path"])),
+    "api_list": lambda raw: ApiList(_integer(raw["id"]), _name(raw["prefix"])),
+    "api_read": lambda raw: ApiRead(_integer(raw["id"]), _name(raw["path"])),
     "api_search": _read_search,
     "header": _read_header,
-    "search": lambda raw: ToolSearch(_integer(raw["id"]), _string(raw["query"]), _limit(raw)),
-    "describe": lambda raw: Describe(_integer(raw["id"]), _string(raw["target"])),
-    "store": lambda raw: Store(_integer(raw["id"]), _string(raw["key"]), _json_text(raw["value"])),
-    "load": lambda raw: Load(_integer(raw["id"]), _string(raw["key"])),
+    "search": lambda raw: ToolSearch(_integer(raw["id"]), _name(raw["query"]), _limit(raw)),
+    "describe": lambda raw: Describe(_integer(raw["id"]), _name(raw["target"])),
+    "store": lambda raw: Store(_integer(raw["id"]), _name(raw["key"]), _json_text(raw["value"])),
+    "load": lambda raw: Load(_integer(raw["id"]), _name(raw["key"])),
     "yield": lambda raw: YieldControl(_integer(raw["id"]), _optional_string(raw["reason"])),
     "timer": lambda raw: Timer(_integer(raw["id"]), min(_integer(raw["ms"]), _MAX_TIMER_MS)),
     "clear": lambda raw: ClearTimer(_integer(raw["id"]), _integer(raw["target"])),
@@ -404,6 +406,16 @@ def _string(raw: Any) -> str:
     if not isinstance(raw, str):
         raise TypeError
     return raw
+
+
+def _name(raw: Any) -> str:
+    if len(name := _string(raw)) > _MAX_NAME:
+        raise ValueError("a name that the prelude lets nobody send")
+    return name
+
+
+def _optional_name(raw: Any) -> str | None:
+    return _name(raw) if isinstance(raw, str) else None
 
 
 def _json_text(raw: Any) -> str:

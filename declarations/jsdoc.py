@@ -11,16 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from declarations.names import INVISIBLE
+
 MAX_TOOL_TEXT: Final = 640
 MAX_PROPERTY_TEXT: Final = 240
 MAX_VALUE_TEXT: Final = 80
 
 _LINE_END: Final = re.compile("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
-# Control characters, what reverses or hides text (bidirectional marks, zero width, tags), and halves of characters.
-_UNSEEN: Final = re.compile(
-    "[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
-)
+# Control characters, what reverses or hides text, and halves of characters.
+_UNSEEN: Final = re.compile(f"[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff{INVISIBLE}]")
 _PLAIN: Final = re.compile(r"[\x20-\x29\x2b-\x7e]*\Z")
 _BLANKS: Final = re.compile(r"\s+")
 

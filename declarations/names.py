@@ -68,6 +68,14 @@ SERVER_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | H
 
 _ALIAS_RESERVED: Final = OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"", "prompts", "resources"}
 
+INVISIBLE: Final = (
+    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""Characters that are not seen, or reverse what is, as part of a regular expression's set: Unicode's
+Default_Ignorable_Code_Point, bidirectional marks and interlinear annotations. Two names, or two sentences, could differ
+in them alone."""
+_INVISIBLE: Final = re.compile(f"[{INVISIBLE}]")
 _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 
 
@@ -149,6 +157,8 @@ def _is_word(character: str) -> bool:
     """Letters, their marks and digits, as far as they may stand inside an identifier."""
     if character.isascii():
         return character.isalnum()
+    if _INVISIBLE.match(character):
+        return False
     return unicodedata.category(character)[0] in "LMN" and f"a{character}".isidentifier()
 
 

@@ -84,6 +84,8 @@ _SCALARS: Final = {
 # A name as programmers write them, with at most two short numbers in it: not an id, a date, a path or an address.
 _NAME: Final = re.compile(r"[A-Za-z_$]+(?:[0-9]{1,3}(?:[A-Za-z_$]+[0-9]{1,3})?[A-Za-z_$]*)?")
 _CODE: Final = re.compile(r"(?=.*[0-9])[A-Z0-9]{6,}")
+# Letters without the breaks that words have, and what well-known keys begin with.
+_TOKEN: Final = re.compile(r"[a-z]{24}|[A-Z]{16}|^(?:gh[oprsu]_|sk_live_|sk_test_|xox[abeprs]|eyJ|AKIA)")
 _MAX_NAME: Final = 40
 
 
@@ -182,7 +184,9 @@ def _look_at_some(values: list[Any], depth: int, budget: _Budget) -> Shape:
 
 
 def _is_name(key: str) -> bool:
-    return len(key) <= _MAX_NAME and _NAME.fullmatch(key) is not None and _CODE.fullmatch(key) is None
+    if len(key) > _MAX_NAME or _NAME.fullmatch(key) is None:
+        return False
+    return _CODE.fullmatch(key) is None and _TOKEN.search(key) is None
 
 
 # objects

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Final, Literal
 
+from declarations.names import INVISIBLE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -140,10 +142,7 @@ _FALSE: Final = Constant("boolean", "false")
 # ---------------------------------------------------------------------------------------------------------------------
 # Constants
 
-_HIDDEN: Final = re.compile(
-    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff"
-    "\U000e0000-\U000e007f]"
-)
+_HIDDEN: Final = re.compile(f"[\x7f-\x9f\u2028\u2029\ufffe\uffff\ud800-\udfff{INVISIBLE}]")
 
 
 def string_literal(text: str) -> str:

@@ -81,6 +81,8 @@ def test_a_turn_is_read_as_it_was_written(value: Any, text: str, number: int) ->
         {"calls": [{"id": 1, "op": "call", "target": None, "count": 1}]},
         {"calls": [{"id": 1, "op": "call", "target": "t", "count": 1, "input": {}}]},
         {"calls": ["timer"]},
+        {"calls": [{"id": 1, "op": "api_search", "query": "x" * 1025}]},
+        {"calls": [{"id": 1, "op": "api_read", "path": "x" * 1025}]},
         {"outputs": [{"type": "text"}]},
         {"outputs": [{"type": "audio", "data": ""}]},
         {"outputs": [{"type": "text", "text": 5}]},

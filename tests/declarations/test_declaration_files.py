@@ -287,6 +287,35 @@ def test_long_text_is_cut_with_a_mark() -> None:
     assert file.count("word…") == 2
 
 
+HIDING = "\xad\u034f\u061c\u115f\u180e\u200d\u202e\u2066\u3164\ufe0f\uffa0\U000e0041\U000e0101"
+
+
+def test_nothing_that_hides_or_reverses_text_gets_into_a_file() -> None:
+    hidden = HIDING.join("secret words")
+    schema = {"properties": {hidden: {"description": hidden, "enum": [hidden], "pattern": hidden}}}
+    tool = Tool("t", hidden, schema, {"properties": {hidden: {"const": hidden}}})
+    for text in (render_server("s", [("t", tool)], description=hidden, notes=[hidden]), signature("MCP.s.t", tool)):
+        assert not set(text) & set(HIDING)
+    assert set(identifiers([f"create{HIDING}Issue", "createIssue"]).values()) == {"createIssue", "createIssue_2"}
+
+
+def test_many_types_of_one_name_do_not_take_quadratic_time() -> None:
+    def tool(number: int) -> Tool:
+        names = ["Item" + "_" * each for each in range(10)]
+        definitions = {
+            name: {"properties": {f"v{number}": {}, "next": {"$ref": f"#/$defs/{name}"}}, "type": "object"}
+            for name in names
+        }
+        return Tool(
+            "t", "", {"properties": {name: {"$ref": f"#/$defs/{name}"} for name in names}, "$defs": definitions}
+        )
+
+    began = time.process_time()
+    text = render_server("s", [(f"t{number}", tool(number)) for number in range(1000)])
+    assert time.process_time() - began < 3
+    assert "type Item_10000 = " in text
+
+
 def test_a_signature_is_one_line() -> None:
     assert signature("MCP.github.createIssue", CREATE_ISSUE) == (
         "MCP.github.createIssue(input: { owner: string; title: string; labels?: string[] }): "
