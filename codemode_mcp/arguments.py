@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.bridge import Absent, whole_characters
@@ -32,7 +34,9 @@ _MAX_COMPARED = 500
 _MAX_TRIED = 32
 """Defaults that are tried one by one where they do not go together."""
 
-_MAX_CACHED = 4096
+_MAX_KEPT = 100_000
+"""Of compiled schemas: their subschemas and, as one each, so many characters. Some 1 kB each."""
+_CHARACTERS = 1_000
 
 
 class ArgumentChecker:
@@ -43,8 +47,10 @@ class ArgumentChecker:
     """
 
     def __init__(self) -> None:
-        # By identity of the schema, which is kept with its check so that the identity stays its own.
-        self._checks: dict[int, tuple[Mapping[str, Any], _Check]] = {}
+        # By identity of the schema, which is kept with its check so that the identity stays its own. Tools come and go:
+        # what was not used for longest goes first.
+        self._checks: OrderedDict[int, tuple[Mapping[str, Any], _Check]] = OrderedDict()
+        self._kept = 0
 
     def prepare(
         self, call: ToolCall, expression: str, schema: Mapping[str, Any], signature: Callable[[], str]
@@ -72,9 +78,13 @@ class ArgumentChecker:
     def _check(self, schema: Mapping[str, Any]) -> _Check:
         found = self._checks.get(id(schema))
         if found is None:
-            if len(self._checks) >= _MAX_CACHED:
-                self._checks.clear()
             found = self._checks[id(schema)] = (schema, _Check(schema))
+            self._kept += found[1].weight
+            while self._kept > _MAX_KEPT and len(self._checks) > 1:
+                _, (_, oldest) = self._checks.popitem(last=False)
+                self._kept -= oldest.weight
+        else:
+            self._checks.move_to_end(id(schema))
         return found[1]
 
 
@@ -87,6 +97,7 @@ class _Check:
             self._validator = compile_schema(schema)
         except UnusableSchema:
             self._validator = None
+        self.weight = _weight(schema)
         self._mismatch = Mismatch(schema)
         properties = schema.get("properties")
         self._properties: dict[str, Any] = properties if isinstance(properties, dict) else {}
@@ -95,12 +106,13 @@ class _Check:
         self._defaults = {
             name: rule["default"]
             for name, rule in self._properties.items()
-            if isinstance(rule, dict)
-            and "default" in rule
-            and (self._validator is None or self._mismatch.fits(rule["default"], name))
+            if isinstance(rule, dict) and "default" in rule
         }
+        if self._validator is not None:
+            self._defaults = self._mismatch.fitting(self._defaults)
         # For what is left open, made at the first undeclared argument: the names, and the names by how they are spelt.
         self._declared: frozenset[str] | None = None
+        self._others: frozenset[str] = frozenset()
         self._by_spelling: dict[str, str] = {}
         self._by_letter: dict[str, list[str]] = {}
 
@@ -146,6 +158,7 @@ class _Check:
         if self._declared is None:
             names = [] if self._mismatch.is_closed or self._mismatch.admits_others() else self._mismatch.declared()
             self._declared = frozenset(names)
+            self._others = frozenset(self._mismatch.mentioned() - self._declared) if names else frozenset()
             for name in names:
                 spelling = plain(name)
                 self._by_spelling.setdefault(spelling, name)
@@ -153,25 +166,98 @@ class _Check:
         slips: list[Problem] = []
         left = _MAX_COMPARED
         for name in given if self._declared else ():
-            if name in self._declared:
+            if name in self._declared or name in self._others:
                 continue
             if len(slips) == _MAX_PROBLEMS or left < 0:
                 break
             left -= 1
             spelling = plain(name)
-            meant = self._by_spelling.get(spelling)
-            if meant is None or meant in given:
-                similar = [
-                    each
-                    for each in self._by_letter.get(spelling[:1], [])
-                    if abs(len(each) - len(name)) <= 3 and each not in given
-                ]
-                left -= len(similar)
-                meant = next((each for each in similar[:_MAX_COMPARED] if misspells(name, each)), None)
+            same = self._by_spelling.get(spelling)
+            if same is not None and same not in given and is_slip(name, same):
+                slips.append(
+                    Problem((name,), f"no such argument; did you mean {shown_name(same)}?", "unknown", near=same)
+                )
+                continue
+            similar = [
+                each
+                for each in self._by_letter.get(spelling[:1], [])
+                if abs(len(each) - len(name)) <= 3 and each not in given
+            ]
+            left -= len(similar)
+            meant = next((each for each in similar[:_MAX_COMPARED] if is_slip(name, each)), None)
             if meant is not None:
-                text = f"no such argument; did you mean {shown_name(meant)}?"
+                shown = shown_name(meant)
+                text = f"no such argument; did you mean {shown}? If not, give {shown} as well"
                 slips.append(Problem((name,), text, "unknown", near=meant))
         return slips
+
+
+def is_slip(given: str, declared: str) -> bool:
+    """Whether an undeclared argument is refused for a declared one: `misspells`, and nothing else that it could mean.
+
+    What a name begins with besides letters and digits (`_id`, `$filter`, `@type`) and its numbers have a meaning. So
+    may a slip in a word, where it makes another word.
+    """
+    if not plain(given) or max(len(given), len(declared)) > _MAX_NAME or not misspells(given, declared):
+        return False
+    if _BEGINNING.match(given)[0] != _BEGINNING.match(declared)[0]:  # type: ignore[index]
+        return False
+    if re.findall(r"\d+", given) != re.findall(r"\d+", declared):
+        return False
+    return plain(given) == plain(declared) or not _is_another_word(plain(given), plain(declared))
+
+
+_BEGINNING = re.compile(r"[\W_]*")
+_MAX_NAME = 80
+_VOWELS = frozenset("aeiou")
+_WORDS = tuple(
+    frozenset(pair.split())
+    for pair in (
+        "adapter adaptor", "adoption adaption", "angel angle", "board broad", "breadth breath", "casual causal",
+        "cloud could", "closet closest", "complement compliment", "contact contract", "county country",
+        "dairy diary", "desert dessert", "diner dinner", "discreet discrete", "field filed", "fired fried",
+        "friend fiend", "hoping hopping", "later latter", "layer lawyer", "manger manager", "marital martial",
+        "mediation medication", "mediation meditation", "minster minister", "patent patient", "perfect prefect",
+        "planing planning", "portion potion", "quiet quite", "reserve reverse", "reserved reversed", "sever server",
+        "sever severe", "signed singed", "silver sliver", "staring starring", "stationary stationery", "super supper",
+        "through thorough", "tired tried", "trail trial", "unison union", "united untied", "window widow",
+    )
+)  # fmt: skip
+
+
+def _is_another_word(given: str, declared: str) -> bool:
+    """Of two names with one differing word: whether the difference is larger than one letter lost, doubled or swapped,
+    or one vowel for another; or makes a word that is known to be one."""
+    start = _alike(given, declared)
+    end = _alike(given[start:][::-1], declared[start:][::-1])
+    here, there = given[start : len(given) - end], declared[start : len(declared) - end]
+    if len(here) == len(there) == 1:
+        if not {here, there} <= _VOWELS:
+            return True
+    elif len(here) + len(there) > 1 and here != there[::-1]:
+        return True
+    return any(
+        given.replace(one, other, 1) == declared for pair in _WORDS for one in pair for other in pair if one != other
+    )
+
+
+def _alike(one: str, other: str) -> int:
+    """Letters that two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _weight(schema: Mapping[str, Any]) -> int:
+    """Roughly how much a compiled schema keeps in memory, in units of a subschema."""
+    weight, stack = 1.0, [schema]
+    while stack:
+        here: Any = stack.pop()
+        if isinstance(here, list | dict):
+            weight += 1 + len(here) / 4
+            stack.extend(here if isinstance(here, list) else here.values())
+        elif isinstance(here, str):
+            weight += len(here) / _CHARACTERS
+    return int(weight)
 
 
 def _read(call: ToolCall, expression: str, signature: Callable[[], str]) -> Any:

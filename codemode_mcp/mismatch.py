@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from codemode_mcp.nearest import nearest
@@ -30,11 +31,16 @@ Path = tuple[str | int, ...]
 MAX_STEPS = 1_500
 """Pairs of a subschema and a value that are looked at, and other work of that size; a few milliseconds."""
 
+_DEFAULT_STEPS = 8 * MAX_STEPS
+"""For all defaults of a schema together."""
+
 _OPENING = ("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames")
 """Keywords by which a schema speaks of properties that it does not name."""
 
 _MAX_DECLARED = 2_000
 _MAX_APPLIED = 8
+_MAX_TOGETHER = 200
+"""Subschemas that are looked at for the names they have."""
 _MAX_DEPTH = 120
 _MAX_KEPT = 1_000
 _MAX_PROBLEMS = 500
@@ -112,9 +118,16 @@ class Mismatch:
         found = search.visit(self._root, value, (), 0)
         return _merged(found), not search.exhausted
 
-    def fits(self, value: Any, name: str) -> bool:
-        """Whether a default fits the property of this name, as far as can be seen."""
-        return not _Search(self).visit(self.under(self._root, "properties", name), value, (), 0)
+    def fitting(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the properties' defaults that fit, as far as can be seen within a bounded amount of work for all."""
+        left = _DEFAULT_STEPS
+        found = {}
+        for name, value in defaults.items():
+            search = _Search(self, min(left, MAX_STEPS))
+            if left <= 0 or not search.visit(self.under(self._root, "properties", name), value, (), 0):
+                found[name] = value
+            left -= search.spent + 1
+        return found
 
     @property
     def _root(self) -> _Rule:
@@ -122,37 +135,67 @@ class Mismatch:
 
     # schemas
 
-    def declared(self, rule: _Rule | None = None, depth: int = 0) -> list[str]:
+    def declared(self, rule: _Rule | None = None) -> list[str]:
         """Properties that a schema, by default the whole one, declares itself or through what it is combined of."""
-        rule = self._root if rule is None else rule
-        schema = rule.schema
-        if not isinstance(schema, Mapping) or depth > 5:
-            return []
-        properties = schema.get("properties")
-        names = list(properties) if isinstance(properties, dict) else []
-        names += [name for each in self._applied(rule) for name in self.declared(each, depth + 1)]
-        return list(dict.fromkeys(names))[:_MAX_DECLARED]
+        names: dict[str, None] = {}
+        for each in self._together(self._root if rule is None else rule):
+            names.update(dict.fromkeys(islice(_dict(each.schema, "properties"), _MAX_DECLARED)))
+            if len(names) >= _MAX_DECLARED:
+                break
+        return list(names)[:_MAX_DECLARED]
+
+    def mentioned(self) -> set[str]:
+        """Properties that the schema speaks of in any other way than by declaring them."""
+        names: set[str] = set()
+        for each in self._together(self._root):
+            lists = [_list(each.schema, "required")]
+            if "not" in each.schema:
+                refused = self.under(each, "not").schema
+                lists += [_list(refused, "required"), list(islice(_dict(refused, "properties"), _MAX_DECLARED))]
+            for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
+                for name, needs in islice(_dict(each.schema, keyword).items(), _MAX_DECLARED):
+                    lists.append([name, *needs] if isinstance(needs, list) else [name])
+            for found in lists:
+                names.update(name for name in found[:_MAX_DECLARED] if isinstance(name, str))
+        return names
 
     @property
     def is_closed(self) -> bool:
         """Whether the schema itself refuses properties it does not declare."""
         return any(self.schema.get(keyword) is False for keyword in ("additionalProperties", "unevaluatedProperties"))
 
-    def admits_others(self, rule: _Rule | None = None, depth: int = 0) -> bool:
-        """Whether a schema says, rather than leaves open, that there may be properties it does not declare."""
-        rule = self._root if rule is None else rule
+    def admits_others(self) -> bool:
+        """Whether the schema says, rather than leaves open, that there may be properties it does not declare."""
+        looked_at = list(self._together(self._root))
+        return len(looked_at) == _MAX_TOGETHER or any(map(self._opens, looked_at))
+
+    def _opens(self, rule: _Rule) -> bool:
+        """`admits_others` of one subschema by itself; also where that cannot be told."""
         schema = rule.schema
-        if not isinstance(schema, Mapping):
-            return False
-        if depth > 5 or any(keyword in schema for keyword in ("$dynamicRef", "$recursiveRef")):
-            return True  # or what cannot be told
+        if any(keyword in schema for keyword in ("$dynamicRef", "$recursiveRef")):
+            return True
         if isinstance(schema.get("$ref"), str) and self.target(rule) is None:
             return True
         if any(schema.get(keyword, False) is not False for keyword in _OPENING):
             return True
-        if any(len(_list(schema, keyword)) > _MAX_APPLIED for keyword in ("allOf", "anyOf", "oneOf")):
-            return True
-        return any(self.admits_others(each, depth + 1) for each in self._applied(rule))
+        several = ("allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies", "dependentRequired")
+        return any(
+            len(schema[keyword]) > _MAX_APPLIED for keyword in several if isinstance(schema.get(keyword), list | dict)
+        )
+
+    def _together(self, rule: _Rule) -> Iterator[_Rule]:
+        """A subschema and all that speak of the same value through it, each once; a bounded number."""
+        known = {id(rule.schema)}
+        waiting = [rule]
+        for count in range(_MAX_TOGETHER):
+            if count == len(waiting):
+                return
+            if isinstance(waiting[count].schema, Mapping):
+                yield waiting[count]
+                for each in self._applied(waiting[count]):
+                    if id(each.schema) not in known and isinstance(each.schema, Mapping):
+                        known.add(id(each.schema))
+                        waiting.append(each)
 
     def _applied(self, rule: _Rule) -> Iterator[_Rule]:
         """Subschemas that speak of the same value; a bounded number."""
@@ -255,7 +298,7 @@ class Mismatch:
             items = self.expected(self.under(rule, "items"), depth + 1)
             return "array" if items == "any value" else f"array of {f'({items})' if ' | ' in items else items}"
         if name == "object":
-            names, required = list(_dict(schema, "properties")), _list(schema, "required")
+            names, required = list(islice(_dict(schema, "properties"), 5)), _list(schema, "required")[:5]
             named = [str(each) for each in required] or names
             if not named:
                 return "object"
@@ -282,10 +325,10 @@ class Mismatch:
 class _Search:
     """One search for reasons, with its share of work."""
 
-    def __init__(self, mismatch: Mismatch) -> None:
+    def __init__(self, mismatch: Mismatch, steps: int = MAX_STEPS) -> None:
         self._mismatch = mismatch
         self._under = mismatch.under
-        self._steps = MAX_STEPS
+        self._allowed = self._steps = steps
         self._compared = _MAX_COMPARED
         self._known: dict[tuple[int, Path], list[Problem]] = {}
         self.exhausted = False
@@ -295,6 +338,10 @@ class _Search:
         if self._steps < 0:
             self.exhausted = True
         return not self.exhausted
+
+    @property
+    def spent(self) -> int:
+        return self._allowed - self._steps
 
     def _may_hint(self, names: int) -> bool:
         """Whether there is work left for finding the nearest among so many names."""
@@ -498,8 +545,9 @@ class _Search:
         properties = schema.get("properties")
         properties = properties if isinstance(properties, dict) else {}
         required = schema.get("required")
-        missing = [name for name in required if name not in value] if isinstance(required, list) else []
-        self._spend(len(properties) // 50 + len(missing) // 50)
+        required = required if isinstance(required, list) else []
+        missing = list(islice((name for name in required if name not in value), _MAX_PROBLEMS + 1))
+        self._spend(len(properties) // 50 + len(required) // 50)
         absent = set(missing)
         for name in properties:
             if name in absent:
@@ -574,9 +622,9 @@ class _Search:
                 if name not in value or not self._spend():
                     continue
                 if isinstance(needs, list):
-                    for needed in needs:
-                        if needed not in value:
-                            yield self._missing(rule, needed, path, f"; needed because {shown_name(name)} is given")
+                    self._spend(len(needs) // 50)
+                    for needed in islice((each for each in needs if each not in value), _MAX_PROBLEMS + 1):
+                        yield self._missing(rule, needed, path, f"; needed because {shown_name(name)} is given")
                 else:
                     yield from self.visit(self._under(rule, keyword, name), value, path, depth)
 
@@ -856,8 +904,11 @@ def _is_word(name: str) -> bool:
 
 
 def literal(value: Any) -> str:
-    """A constant, short and on one line."""
-    return clip(_json(value), _MAX_SEEN)
+    """A constant, short and on one line. What is cut off a text is cut inside its quotes."""
+    text = _json(value)
+    if isinstance(value, str) and len(text) > _MAX_SEEN:
+        return text[: _MAX_SEEN - 2].rstrip("\\") + '…"'
+    return clip(text, _MAX_SEEN)
 
 
 def options(choices: Sequence[Any]) -> str:

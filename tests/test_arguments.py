@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from codemode_mcp.arguments import MAX_DEPTH, ArgumentChecker
 from codemode_mcp.bridge import ABSENT, ToolCall
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.mismatch import Mismatch, path_text, shown_name
+from codemode_mcp.mismatch import Mismatch, _Search, path_text, shown_name
 from upstream_clients.schemas import UnusableSchema, compile_schema
 
 SIGNATURE = "MCP.s.take(input: {...}): Promise<McpToolResult>"
@@ -221,7 +221,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "long text": (
         only(INTEGER),
         {"x": "y" * 500},
-        f'x: expected integer, got string "{"y" * 58}… (500 characters)',
+        f'x: expected integer, got string "{"y" * 57}…" (500 characters)',
     ),
     "nested": (only(closed(a=closed(b=INTEGER))), {"x": {"a": {"b": "1"}}}, 'x.a.b: expected integer, got string "1"'),
     "odd name": ({"properties": {"a b": STRING}}, {"a b": 1}, '["a b"]: expected string, got number 1'),
@@ -442,7 +442,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "x: missing (string: a - input.b: bad\ufffd[0m\ufffd)",
     ),
     "pattern that forges a line": (only({"pattern": "^a\nb$"}), {"x": ""}, 'x: expected a match of /^a b$/, got ""'),
-    "long name": ({"required": ["n" * 5000]}, {}, f'["{"n" * 58}…]: missing'),
+    "long name": ({"required": ["n" * 5000]}, {}, f'["{"n" * 57}…"]: missing'),
 }
 
 
@@ -488,6 +488,20 @@ def test_one_wrong_row_among_thousands_is_found() -> None:
         ("perPage", "perpage"),
         ("dry-run", "dryRun"),
         ("labels", "Labels"),
+        ("line1", "line_1"),
+        ("id", "ID"),
+    ],
+)
+def test_an_optional_argument_with_other_case_and_punctuation_is_refused(declared: str, written: str) -> None:
+    schema = left_open(**{declared: {}, "other": {}})
+    assert complaint(schema, json.dumps({written: 1})) == [
+        f"- {path_text((written,))}: no such argument; did you mean {shown_name(declared)}?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("declared", "written"),
+    [
         ("labels", "labesl"),
         ("title", "tittle"),
         ("color", "colour"),
@@ -496,11 +510,14 @@ def test_one_wrong_row_among_thousands_is_found() -> None:
         ("include_archived", "include_archvied"),
     ],
 )
-def test_a_slip_in_writing_an_optional_argument_is_refused(declared: str, written: str) -> None:
+def test_a_slip_in_a_word_of_an_optional_argument_is_refused_and_told_how_to_be_sent(
+    declared: str, written: str
+) -> None:
     schema = left_open(**{declared: {}, "other": {}})
     assert complaint(schema, json.dumps({written: 1})) == [
-        f"- {path_text((written,))}: no such argument; did you mean {shown_name(declared)}?"
+        f"- input.{written}: no such argument; did you mean {declared}? If not, give {declared} as well"
     ]
+    assert prepare(schema, json.dumps({written: 1, declared: 2})) == {written: 1, declared: 2}
 
 
 @pytest.mark.parametrize(
@@ -513,6 +530,7 @@ def test_a_slip_in_writing_an_optional_argument_is_refused(declared: str, writte
         ("from", "form"),
         ("min_distance", "max_distance"),
         ("line1", "line2"),
+        ("v1_2", "v12"),
         ("content", "context"),
         ("source", "target"),
         ("includeArchived", "excludeArchived"),
@@ -520,7 +538,22 @@ def test_a_slip_in_writing_an_optional_argument_is_refused(declared: str, writte
         ("user", "username"),
         ("active", "inactive"),
         ("latitude", "longitude"),
+        ("altitude", "attitude"),
+        ("interval", "internal"),
+        ("collection_id", "connection_id"),
+        ("country", "county"),
+        ("contract_id", "contact_id"),
+        ("contracts", "contacts"),
+        ("trial", "trail"),
+        ("board", "broad"),
         ("x", "y"),
+        ("id", "_id"),
+        ("filter", "$filter"),
+        ("type", "@type"),
+        ("___", "$$$"),
+        ("___", "---"),
+        ("-", ""),
+        ("p" * 80 + "a", "p" * 80 + "b"),
     ],
 )
 def test_another_name_goes_through(declared: str, written: str) -> None:
@@ -544,8 +577,38 @@ NEAR = {"page_size": INTEGER}
         left_open(**NEAR) | {"anyOf": [{"properties": {"pageSize": {}}}]},
         left_open(**NEAR) | {"dependentSchemas": {"a": {"properties": {"pageSize": {}}}}},
         left_open(**NEAR, bad={"type": "no such type"}),
+        left_open("pageSize", **NEAR),
+        left_open(**NEAR) | {"anyOf": [{"required": ["pageSize"]}, {"required": ["other"]}]},
+        left_open(**NEAR) | {"dependentRequired": {"pageSize": []}},
+        left_open(**NEAR) | {"dependentRequired": {"other": ["pageSize"]}},
+        left_open(**NEAR) | {"dependentSchemas": {"pageSize": {}}},
+        left_open(**NEAR) | {"$schema": DRAFT_07, "dependencies": {"pageSize": []}},
+        left_open(**NEAR) | {"dependentSchemas": {"page_size": {"not": {"required": ["pageSize"]}}}},
+        left_open(**NEAR) | {"not": {"properties": {"pageSize": {"const": 1}}, "required": ["other"]}},
+        left_open(**NEAR) | {"dependentSchemas": {f"a{n}": {} for n in range(9)}},
     ],
-    ids=["true", "any", "schema", "unevaluated", "pattern", "names", "allOf", "ref", "anyOf", "dependent", "unusable"],
+    ids=[
+        "true",
+        "any",
+        "schema",
+        "unevaluated",
+        "pattern",
+        "names",
+        "allOf",
+        "ref",
+        "anyOf",
+        "dependent",
+        "unusable",
+        "required",
+        "required-in-anyOf",
+        "dependentRequired-of-it",
+        "dependentRequired",
+        "dependentSchemas-of-it",
+        "dependencies-of-it",
+        "excluded-by-another",
+        "not",
+        "many-dependents",
+    ],
 )
 def test_a_near_name_goes_through_where_the_schema_speaks_of_others(schema: dict[str, Any]) -> None:
     assert prepare(schema, '{"pageSize": 3}') == {"pageSize": 3}
@@ -635,6 +698,80 @@ def test_hostile_schemas_and_values_give_short_messages_in_bounded_time(
     assert time.monotonic() - began < 5
     assert len(problems) <= 21
     assert len("\n".join(problems).encode()) < 4_096
+
+
+def test_defaults_without_end_are_all_filled_in_or_left_to_the_schema_in_bounded_time() -> None:
+    rows = {"type": "array", "items": {"anyOf": [left_open("a", a={"const": n}) for n in range(5)]}}
+    default = [{"a": 4, "b": n} for n in range(40)]
+    names = [f"p{n}" for n in range(2_000)]
+    schema = {
+        "type": "object",
+        "$defs": {"rows": rows},
+        "properties": {name: {"$ref": "#/$defs/rows", "default": default} for name in names},
+    }
+    began = time.monotonic()
+    mismatch = Mismatch(schema)
+    assert mismatch.fitting(dict.fromkeys(names, default)).keys() == set(names)
+    assert mismatch.fitting({"p0": [{"a": 9}], "p1": default}) == {"p1": default}
+    assert prepare(schema, "{}") == dict.fromkeys(names, default)
+    assert time.monotonic() - began < 3
+
+
+def test_names_that_combinations_declare_over_and_over_are_read_once() -> None:
+    leaf = {"properties": {f"q{n}": True for n in range(2_000)}}
+    several: dict[str, Any] = {}
+    for level in range(5):
+        below = {"$ref": f"#level{level - 1}"} if level else leaf
+        several[f"level{level}"] = {"$anchor": f"level{level}", "anyOf": [below] * 8, "not": {"required": ["zz"]}}
+    mismatch = Mismatch(json.loads(json.dumps({"$defs": several, "$ref": "#level4"})))
+    assert len(list(mismatch._together(mismatch._root))) == 1 + 5 + 5 * 8  # itself, the levels, and what they hold
+    assert len(mismatch.declared()) == 2_000
+    assert not mismatch.admits_others()
+
+
+def test_what_is_combined_of_more_than_is_looked_at_may_have_other_names() -> None:
+    schema: dict[str, Any] = left_open(**NEAR)
+    for _ in range(100):
+        schema = {"allOf": [schema, {"title": "x"}, {"title": "y"}]}
+    assert Mismatch(schema).admits_others()
+
+
+@pytest.mark.parametrize("name", ["required", "dependentRequired"])
+def test_of_many_missing_names_only_as_many_as_can_be_told_are_looked_at(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"n{n}" for n in range(100_000)]
+    schema = {"required": names} if name == "required" else {"dependentRequired": {"a": names}}
+    made = 0
+    original = _Search._missing
+
+    def counting(*args: Any) -> Any:
+        nonlocal made
+        made += 1
+        return original(*args)
+
+    monkeypatch.setattr(_Search, "_missing", counting)
+    problems, complete = Mismatch(schema).problems({"a": 1})
+    assert not complete
+    assert 20 < len(problems) <= 501
+    assert made <= 501
+    assert complaint(schema, '{"a": 1}')[-1] == "- … and more"
+
+
+def test_schemas_that_are_no_longer_in_use_are_let_go() -> None:
+    checker = ArgumentChecker()
+
+    def prepared(schema: dict[str, Any]) -> None:
+        checker.prepare(ToolCall(1, "mcp:s:take", "{}", 1), "MCP.s.take", schema, lambda: SIGNATURE)
+
+    used: dict[str, Any] = {"properties": {"x": {}}}
+    prepared(used)
+    first = checker._checks[id(used)]
+    for turn in range(15):
+        prepared({"properties": {f"p{turn}_{n}": {"type": "string"} for n in range(8_000)}})
+        prepared(used)
+    assert checker._checks[id(used)] is first
+    assert len(checker._checks) < 10
 
 
 plain = st.recursive(
