@@ -9,6 +9,7 @@ import heapq
 import math
 import re
 from array import array
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -33,13 +34,13 @@ if TYPE_CHECKING:
 
 EXACT: Final = 100.0
 """What a request that is a tool's whole name scores on top."""
-MEANING: Final = 1.5
+VECTOR_WEIGHT: Final = 1.5
 """What the same meaning scores, by word vectors, beside a word that one tool alone has."""
 CONSIDERED: Final = 100
 """The best by their words, whose meaning is compared too."""
-SENTENCE: Final = 5.0
+MODEL_WEIGHT: Final = 5.0
 """What the same meaning scores, by a sentence model, beside 1 for the best by words."""
-_NEAR_SENTENCE: Final = 0.5
+_NEAR_BY_MODEL: Final = 0.5
 """The least score of a near miss by a sentence model."""
 
 MAX_TEXT: Final = 600
@@ -51,7 +52,7 @@ MAX_SERVER_TEXT: Final = 4_000_000
 OF_ONE_SERVER: Final = 0.75
 """Of the hits of a search in all servers, unless the others have too few: nobody fills an answer alone."""
 _LEAD: Final = 300
-_SENTENCE: Final = re.compile(r"[.!?](?:\s|$)|\n\s*\n")
+_SENTENCE_END: Final = re.compile(r"[.!?](?:\s|$)|\n\s*\n")
 
 _FIELDS: Final = (
     Field(3.0, 0.3),  # name
@@ -63,12 +64,12 @@ _FIELDS: Final = (
     Field(1.0, 0.0),  # the server's name
 )
 
-_NEAR_WORDS: Final = 5
-_NEAR: Final = 0.45
+_NEAREST_STEMS: Final = 5
+_NEAR_BY_VECTOR: Final = 0.45
 """Similarity of a word that is tried where nothing was found."""
 
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
-_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z#*\-\"'`(])|\n\s*\n")
+_BETWEEN_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z#*\-\"'`(])|\n\s*\n")
 _TOLD: Final = 200
 """Characters of whole sentences of a description that a sentence model reads; the first one may have twice as many."""
 
@@ -113,8 +114,8 @@ class Finder:
     def __init__(self, tools: Sequence[tuple[str, Tool]], meaning: Meaning | None = None) -> None:
         self._tools = tools
         self._names = ["".join(words(tool.name[:_LEAD])) for _, tool in tools]
-        self._index = Index(_all_texts(tools), _FIELDS, shipped_thesaurus())
-        self._meaning = MEANING * math.log(1 + len(tools))
+        self._index = Index(_all_texts(tools), _FIELDS, shipped_thesaurus(), shipped_vectors())
+        self._vector_weight = VECTOR_WEIGHT * math.log(1 + len(tools))
         self._vectors: dict[int, Sequence[float] | None] = {}
         self._compared = None if meaning is None else meaning.over(partial(_told, tools))
 
@@ -128,12 +129,12 @@ class Finder:
         if among is not None:
             scores = {number: scores[number] for number in among if number in scores}
         whole = "".join(words(request))
-        best = self._with_meaning(request, scores, limit)
+        best = self._with_vectors(request, scores, limit)
         exact = [number for number in best if self._names[number] == whole]
         if self._compared is not None and whole:
             cosines = self._compared.similarities(request)
             if cosines is not None:
-                return self._with_sentences(cosines, scores | best, exact, limit, among)
+                return self._with_model(cosines, scores | best, exact, limit, among)
         if not best:
             return self._near_misses(request, limit, among)
         for number in exact:
@@ -146,18 +147,18 @@ class Finder:
             self._vector(number)
         self._index.scores("misspeld")  # what only some requests need is made too
 
-    def _with_meaning(self, request: str, scores: Mapping[int, float], limit: int) -> dict[int, float]:
+    def _with_vectors(self, request: str, scores: Mapping[int, float], limit: int) -> dict[int, float]:
         """The best by their words, with what word vectors say of them."""
         asked = shipped_vectors().of(telling_words(request))
         best = {}
         for number, score in self._ranked(scores, max(CONSIDERED, limit), OF_ONE_SERVER):
             vector = self._vector(number) if asked is not None else None
             if asked is not None and vector is not None:
-                score += self._meaning * similarity(asked, vector)
+                score += self._vector_weight * similarity(asked, vector)
             best[number] = max(1.0, score)
         return best
 
-    def _with_sentences(
+    def _with_model(
         self,
         cosines: Sequence[float],
         scores: Mapping[int, float],
@@ -166,7 +167,7 @@ class Finder:
         among: Collection[int] | None,
     ) -> list[Hit]:
         """The best of all tools. Without a word of the request, a hit means as much as the best by words says."""
-        found = [SENTENCE * cosine if cosine > 0 else 0.0 for cosine in cosines]
+        found = [MODEL_WEIGHT * cosine if cosine > 0 else 0.0 for cosine in cosines]
         most = max(scores.values(), default=1.0)
         for number, score in scores.items():
             found[number] += score / most
@@ -176,7 +177,7 @@ class Finder:
         hits = {number: found[number] for number in numbers if found[number] >= 1 or number in scores}
         if hits:
             return [Hit(hit.number, max(1.0, hit.score)) for hit in self._best(hits, limit, among)]
-        near = {number: found[number] for number in numbers if found[number] >= _NEAR_SENTENCE}
+        near = {number: found[number] for number in numbers if found[number] >= _NEAR_BY_MODEL}
         return self._best(near, limit, among)
 
     def _best(self, scores: Mapping[int, float], limit: int, among: Collection[int] | None) -> list[Hit]:
@@ -186,18 +187,19 @@ class Finder:
     def _ranked(self, scores: Mapping[int, float], limit: int, share: float) -> list[tuple[int, float]]:
         """The best of these, in order; of one server this share at most, unless the others have too few."""
         most = math.ceil(share * limit)
-        if most == limit:
-            return heapq.nsmallest(limit, scores.items(), key=_by_score)
-        by_server: dict[str, list[tuple[int, float]]] = {}
-        for item in scores.items():
-            by_server.setdefault(self._tools[item[0]][0], []).append(item)
-        spread = [item for items in by_server.values() for item in heapq.nsmallest(most, items, key=_by_score)]
-        best = heapq.nsmallest(limit, spread, key=_by_score)
-        if len(best) < min(limit, len(scores)):
-            taken = {number for number, _ in best}
-            others = (item for item in scores.items() if item[0] not in taken)
-            best = sorted([*best, *heapq.nsmallest(limit - len(best), others, key=_by_score)], key=_by_score)
-        return best
+        # First among some more than are wanted; among all only where one server fills those.
+        for considered in (4 * limit, len(scores)):
+            ranked = heapq.nsmallest(considered, scores.items(), key=_by_score)
+            counts: Counter[str] = Counter()
+            best: list[tuple[int, float]] = []
+            crowding: list[tuple[int, float]] = []
+            for item in ranked:
+                server = self._tools[item[0]][0]
+                counts[server] += 1
+                (best if counts[server] <= most else crowding).append(item)
+            if len(best) >= limit or len(ranked) == len(scores):
+                break
+        return sorted([*best[:limit], *crowding[: max(0, limit - len(best))]], key=_by_score)
 
     def _vector(self, number: int) -> Sequence[float] | None:
         if number not in self._vectors:
@@ -214,9 +216,9 @@ class Finder:
         asked = vectors.of(telling_words(request))
         if asked is None:
             return []
-        near = vectors.near(asked, self._index.vocabulary, _NEAR)
+        near = vectors.near(asked, self._index.stems, _NEAR_BY_VECTOR)
         scores = self._index.meant(
-            {stem: near[stem] for stem in heapq.nlargest(_NEAR_WORDS, near, key=near.__getitem__)}
+            {stem: near[stem] for stem in heapq.nlargest(_NEAREST_STEMS, near, key=near.__getitem__)}
         )
         most = max(scores.values(), default=1.0)
         if among is not None:
@@ -231,7 +233,7 @@ def _by_score(item: tuple[int, float]) -> tuple[float, int]:
 
 def _lead(description: str) -> str:
     """The first sentence."""
-    end = _SENTENCE.search(description, 0, _LEAD)
+    end = _SENTENCE_END.search(description, 0, _LEAD)
     return description[: end.end() if end else _LEAD]
 
 
@@ -257,7 +259,7 @@ def _other_title(tool: Tool) -> str:
 
 def _first_sentences(description: str) -> str:
     told = ""
-    for sentence in _SENTENCES.split(description[: 10 * _TOLD]):
+    for sentence in _BETWEEN_SENTENCES.split(description[: 10 * _TOLD]):
         plain = " ".join(sentence.split())
         if told and len(told) + len(plain) > _TOLD:
             break

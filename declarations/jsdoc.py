@@ -16,6 +16,9 @@ from declarations.names import INVISIBLE
 MAX_TOOL_TEXT: Final = 640
 MAX_PROPERTY_TEXT: Final = 240
 MAX_VALUE_TEXT: Final = 80
+MAX_TOOL_TEXT_ALONE: Final = 4_000
+MAX_PROPERTY_TEXT_ALONE: Final = 2_000
+"""Where one tool is shown and not a whole server: what a call needs may stand far behind."""
 
 _LINE_END: Final = re.compile("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
 # Control characters, what reverses or hides text, and halves of characters.
@@ -68,7 +71,7 @@ def _cut(text: str, limit: int, *, whole: bool) -> str:
     return head[: end if end > limit - 40 else limit].rstrip() + "…"
 
 
-def property_doc(schema: object, name: str = "") -> str:
+def property_doc(schema: object, name: str = "", limit: int = MAX_PROPERTY_TEXT) -> str:
     """One line for a property: its description, then `@default`, `@deprecated`, `@format`, bounds, examples.
 
     Returns an empty string when there is nothing to say. Keywords of the wrong type are passed over.
@@ -78,7 +81,7 @@ def property_doc(schema: object, name: str = "") -> str:
     description = schema.get("description")
     parts = []
     if type(description) is str:
-        parts.append(comment_line(description))
+        parts.append(comment_line(description, limit))
     else:
         title = schema.get("title")
         if type(title) is str and _letters(title) != _letters(name):

@@ -12,7 +12,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from declarations.jsdoc import comment_line, comment_lines
+from declarations.jsdoc import (
+    MAX_PROPERTY_TEXT,
+    MAX_PROPERTY_TEXT_ALONE,
+    MAX_TOOL_TEXT,
+    MAX_TOOL_TEXT_ALONE,
+    comment_line,
+    comment_lines,
+)
 from declarations.names import OBJECT_PROTOTYPE
 from declarations.schema import compile_schema
 from declarations.typetree import (
@@ -40,6 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 MAX_SIGNATURE: Final = 400
+MAX_SHORT: Final = 80
+"""Length of a type in a signature of which only names are shown otherwise."""
 MAX_LINE: Final = 120
 """A comment of one line that is longer is written as a block."""
 MAX_INDEX: Final = 200
@@ -404,7 +413,8 @@ def signature(path: str, tool: Renderable, observed: Mapping[str, Any] | None = 
     """The call in one line of at most about 400 characters, such as
     `MCP.github.createIssue(input: { owner: string; title: string }): Promise<McpToolResult<{ number: number }>>`.
 
-    Where that is too long, inner objects become `{ ... }`, the result before the input.
+    Where that is too long, inner objects become `{ ... }`, the result before the input; then optional properties lose
+    their types.
 
     Args:
         observed: the schema of results seen earlier, for a tool that declares none.
@@ -414,21 +424,52 @@ def signature(path: str, tool: Renderable, observed: Mapping[str, Any] | None = 
     result = None if returned is None else compile_schema(returned, "Output")
     mark = "/* observed */ " if tool.output_schema is None else ""
     root, parameter = _argument(arguments)
-    line = ""
-    for input_depth, output_depth in ((9, 9), (9, 2), (3, 2), (2, 1), (1, 1), (1, 0), (0, 0)):
+    for input_depth, output_depth in ((9, 9), (9, 2), (3, 2), (2, 1), (1, 1), (1, 0)):
         written = _brief(root, arguments, input_depth)
         output = None if result is None else _brief(result.root, result, output_depth)
         line = f"{path}({parameter}{written}): {_result(output, mark)}"
         if len(line) <= MAX_SIGNATURE:
             return line
-    return line if len(line) <= 2 * MAX_SIGNATURE else f"{path}({parameter}{{ ... }}): Promise<McpToolResult>"
+    output = None if result is None else _brief(result.root, result, 0)
+    room = MAX_SIGNATURE - len(path) - len(parameter) - len(_result(output, mark)) - 4
+    if room < MAX_SIGNATURE // 2:
+        output, room = None, MAX_SIGNATURE - len(path) - len(parameter) - len(_result(None)) - 4
+    return f"{path}({parameter}{_names(root, arguments, room)}): {_result(output, mark)}"
+
+
+def _names(type_: Type, compiled: SchemaType, room: int) -> str:
+    """As many of an object's properties as there is room for: the required ones with their types, others by name."""
+    if isinstance(type_, Ref):
+        type_ = compiled.definitions[type_.name].type
+    if not isinstance(type_, ObjectOf):
+        return "{ ... }"
+    writer = _Writer(_brief_names(compiled), docs=False, depth=0)
+    typed = [f"{property_name(p.name)}: {_short(writer.text(p.type))}" for p in type_.properties if p.required]
+    members = [*typed, *[f"{property_name(p.name)}?" for p in type_.properties if not p.required]]
+    shown: list[str] = []
+    room -= len("{ ... 1000 more }")
+    for member in members:
+        room -= len(member) + 2
+        if room < 0:
+            shown.append(f"... {len(members) - len(shown)} more")
+            break
+        shown.append(member)
+    return f"{{ {'; '.join(shown)} }}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_SHORT else "..."
 
 
 def _brief(type_: Type, compiled: SchemaType, depth: int) -> str:
-    names = {key: "{ ... }" if isinstance(d.type, ObjectOf) else "unknown" for key, d in compiled.definitions.items()}
     if isinstance(type_, Ref) and depth > 0:
         type_ = compiled.definitions[type_.name].type
-    return _Writer(names, docs=False, depth=depth).text(type_)
+    return _Writer(_brief_names(compiled), docs=False, depth=depth).text(type_)
+
+
+def _brief_names(compiled: SchemaType) -> dict[str, str]:
+    """What stands for named types where they are not declared."""
+    return {key: "{ ... }" if isinstance(d.type, ObjectOf) else "unknown" for key, d in compiled.definitions.items()}
 
 
 class _NamedTypes:
@@ -563,7 +604,7 @@ class ServerFile:
         groups: dict[str, set[str]] = {}
         for name in dict.fromkeys(names):
             if name in self._tools:
-                written = _Function(name, self._tools[name]).write(types, {})
+                written = _Function(name, self._tools[name], alone=True).write(types, {})
                 functions.append(written.text((observed or {}).get(written.tool)))
                 continue
             group, _, operation = name.partition(".")
@@ -597,7 +638,7 @@ class ServerFile:
         if size <= LARGE_FILE or len(self._tools) < 2:
             return head
         names = [*self._tools, *(group for group, operations in self._groups.items() if operations)]
-        reading = f'API.read("{self.path}#<tool>") gives one tool, "#<tool>,<tool>" several'
+        reading = f'API.read("{self.path}#<tool>") gives one tool, "#<tool>,<tool>" several, and what … cuts here'
         contents = f"{round(size / 1024)} KB; {reading}. Tools: {_listed(names)}"
         return _comment([first, *rest, contents, *common])
 
@@ -632,11 +673,13 @@ def _group(group: str, wanted: Collection[str]) -> str:
 class _Function:
     """One tool on its way into a file."""
 
-    def __init__(self, identifier: str, tool: Renderable) -> None:
+    def __init__(self, identifier: str, tool: Renderable, *, alone: bool = False) -> None:
         self._identifier = identifier
         self._tool = tool
         self._type_name = identifier[:1].upper() + identifier[1:]
-        self._input = compile_schema(tool.input_schema, self._type_name + "Input")
+        self._text = MAX_TOOL_TEXT_ALONE if alone else MAX_TOOL_TEXT
+        self._property_text = MAX_PROPERTY_TEXT_ALONE if alone else MAX_PROPERTY_TEXT
+        self._input = compile_schema(tool.input_schema, self._type_name + "Input", self._property_text)
         self.parameters: dict[str, str] = {}
         """What is said about each top-level property, by its name as written."""
         if isinstance(self._input.root, ObjectOf):
@@ -650,11 +693,11 @@ class _Function:
         written = writer.object(root, docs=False) if isinstance(root, ObjectOf) else writer.text(root)
         output = None
         if self._tool.output_schema is not None:
-            result = compile_schema(self._tool.output_schema, self._type_name + "Output")
+            result = compile_schema(self._tool.output_schema, self._type_name + "Output", self._property_text)
             more, writer = types.declare(result)
             declared += more
             output = writer.text(result.root)
-        doc = comment_lines(self._tool.description)
+        doc = comment_lines(self._tool.description, self._text)
         # A bare `@param` says that what is common does not hold here.
         doc.extend(
             [f"@param {name} {text}".rstrip() for name, text in self.parameters.items() if common.get(name, "") != text]

@@ -35,7 +35,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from declarations.definitions import inlined
-from declarations.jsdoc import property_doc
+from declarations.jsdoc import MAX_PROPERTY_TEXT, property_doc
 from declarations.references import Document, Place
 from declarations.typetree import (
     ANY_OBJECT,
@@ -148,13 +148,18 @@ _SAYS_NOTHING: Final = frozenset(
 """What may stand beside a reference without a word on its type; `nullable` is dealt with elsewhere."""
 
 
-def compile_schema(schema: object, name: str = "Root") -> SchemaType:
-    """The type of `schema`, a JSON value of whatever shape. Never raises. A root that refers to itself is `name`."""
-    return _Compiler(schema, name).compile()
+def compile_schema(schema: object, name: str = "Root", text: int = MAX_PROPERTY_TEXT) -> SchemaType:
+    """The type of `schema`, a JSON value of whatever shape. Never raises. A root that refers to itself is `name`.
+
+    Args:
+        text: characters of a property's description that are kept.
+    """
+    return _Compiler(schema, name, text).compile()
 
 
 class _Compiler:
-    def __init__(self, root: object, name: str) -> None:
+    def __init__(self, root: object, name: str, text: int) -> None:
+        self._text = text
         self._root: Mapping[str, Any] = root if isinstance(root, Mapping) else {}
         self._schema = root
         self._document = Document(self._root)
@@ -176,7 +181,9 @@ class _Compiler:
             name, place = self._queue[done]
             done += 1
             self._base = place.base
-            self._definitions[name] = Definition(self._type(place.schema, _ANY, 0), property_doc(place.schema, name))
+            self._definitions[name] = Definition(
+                self._type(place.schema, _ANY, 0), property_doc(place.schema, name, self._text)
+            )
         if not self._definitions:
             return SchemaType(root)
         if id(self._root) in self._names:
@@ -439,7 +446,7 @@ class _Compiler:
                     return ObjectOf(tuple(properties), "open", UNKNOWN)
                 if isinstance(name, str) and len(name) <= MAX_LITERAL:
                     type_ = self._type(sub, _ANY, depth + 1)
-                    properties.append(Property(name, type_, name in required, property_doc(sub, name)))
+                    properties.append(Property(name, type_, name in required, property_doc(sub, name, self._text)))
                 else:
                     openness, rest = "open", UNKNOWN
         if "patternProperties" in schema or "propertyNames" in schema:

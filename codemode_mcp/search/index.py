@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from codemode_mcp.search.words import phrase_words, stems, telling_words, tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from codemode_mcp.search.thesaurus import Thesaurus
 
@@ -30,12 +30,12 @@ SYNONYM: Final = 0.5
 """What a word of the thesaurus counts, beside one that was asked for."""
 MAX_MEANINGS: Final = 12
 """Words of the thesaurus that are looked up for one phrase; the most telling come first."""
-COMMON: Final = 0.15
+COMMON: Final = 0.1
 """Share of the documents that have a word which is no help as a word of the thesaurus."""
 FEW: Final = 50
 """Documents among which no word is too common."""
 FURTHER_SYNONYM: Final = 0.5
-"""What further words of one meaning count, beside the best one."""
+"""What further words of one meaning count, beside the first one, which is the most telling."""
 COVERED: Final = 0.5
 """Power of the share of a request's concepts that a document has."""
 MISSPELT: Final = 0.7
@@ -62,10 +62,21 @@ class Field:
 
 
 class Index:
-    """An immutable inverted index of documents, each the texts of its fields; they are known by their numbers."""
+    """An immutable inverted index of documents, each the texts of its fields; they are known by their numbers.
 
-    def __init__(self, documents: Sequence[Sequence[str]], fields: Sequence[Field], thesaurus: Thesaurus) -> None:
+    Args:
+        vocabulary: stems that are no misspellings, also where no document has them.
+    """
+
+    def __init__(
+        self,
+        documents: Sequence[Sequence[str]],
+        fields: Sequence[Field],
+        thesaurus: Thesaurus,
+        vocabulary: Container[str] = (),
+    ) -> None:
         self._thesaurus = thesaurus
+        self._vocabulary = vocabulary
         # Lengths in characters: of all texts they are known before the first is split.
         averages = [sum(map(len, texts)) / len(texts) or 1.0 for texts in zip(*documents, strict=True)]
         numbers: dict[str, array[int]] = {}
@@ -92,7 +103,7 @@ class Index:
         self._weights = weights
 
     @property
-    def vocabulary(self) -> Iterable[str]:
+    def stems(self) -> Iterable[str]:
         """Every stem of the documents."""
         return self._numbers.keys()
 
@@ -125,17 +136,12 @@ class Index:
         if len(words) == 1:
             ((stem, counts),) = words.items()
             return {number: counts * score for number, score in self._documents(stem)}
-        best: dict[int, float] = {}
-        total: dict[int, float] = {}
+        found: dict[int, float] = {}
         for stem, counts in words.items():
             for number, score in self._documents(stem):
-                score *= counts
-                total[number] = total.get(number, 0.0) + score
-                if score > best.get(number, 0.0):
-                    best[number] = score
-        for number, score in best.items():
-            best[number] = score + FURTHER_SYNONYM * (total[number] - score)
-        return best
+                known = found.get(number)
+                found[number] = counts * score if known is None else known + FURTHER_SYNONYM * counts * score
+        return found
 
     def _is_common(self, stem: str) -> bool:
         return len(self._numbers.get(stem, ())) > max(FEW, COMMON * self._count)
@@ -145,7 +151,7 @@ class Index:
 
     def _spelt_like(self, stem: str) -> list[str]:
         """Stems of the documents that were probably meant; two letters in a row are right, most often the first."""
-        if len(stem) < MIN_MISSPELT or not stem.isalpha():
+        if len(stem) < MIN_MISSPELT or not stem.isalpha() or stem in self._vocabulary:
             return []
         shared = Counter(
             known for pair in _pairs(stem) for known in self._by_pair.get(pair, ()) if abs(len(known) - len(stem)) <= 2

@@ -39,7 +39,7 @@ class WordVectors:
         if len(matrix) != self._dimensions * len(self._rows):
             raise ValueError(f"{len(self._rows)} words of {self._dimensions} dimensions are not {len(matrix)} bytes")
 
-    def __contains__(self, stem: str) -> bool:
+    def __contains__(self, stem: object) -> bool:
         return stem in self._rows
 
     def of(self, stems: Iterable[str]) -> list[float] | None:
