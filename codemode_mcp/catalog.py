@@ -230,8 +230,16 @@ class Catalog:
         Raises:
             ProgramError: the path is malformed or names no file, or the file has no such function.
         """
+        if path.startswith("MCP."):
+            server, _, member = path.removeprefix("MCP.").partition(".")
+            near = f"mcp/{server}.d.ts" + (f"#{member}" if member else "")
+            raise ProgramError("nested_tool_failed", f"{_shown(path)} is not a path; write API.read({_shown(near)})")
         path, mark, part = path.partition("#")
         parts = path.split("/")
+        if mark and not part:
+            raise ProgramError(
+                "nested_tool_failed", f"name a tool after the #, such as {_shown(path + '#createIssue')}"
+            )
         if not path or "" in parts or "." in parts or ".." in parts or "\\" in path:
             raise ProgramError("nested_tool_failed", f"{_shown(path)} is not a valid path; see API.list()")
         text = self._some(path, part) if mark else self.file(path)
@@ -419,7 +427,7 @@ class Catalog:
             hits.append(
                 {
                     "server": found.identifier,
-                    "path": found.path,
+                    "path": f"{found.path}#{entry.identifier}",
                     "call": entry.path,
                     "signature": self.signature(entry),
                     "description": _one_line(entry.tool.description or entry.tool.title or ""),
@@ -602,11 +610,6 @@ def _manifest(servers: Sequence[Server]) -> str:
             }
         )
     return json.dumps({"servers": shown, "tools": [], "named": []}, separators=(",", ":"))
-
-
-def _property_names(tool: Tool) -> list[str]:
-    properties = tool.input_schema.get("properties")
-    return [str(name) for name in properties] if isinstance(properties, dict) else []
 
 
 def _did_you_mean(near: Sequence[str]) -> str:

@@ -21,11 +21,13 @@ interface ToolCatalogEntry {
 /** A found MCP tool. */
 interface ApiHit {
   server: string;
+  /** For `API.read`: the declaration of this tool. */
   path: string;
   /** The function, such as `MCP.github.createIssue`. */
   call: string;
   signature: string;
   description: string;
+  /** Compares the hits of one answer; below 1 are near misses. */
   score: number;
   /** Set when the server cannot be reached now. */
   status?: "down";
@@ -54,7 +56,7 @@ declare const API: {
   list(prefix?: string): Promise<{ files: ApiFile[] }>;
   /** A whole file, or parts of it: `mcp/github.d.ts#createIssue`, `#createIssue,resources.read`. */
   read(path: string): Promise<ApiFile & { content: string }>;
-  /** Finds MCP tools of all servers, or of one, for what you need in plain words. Hits that score below 1 are near misses. */
+  /** Finds MCP tools of all servers, or of one, for what you need in plain words. Servers that are down and unknown come after the hits. */
   search(query: string, options?: { limit?: number; server?: string }): Promise<ApiHit[]>;
 };
 

@@ -110,7 +110,7 @@ def test_a_part_of_a_file_is_read_by_identifier_or_by_original_name(part: str, f
         (PART + "createIssue,then", None),
         (PART + "createIssue,deleteRep", 'MCP.github has no tool "deleteRep". Nearest: deleteRepo'),
         (PART + "resources.raed", 'MCP.github has no tool "resources.raed". Nearest: resources.read'),
-        (PART, 'MCP.github has no tool ""'),
+        (PART, "name a tool after the #"),
         (PART + "createIssue,", 'MCP.github has no tool ""'),
         (PART + "$api", 'MCP.github has no tool "$api"'),
         ("mcp/index.d.ts#createIssue", "mcp/index.d.ts holds no tools"),
@@ -195,3 +195,24 @@ def test_what_has_changed_does_not() -> None:
     assert after.search("ticket", 1, None)[0]["description"] == "Open a ticket"
     assert "MCP.github.deleteRepo" not in [hit["call"] for hit in after.search("delete_repo", 5, None)]
     assert before.search("delete_repo", 1, None)[0]["call"] == "MCP.github.deleteRepo"
+
+
+def test_a_hit_leads_to_the_declaration_of_its_tool() -> None:
+    catalog = build([GITHUB], PolicyRules())
+    hit = catalog.search("create an issue", 1, None)[0]
+    assert hit["path"] == "mcp/github.d.ts#createIssue"
+    assert "function createIssue(" in catalog.read(hit["path"])["content"]
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("MCP.github.createIssue", 'write API.read("mcp/github.d.ts#createIssue")'),
+        ("MCP.github", 'write API.read("mcp/github.d.ts")'),
+        ("mcp/github.d.ts#", "name a tool after the #"),
+    ],
+)
+def test_a_path_in_another_form_is_told_the_right_one(path: str, told: str) -> None:
+    with pytest.raises(ProgramError) as raised:
+        build([GITHUB], PolicyRules()).read(path)
+    assert told in raised.value.message

@@ -74,3 +74,20 @@ async def test_a_name_that_no_part_of_a_file_has_is_refused_with_the_nearest(ses
     assert 'MCP.echo has no tool "gvie". Nearest: give' in answer.error
     both = await session.value("return (await API.read('mcp/echo.d.ts#give,echo')).content")
     assert json.dumps(both).count("  function ") == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("API.search('give', { servers: 'echo' })", "there is no option servers; there is limit, server"),
+        ("API.search('give', 'echo')", "the options are an object, { limit: ... }, not a string"),
+        ("MCP.echo.$api('give', { schemas: true })", "there is no option schemas; there is schema"),
+    ],
+)
+async def test_an_option_that_there_is_not_is_refused(session: Session, call: str, told: str) -> None:
+    assert told in (await session.exec(f"return await {call}")).error
+
+
+async def test_a_hit_can_be_read(session: Session) -> None:
+    part = await session.value("const [hit] = await API.search('give'); return (await API.read(hit.path)).content")
+    assert "function give(" in part

@@ -38,7 +38,18 @@ function refusePromises(input) {
 
 function options(v, names) {
   let text = "";
-  if (v === null || typeof v !== "object") return text;
+  if (v === undefined || v === null) return text;
+  if (typeof v !== "object") throw new NativeTypeError("the options are an object, { " + names[0] + ": ... }, not a " + typeof v);
+  const given = objectKeys(v);
+  for (let i = 0; i < given.length && i < 100; i++) {
+    let known = false;
+    for (let j = 0; j < names.length; j++) known = known || names[j] === given[i];
+    if (!known) {
+      let all = names[0];
+      for (let j = 1; j < names.length; j++) all += ", " + names[j];
+      throw new NativeTypeError("there is no option " + clip(given[i], 100) + "; there is " + all);
+    }
+  }
   for (let i = 0; i < names.length; i++) {
     const option = v[names[i]];
     if (option === undefined) continue;
