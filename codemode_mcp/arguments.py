@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.bridge import Absent, whole_characters
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.mismatch import Mismatch, Problem, clip, path_text, seen, shown_name
+from codemode_mcp.mismatch import Mismatch, Problem, clip, listed_names, path_text, seen, shown_name
 from codemode_mcp.nearest import misspells, plain
 from upstream_clients.schemas import UnusableSchema, compile_schema
 
@@ -24,9 +24,12 @@ MAX_DEPTH = 100
 """Levels of nesting that every MCP implementation on the way can be relied on to take."""
 
 _MAX_PROBLEMS = 20
-_MAX_LINE = 480
+_MAX_LINE = 640
 _MAX_BYTES = 3_800
 """Of all lines together; a message is a little longer, and has the signature."""
+
+_MAX_IGNORED = 120
+"""Characters of the names that are not declared."""
 
 _MAX_COMPARED = 500
 """Pairs of an undeclared and a declared name that are compared for slips."""
@@ -111,7 +114,7 @@ class _Check:
         if self._validator is not None:
             self._defaults = self._mismatch.fitting(self._defaults)
         # For what is left open, made at the first undeclared argument: the names, and the names by how they are spelt.
-        self._declared: frozenset[str] | None = None
+        self._declared: dict[str, None] | None = None
         self._others: frozenset[str] = frozenset()
         self._by_spelling: dict[str, str] = {}
         self._by_letter: dict[str, list[str]] = {}
@@ -123,21 +126,19 @@ class _Check:
         if self._validator is None:
             return arguments, []
         if not self._validator.is_valid(arguments):
-            left = self._with_fewer_defaults(given, filled)
-            if left is None:
-                return arguments, self._lines(arguments, given)
-            arguments = left
+            # What is sent without being asked for is no reason, and no name that the program has given.
+            least = given | {name: value for name, value in filled.items() if name in self._required}
+            if not filled or not self._validator.is_valid(least):
+                return arguments, self._lines(least, given)
+            arguments = self._with_defaults(least, filled)
         if given.keys() <= self._properties.keys():
             return arguments, []
         slips = self._slips(given)
-        return arguments, _lines(slips, complete=True)
+        return arguments, _lines([*slips, *self._ignored(given, slips)] if slips else [], complete=True)
 
-    def _with_fewer_defaults(self, given: dict[str, Any], filled: dict[str, Any]) -> dict[str, Any] | None:
-        """What is valid without some of the defaults, which go with what was given no more than they must."""
+    def _with_defaults(self, arguments: dict[str, Any], filled: dict[str, Any]) -> dict[str, Any]:
+        """Valid arguments with those defaults that go with them, one by one."""
         assert self._validator is not None
-        arguments = given | {name: value for name, value in filled.items() if name in self._required}
-        if not filled or not self._validator.is_valid(arguments):
-            return None
         for name, value in list(filled.items())[:_MAX_TRIED]:
             more = {**arguments, name: value}
             if self._validator.is_valid(more):
@@ -145,10 +146,36 @@ class _Check:
         return arguments
 
     def _lines(self, arguments: dict[str, Any], given: dict[str, Any]) -> list[str]:
-        problems, complete = self._mismatch.problems(arguments)
+        problems, complete = self._mismatch.problems(arguments, given)
+        problems = self._advised(problems, given)
         told = {problem.path for problem in problems}
         problems += [slip for slip in self._slips(given) if slip.path not in told]
+        problems += self._ignored(given, problems)
         return _lines(problems, complete=complete) or ["input: does not fit the schema"]
+
+    def _advised(self, problems: list[Problem], given: dict[str, Any]) -> list[Problem]:
+        """The problems, where a null that is none of the values of an optional argument is to be left out."""
+        nulls = {(name,) for name, value in given.items() if value is None and name not in self._required}
+        wrong = {problem.path for problem in problems if problem.kind in ("kind", "choice")} & nulls
+        if not wrong:
+            return problems
+        needed = self._mismatch.mentioned()  # or perhaps needed
+        return [
+            replace(problem, text=f"{problem.text}; leave it out")
+            if problem.path in wrong and problem.path[0] not in needed
+            else problem
+            for problem in problems
+        ]
+
+    def _ignored(self, given: dict[str, Any], problems: list[Problem]) -> list[Problem]:
+        """Of a call that is refused: the other undeclared arguments, which the schema leaves open, in one line."""
+        told = {problem.path[:1] for problem in problems}
+        declared = self._declared or {}
+        names = [name for name in given if name not in declared and name not in self._others and (name,) not in told]
+        if not declared or not names:
+            return []
+        there = listed_names(list(declared))
+        return [Problem((), f"not declared: {listed_names(names, _MAX_IGNORED)}; there are {there}")]
 
     def _slips(self, given: dict[str, Any]) -> list[Problem]:
         """Undeclared arguments of a schema that leaves open whether there are any, where they are slips in writing.
@@ -157,8 +184,8 @@ class _Check:
         """
         if self._declared is None:
             names = [] if self._mismatch.is_closed or self._mismatch.admits_others() else self._mismatch.declared()
-            self._declared = frozenset(names)
-            self._others = frozenset(self._mismatch.mentioned() - self._declared) if names else frozenset()
+            self._declared = dict.fromkeys(names)
+            self._others = frozenset(self._mismatch.mentioned().difference(names)) if names else frozenset()
             for name in names:
                 spelling = plain(name)
                 self._by_spelling.setdefault(spelling, name)
@@ -173,7 +200,7 @@ class _Check:
             left -= 1
             spelling = plain(name)
             same = self._by_spelling.get(spelling)
-            if same is not None and same not in given and is_slip(name, same):
+            if same is not None and same not in given and misspells(name, same):
                 slips.append(
                     Problem((name,), f"no such argument; did you mean {shown_name(same)}?", "unknown", near=same)
                 )
@@ -184,67 +211,12 @@ class _Check:
                 if abs(len(each) - len(name)) <= 3 and each not in given
             ]
             left -= len(similar)
-            meant = next((each for each in similar[:_MAX_COMPARED] if is_slip(name, each)), None)
+            meant = next((each for each in similar[:_MAX_COMPARED] if misspells(name, each)), None)
             if meant is not None:
                 shown = shown_name(meant)
                 text = f"no such argument; did you mean {shown}? If not, give {shown} as well"
                 slips.append(Problem((name,), text, "unknown", near=meant))
         return slips
-
-
-def is_slip(given: str, declared: str) -> bool:
-    """Whether an undeclared argument is refused for a declared one: `misspells`, and nothing else that it could mean.
-
-    What a name begins with besides letters and digits (`_id`, `$filter`, `@type`) and its numbers have a meaning. So
-    may a slip in a word, where it makes another word.
-    """
-    if not plain(given) or max(len(given), len(declared)) > _MAX_NAME or not misspells(given, declared):
-        return False
-    if _BEGINNING.match(given)[0] != _BEGINNING.match(declared)[0]:  # type: ignore[index]
-        return False
-    if re.findall(r"\d+", given) != re.findall(r"\d+", declared):
-        return False
-    return plain(given) == plain(declared) or not _is_another_word(plain(given), plain(declared))
-
-
-_BEGINNING = re.compile(r"[\W_]*")
-_MAX_NAME = 80
-_VOWELS = frozenset("aeiou")
-_WORDS = tuple(
-    frozenset(pair.split())
-    for pair in (
-        "adapter adaptor", "adoption adaption", "angel angle", "board broad", "breadth breath", "casual causal",
-        "cloud could", "closet closest", "complement compliment", "contact contract", "county country",
-        "dairy diary", "desert dessert", "diner dinner", "discreet discrete", "field filed", "fired fried",
-        "friend fiend", "hoping hopping", "later latter", "layer lawyer", "manger manager", "marital martial",
-        "mediation medication", "mediation meditation", "minster minister", "patent patient", "perfect prefect",
-        "planing planning", "portion potion", "quiet quite", "reserve reverse", "reserved reversed", "sever server",
-        "sever severe", "signed singed", "silver sliver", "staring starring", "stationary stationery", "super supper",
-        "through thorough", "tired tried", "trail trial", "unison union", "united untied", "window widow",
-    )
-)  # fmt: skip
-
-
-def _is_another_word(given: str, declared: str) -> bool:
-    """Of two names with one differing word: whether the difference is larger than one letter lost, doubled or swapped,
-    or one vowel for another; or makes a word that is known to be one."""
-    start = _alike(given, declared)
-    end = _alike(given[start:][::-1], declared[start:][::-1])
-    here, there = given[start : len(given) - end], declared[start : len(declared) - end]
-    if len(here) == len(there) == 1:
-        if not {here, there} <= _VOWELS:
-            return True
-    elif len(here) + len(there) > 1 and here != there[::-1]:
-        return True
-    return any(
-        given.replace(one, other, 1) == declared for pair in _WORDS for one in pair for other in pair if one != other
-    )
-
-
-def _alike(one: str, other: str) -> int:
-    """Letters that two texts begin with alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _weight(schema: Mapping[str, Any]) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
-from codemode_mcp.nearest import nearest
+from codemode_mcp.nearest import misspells, nearest
 from declarations.references import Document
 from upstream_clients.schemas import SchemaParts, UnusableSchema, compile_schema, is_legacy
 
@@ -54,6 +54,7 @@ _LARGE = 40
 _MAX_SEEN = 60
 _MAX_EXPECTED = 100
 _MAX_OPTIONS = 160
+_MAX_NAMES = 360
 _MAX_NAME = 60
 _MAX_PATH = 240
 _MAX_NOTE = 80
@@ -112,9 +113,14 @@ class Mismatch:
         self._expected: dict[tuple[int, int], str] = {}
         self._single: dict[tuple[str, Any], jsonschema_rs.Validator | None] = {}
 
-    def problems(self, value: Any) -> tuple[list[Problem], bool]:
-        """What is wrong with a value, in the order of the schema, and whether that is all."""
-        search = _Search(self)
+    def problems(self, value: Any, given: Iterable[str] | None = None) -> tuple[list[Problem], bool]:
+        """What is wrong with a value, in the order of the schema, and whether that is all.
+
+        Args:
+            given: the members of the value that somebody wrote, where others are there by default: only those are not
+                what an unknown one was meant to be.
+        """
+        search = _Search(self, given=given)
         found = search.visit(self._root, value, (), 0)
         return _merged(found), not search.exhausted
 
@@ -325,9 +331,10 @@ class Mismatch:
 class _Search:
     """One search for reasons, with its share of work."""
 
-    def __init__(self, mismatch: Mismatch, steps: int = MAX_STEPS) -> None:
+    def __init__(self, mismatch: Mismatch, steps: int = MAX_STEPS, *, given: Iterable[str] | None = None) -> None:
         self._mismatch = mismatch
         self._under = mismatch.under
+        self._given = None if given is None else frozenset(given)
         self._allowed = self._steps = steps
         self._compared = _MAX_COMPARED
         self._known: dict[tuple[int, Path], list[Problem]] = {}
@@ -573,10 +580,10 @@ class _Search:
         missing = {str(p.path[-1]): p for p in found if p.kind == "missing" and len(p.path) == len(path) + 1}
         for name in value:
             if name not in properties and missing and self._compared > 0:
-                problem = self._unknown(list(missing), name, path, value)
-                if problem.near is not None:
-                    del missing[problem.near]
-                    found.append(problem)
+                near = self._near(list(missing), name, path, value)
+                if near is not None:
+                    del missing[near]
+                    found.append(Problem((*path, name), _meant(path, near), "unknown", near=near))
         return found
 
     def _others(
@@ -641,15 +648,20 @@ class _Search:
         return self._under(rule, "properties", name) if isinstance(properties, dict) and name in properties else None
 
     def _unknown(self, names: Sequence[str], name: str, path: Path, value: Mapping[str, Any]) -> Problem:
-        text = f"no such {'property' if path else 'argument'}"
         if not names:
-            return Problem((*path, name), f"{text}; there are none", "unknown")
+            return Problem((*path, name), f"{_no_such(path)}; there are none", "unknown")
+        near = self._near(names, name, path, value)
+        if near is not None and (len(names) == 1 or misspells(name, near)):
+            return Problem((*path, name), _meant(path, near), "unknown", near=near)
+        text = _no_such(path) + (f"; nearest: {shown_name(near)}" if near is not None else "")
+        return Problem((*path, name), f"{text}{_THERE_ARE}{listed_names(names)}", "unknown", near=near)
+
+    def _near(self, names: Sequence[str], name: str, path: Path, value: Mapping[str, Any]) -> str | None:
+        """The nearest of the names that are not given, while there is work left for that."""
         if not self._may_hint(len(names)):
-            return Problem((*path, name), text, "unknown")
-        near = nearest(name, [each for each in names if each not in value], count=1)
-        if near:
-            return Problem((*path, name), f"{text}; did you mean {shown_name(near[0])}?", "unknown", near=near[0])
-        return Problem((*path, name), f"{text}; there are {clip(listed_names(names), _MAX_OPTIONS)}", "unknown")
+            return None
+        given = value if path or self._given is None else self._given
+        return next(iter(nearest(name, [each for each in names if each not in given], count=1)), None)
 
     # combinations
 
@@ -724,12 +736,24 @@ class _Search:
         """No branch takes a value of this kind, or this very value."""
         choices: list[Any] = []
         for branch, _ in tried:
-            found = _choices_of(branch.schema)
+            found = self._choices(branch)
             if found is None:
                 expected = clip(_either(p.expected for _, problems in tried for p in problems), _MAX_OPTIONS)
                 return Problem(path, f"expected {expected}, got {seen(value)}", "kind", expected)
             choices += found
         return self._not_among(choices, value, path)
+
+    def _choices(self, branch: _Rule) -> list[Any] | None:
+        """The few values that an alternative takes, null by its type among them, if it says them."""
+        followed: _Rule | None = branch
+        for _ in range(5):
+            if followed is None or not isinstance(followed.schema, Mapping):
+                return None
+            found = [None] if followed.schema.get("type") == "null" else _choices_of(followed.schema)
+            if found is not None:
+                return found
+            followed = self._mismatch.target(followed)
+        return None
 
     def _by_tag(
         self, branches: Sequence[_Rule], tried: Sequence[tuple[_Rule, list[Problem]]], value: Any, path: Path
@@ -825,11 +849,32 @@ def _merged(found: Iterable[Problem]) -> list[Problem]:
         if unknown is not None and unknown not in said:
             said.add(unknown)
             about = f"missing, {problem.expected}" if problem.expected else "missing"
-            text = unknown.text.removesuffix("?") + f" ({about})?"
-            merged.append(replace(unknown, text=text))
+            merged.append(replace(unknown, text=_meant(unknown.path[:-1], str(problem.path[-1]), f" ({about})")))
         else:
             merged.append(problem)
-    return _gathered([problem for problem in merged if problem not in said])
+    return _gathered(_listing_once(problem for problem in merged if problem not in said))
+
+
+def _listing_once(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """The names that there are at a place, with the first that is none of them alone."""
+    listed: set[tuple[Path, str]] = set()
+    for problem in problems:
+        text, _, names = problem.text.partition(_THERE_ARE) if problem.kind == "unknown" else (problem.text, "", "")
+        place = (problem.path[:-1], names)
+        yield replace(problem, text=text) if place in listed else problem
+        if names:
+            listed.add(place)
+
+
+_THERE_ARE = "; there are "
+
+
+def _no_such(path: Path) -> str:
+    return f"no such {'property' if path else 'argument'}"
+
+
+def _meant(path: Path, near: str, about: str = "") -> str:
+    return f"{_no_such(path)}; did you mean {shown_name(near)}{about}?"
 
 
 def _gathered(problems: Iterable[Problem]) -> list[Problem]:
@@ -894,9 +939,15 @@ def shown_name(name: str) -> str:
     return name if _is_word(name) else literal(name)
 
 
-def listed_names(names: Iterable[str]) -> str:
-    shown = list(names)
-    return ", ".join(map(shown_name, shown[:20])) + (f" and {len(shown) - 20} more" if len(shown) > 20 else "")
+def listed_names(names: Sequence[str], limit: int = _MAX_NAMES) -> str:
+    """Names as they are written, as many as fit in a line, and the number of the others."""
+    text = ""
+    for n, name in enumerate(names):
+        following = f"{', ' if n else ''}{shown_name(name)}"
+        if n and len(text) + len(following) > limit:
+            return f"{text} and {len(names) - n} more"
+        text += following
+    return text
 
 
 def _is_word(name: str) -> bool:

@@ -23,7 +23,6 @@ _CUTOFF = 0.6
 
 _MIN_EDITED = 5
 _MIN_REPLACED = 8
-_MIN_EDITED_TWICE = 10
 
 
 def plain(name: str) -> str:
@@ -60,55 +59,76 @@ def _most_promising(spelling: str, candidates: list[str]) -> list[str]:
 def misspells(given: str, declared: str) -> bool:
     """Whether `given` can hardly be anything but a slip in writing `declared`.
 
-    For deciding, not for hints, so it errs on the side of two names being two. They are one when
+    For deciding, not for hints, so it errs on the side of two names being two. They are one when they begin with the
+    same punctuation (`_id`, `$filter`, `@type` have a meaning), have the same numbers (`line1`, `line2`), and
 
-    * they differ in case and punctuation alone (`max_results`, `maxResults`), or
-    * one word of five letters or more differs by one slip: two neighbours swapped, or inside it, its first and last
-      letter aside, a letter too many or too few. In a word of eight letters or more, another letter inside it is one
-      as well, and in one of ten or more, two slips inside it.
+    * differ in case and punctuation alone (`max_results`, `maxResults`), or
+    * one word of five letters or more differs by one slip after its first letter: two neighbours swapped, or, its last
+      letter aside, a letter too many or too few. In a word of eight letters or more, one vowel for another is one as
+      well. None is one that makes another common word (`country`, `county`).
 
     So plurals and other endings (`page`, `pages`; `create`, `created`), prefixes (`order`, `reorder`), short words
-    (`min`, `max`; `id`, `ids`; `from`, `form`), other digits (`line1`, `line2`) and other words are never one.
+    (`min`, `max`; `id`, `ids`; `from`, `form`) and other words are never one.
     """
-    if given == declared or max(len(given), len(declared)) > _MAX_LENGTH:
+    if given == declared or max(len(given), len(declared)) > _MAX_LENGTH or not plain(given):
         return False
-    if plain(given) == plain(declared) != "":
+    if _BEGINNING.match(given)[0] != _BEGINNING.match(declared)[0]:  # type: ignore[index]
+        return False
+    if re.findall(r"\d+", given) != re.findall(r"\d+", declared):
+        return False
+    if plain(given) == plain(declared):
         return True
     here, there = _words(given), _words(declared)
     if len(here) != len(there):
         return False
     differing = [(a, b) for a, b in zip(here, there, strict=True) if a != b]
-    return len(differing) == 1 and _slip(*differing[0])
+    return len(differing) == 1 and _is_slip(*differing[0]) and not _is_other_word(plain(given), plain(declared))
 
 
 def _words(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[^\W\d_]?[^\W\d_A-Z]+|[^\W\d_]+|\d+", name)]
 
 
-def _slip(a: str, b: str) -> bool:
+def _is_slip(a: str, b: str) -> bool:
     shorter = min(len(a), len(b))
-    if shorter < _MIN_EDITED or a[0] != b[0] or abs(len(a) - len(b)) > 2 or not (a + b).isalpha():
+    if shorter < _MIN_EDITED or a[0] != b[0] or not (a + b).isalpha():
         return False
-    edits = _edits(a, b)
-    if edits == 1 and sorted(a) == sorted(b):
-        return True
+    start = _alike(a, b)
+    end = _alike(a[start:][::-1], b[start:][::-1])
+    here, there = a[start : len(a) - end], b[start : len(b) - end]
+    if len(here) == len(there) == 2:
+        return here == there[::-1]
     if a[-1] != b[-1]:
         return False
-    if edits == 1:
-        return len(a) != len(b) or shorter >= _MIN_REPLACED
-    return edits == 2 and shorter >= _MIN_EDITED_TWICE
+    if len(here) == len(there) == 1:
+        return shorter >= _MIN_REPLACED and {here, there} <= _VOWELS
+    return len(here) + len(there) == 1
 
 
-def _edits(a: str, b: str) -> int:
-    """Letters inserted, left out, replaced, or swapped with their neighbour."""
-    before: list[int] = []
-    row = list(range(len(b) + 1))
-    for i, letter in enumerate(a, 1):
-        above, row = row, [i]
-        for j, other in enumerate(b, 1):
-            best = min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (letter != other))
-            if before and j > 1 and letter == b[j - 2] and a[i - 2] == other:
-                best = min(best, before[j - 2] + 1)
-            row.append(best)
-        before = above
-    return row[-1]
+def _alike(one: str, other: str) -> int:
+    """Letters that two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _is_other_word(given: str, declared: str) -> bool:
+    return any(
+        given.replace(one, other, 1) == declared for pair in _WORDS for one in pair for other in pair if one != other
+    )
+
+
+_BEGINNING = re.compile(r"[\W_]*")
+_VOWELS = frozenset("aeiou")
+_WORDS = tuple(
+    frozenset(pair.split())
+    for pair in (
+        "adapter adaptor", "adoption adaption", "angel angle", "board broad", "breadth breath", "casual causal",
+        "cloud could", "closet closest", "complement compliment", "contact contract", "county country",
+        "dairy diary", "desert dessert", "diner dinner", "discreet discrete", "field filed", "fired fried",
+        "friend fiend", "hoping hopping", "later latter", "layer lawyer", "manger manager", "marital martial",
+        "mediation medication", "mediation meditation", "minster minister", "patent patient", "perfect prefect",
+        "planing planning", "portion potion", "quiet quite", "reserve reverse", "reserved reversed", "sever server",
+        "sever severe", "signed singed", "silver sliver", "staring starring", "stationary stationery", "super supper",
+        "through thorough", "tired tried", "trail trial", "unison union", "united untied", "window widow",
+    )
+)  # fmt: skip

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class _Budget:
 
 def _look(value: object, depth: int, budget: _Budget) -> Shape:
     budget.left -= 1
-    scalar = _SCALARS.get(type(value))
+    scalar = _SCALARS.get(type(value) if not isinstance(value, float) or isfinite(value) else type(None))
     if scalar is not None:
         return scalar
     if depth <= 0 or budget.left <= 0:

@@ -201,7 +201,19 @@ def left_open(*required: str, **properties: object) -> dict[str, Any]:
 PROBLEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     # kinds
     "string": (only(STRING), {"x": 3}, "x: expected string, got number 3"),
-    "null": (only(STRING), {"x": None}, "x: expected string, got null"),
+    "null": (only(STRING), {"x": None}, "x: expected string, got null; leave it out"),
+    "null for a choice": (
+        only(STATE),
+        {"x": None},
+        'x: expected "open" | "closed" | "all", got null; leave it out',
+    ),
+    "null for what is required": (left_open("x", x=STRING), {"x": None}, "x: expected string, got null"),
+    "null for what is required elsewhere": (
+        {"allOf": [{"required": ["x"]}], **only(STRING)},
+        {"x": None},
+        "x: expected string, got null",
+    ),
+    "null inside": (only(only(STRING)), {"x": {"x": None}}, "x.x: expected string, got null"),
     "boolean": (only({"type": "boolean"}), {"x": "true"}, 'x: expected boolean, got string "true"'),
     "fraction": (only(INTEGER), {"x": 1.5}, "x: expected integer, got number 1.5"),
     "number as text": (only({"type": "number"}), {"x": "3"}, 'x: expected number, got string "3"'),
@@ -243,6 +255,16 @@ PROBLEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "enum with null": (only({"enum": ["a", None]}), {"x": "b"}, 'x: expected "a" | null, got "b"'),
     "const": (only({"const": "v1"}), {"x": "v2"}, 'x: expected "v1", got "v2"'),
     "const 1 is not true": (only({"const": 1}), {"x": True}, "x: expected 1, got true"),
+    "optional enum": (
+        only({"anyOf": [STRING | STATE, {"type": "null"}], "default": None}),
+        {"x": "opened"},
+        'x: expected "open" | "closed" | "all" | null, got "opened"; nearest: "open"',
+    ),
+    "optional enum by reference": (
+        {"$defs": {"state": STATE}, **only({"anyOf": [{"$ref": "#/$defs/state"}, {"type": "null"}]})},
+        {"x": "CLOSED"},
+        'x: expected "open" | "closed" | "all" | null, got "CLOSED"; nearest: "closed"',
+    ),
     "const object": (only({"const": {"a": 1}}), {"x": {"a": 2}}, 'x: expected {"a": 1}, got {"a": 2}'),
     # bounds
     "minimum": (only({"minimum": 1}), {"x": 0}, "x: expected at least 1, got 0"),
@@ -306,6 +328,23 @@ PROBLEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "missing undeclared": ({"required": ["x"]}, {}, "x: missing"),
     "missing inside": (only(left_open("id", id=INTEGER)), {"x": {}}, "x.id: missing (integer)"),
     "unknown": (closed(title=TITLE, body=STRING), {"zzz": 1}, "zzz: no such argument; there are title, body"),
+    "unknown that a name contains": (
+        closed(title=TITLE, sheet_names=STRINGS),
+        {"name": "x"},
+        "name: no such argument; nearest: sheet_names; there are title, sheet_names",
+    ),
+    "unknown that a required name contains": (
+        closed("sheet_names", title=TITLE, sheet_names=STRINGS),
+        {"name": "x"},
+        "name: no such argument; did you mean sheet_names (missing, array of string)?",
+    ),
+    "unknown among long names": (
+        closed(**{f"argument_with_a_long_name_{n}": {} for n in range(10, 40)}),
+        {"zzz": 1},
+        "zzz: no such argument; there are "
+        + ", ".join(f"argument_with_a_long_name_{n}" for n in range(10, 22))
+        + " and 18 more",
+    ),
     "unknown without any": (closed(), {"a": 1}, "a: no such argument; there are none"),
     "unknown and near": (closed(title=TITLE), {"titel": "x"}, "titel: no such argument; did you mean title?"),
     "unknown inside": (only(closed(name=STRING)), {"x": {"nmae": "a"}}, "x.nmae: no such property; did you mean name?"),
@@ -453,6 +492,17 @@ def test_one_problem_says_where_it_is_what_was_expected_and_what_was_seen(case: 
     assert complaint(schema, json.dumps(value, ensure_ascii=False)) == [f"- {place}{problem}"]
 
 
+def test_the_names_that_there_are_are_listed_once() -> None:
+    schema = closed(title=TITLE, sheet_names=STRINGS, x=closed(a={}, b={}))
+    assert complaint(schema, '{"zz": 1, "name": 1, "titel": 1, "x": {"y": 1, "z": 1}}') == [
+        "- input.x.y: no such property; there are a, b",
+        "- input.x.z: no such property",
+        "- input.zz: no such argument; there are title, sheet_names, x",
+        "- input.name: no such argument; nearest: sheet_names",
+        "- input.titel: no such argument; did you mean title?",
+    ]
+
+
 def test_problems_are_in_the_order_of_the_schema() -> None:
     schema = closed("a", "b", a=STRING, b=STRING, c=INTEGER, d=STATE)
     problems = complaint(schema, '{"zz": 1, "d": 1, "c": "x", "b": 2}')
@@ -560,6 +610,32 @@ def test_another_name_goes_through(declared: str, written: str) -> None:
     assert prepare(left_open(**{declared: {}}), json.dumps({written: 1})) == {written: 1}
 
 
+LOGS = left_open("name", name=STRING, namespace=STRING, tail=INTEGER)
+
+
+def test_a_refused_call_names_what_an_open_schema_does_not_declare() -> None:
+    assert complaint(LOGS, '{"pod": "a", "tailLines": 3, "namespace": 7}') == [
+        "- input.name: missing (string)",
+        "- input.namespace: expected string, got number 7",
+        "- input: not declared: pod, tailLines; there are name, namespace, tail",
+    ]
+    assert complaint(LOGS, '{"name": "a", "nmaespace": "b", "pod": "c"}') == [
+        "- input.nmaespace: no such argument; did you mean namespace? If not, give namespace as well",
+        "- input: not declared: pod; there are name, namespace, tail",
+    ]
+    assert prepare(LOGS, '{"name": "a", "pod": "b"}') == {"name": "a", "pod": "b"}
+
+
+def test_a_refused_call_does_not_name_what_a_schema_lets_in() -> None:
+    assert complaint(LOGS | {"additionalProperties": True}, '{"pod": "a"}') == ["- input.name: missing (string)"]
+
+
+def test_of_many_undeclared_arguments_a_refused_call_names_a_few() -> None:
+    [_, problem] = complaint(LOGS, json.dumps({f"undeclared{n}": 1 for n in range(1000, 2000)}))
+    listed = ", ".join(f"undeclared{n}" for n in range(1000, 1007))
+    assert problem == f"- input: not declared: {listed} and 993 more; there are name, namespace, tail"
+
+
 NEAR = {"page_size": INTEGER}
 
 
@@ -621,6 +697,23 @@ def test_a_near_name_goes_through_beside_the_declared_one() -> None:
 def test_a_slip_is_refused_even_where_a_default_would_stand_in() -> None:
     schema = left_open(page_size=INTEGER | {"default": 10})
     assert complaint(schema, '{"pageSize": 3}') == ["- input.pageSize: no such argument; did you mean page_size?"]
+
+
+@pytest.mark.parametrize("required", [[], ["body_format"]], ids=["optional", "required"])
+@pytest.mark.parametrize("written", ["bodyFormat", "body_fromat"])
+def test_a_closed_schema_names_what_was_meant_even_where_a_default_would_stand_in(
+    written: str, required: list[str]
+) -> None:
+    schema = closed("id", *required, id=STRING, body_format=STATE | {"default": "all"}, other=STRING | {"default": ""})
+    assert complaint(schema, json.dumps({"id": "m", written: "all"})) == [
+        f"- input.{written}: no such argument; did you mean body_format?"
+    ]
+    assert prepare(schema, '{"id": "m"}') == {"id": "m", "body_format": "all", "other": ""}
+
+
+def test_a_default_that_goes_with_nothing_else_is_no_problem_of_the_call() -> None:
+    schema = closed("id", id=STRING, a=STRING | {"default": ""}, b=STRING) | {"not": {"required": ["a", "b"]}}
+    assert complaint(schema, '{"id": 1, "b": ""}') == ["- input.id: expected string, got number 1"]
 
 
 # defaults

@@ -49,6 +49,7 @@ EXAMPLES: list[tuple[str, list[object], str]] = [
     ("a property that is not always there", [{"a": 1, "b": 1}, {"a": 2}], "{ a: number; b?: number }"),
     ("a property that came later", [{"a": 1}, {"a": 2, "b": None}], "{ a: number; b?: unknown }"),
     ("a property that may be null", [{"a": None}, {"a": "x"}], "{ a: string | null }"),
+    ("what is no number in JSON", [[float("nan"), float("inf"), -float("inf"), "x"]], "(string | null)[]"),
     ("objects in a list", [[{"a": 1}, {"a": 2, "b": [True]}]], "{ a: number; b?: boolean[] }[]"),
     ("an object or a text", [{"a": 1}, "none"], "{ a: number } | string"),
     ("errors in place of data", [{"data": [1]}, {"error": "x"}], "{ data?: number[]; error?: string }"),
