@@ -214,7 +214,8 @@ def test_a_large_file_says_at_the_top_what_it_holds() -> None:
     assert large.splitlines()[:4] == [
         "/**",
         ' * 47 tools of MCP server "s". await MCP.s.<tool>({ ... }); unwrap(result) is its value.',
-        f' * {len(large) / 1024:.0f} KB; API.read("mcp/s.d.ts#<tool>") gives one tool, "#<tool>,<tool>" several. '
+        f' * {len(large) / 1024:.0f} KB; API.read("mcp/s.d.ts#<tool>") gives one tool, "#<tool>,<tool>" several, '
+        "and what … cuts here. "
         f"Tools: addLabel, create, create{{A,B,C}}, get{{{numbers}}}, URLOf, x, resources",
         " */",
     ]
