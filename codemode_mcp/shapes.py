@@ -132,12 +132,16 @@ def _unwrapped(result: Mapping[str, Any]) -> object:
         return _NO_VALUE
     text = "\n".join(texts)
     try:
-        # Numbers as JavaScript reads them: any count of digits will do.
-        return json.loads(text, parse_int=float, parse_constant=_no_constant)
+        # For JavaScript a number of any size is one, and here only that counts.
+        return json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_no_constant)
     except ValueError:
         return text
     except RecursionError:
         return _NO_VALUE
+
+
+def _number(_: str) -> float:
+    return 0.0
 
 
 def _no_constant(name: str) -> float:
