@@ -82,8 +82,8 @@ def catalog_search(views: Sequence[UpstreamView], meaning: Meaning | None = None
     return lambda query: [names[hit["call"]] for hit in catalog.search(query, 50, None)]
 
 
-def plain_bm25(views: Sequence[UpstreamView]) -> Callable[[str], list[str]]:
-    """BM25 over names and descriptions, for comparison."""
+def words_alone(views: Sequence[UpstreamView]) -> Callable[[str], list[str]]:
+    """For comparison: BM25 over stemmed words of names and descriptions, without thesaurus, vectors and fields."""
     named = [(f"{view.name}/{tool.name}", f"{tool.name} {tool.description}") for view in views for tool in view.tools]
     index = Index([(text,) for _, text in named], (Field(1.0),), Thesaurus(()))
 
@@ -103,7 +103,7 @@ def search(lists: Path, queries: Path) -> None:
     if unknown:
         raise SystemExit(f"{queries}: {len(unknown)} answers are in no tool list, such as {min(unknown)}")
     print(f"{len(labelled)} requests over {len(known)} tools of {len(views)} servers")
-    print(f"  plain BM25   {measure_quality(plain_bm25(views), labelled)}")
+    print(f"  words alone  {measure_quality(words_alone(views), labelled)}")
     print(f"  API.search   {measure_quality(catalog_search(views), labelled)}")
     if not available():
         print("  API.search with the semantic extra: not installed; pip install 'codemode-mcp[semantic]'")

@@ -145,6 +145,7 @@ class App:
 
             assert self._pool is not None
             self._catalog = build(self._pool.views(), self._config.tools.policy, self._meaning, self._outdated)
+            self._outdated = None
         return self._catalog
 
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
