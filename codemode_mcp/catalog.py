@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 INDEX = "mcp/index.d.ts"
 """The one file that is no server's."""
 
-_GUEST_STATUS = {"connecting": "connecting", "ready": "ready", "down": "down", "stopped": "down"}
+_GUEST_STATUS = {"idle": "ready", "connecting": "connecting", "ready": "ready", "down": "down", "stopped": "down"}
 
 _Operations = dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]]
 

@@ -10,14 +10,17 @@ foreign exceptions. Pure: `lenient` (tool lists), `results` (tool results), `sch
 Importing this package, `tools`, `spec`, `errors`, `pool` or `testing` does not import the MCP SDK.
 """
 
-from upstream_clients.errors import UpstreamCallError, UpstreamClientError, UpstreamUnavailable
+from upstream_clients.errors import QuestionRefused, UpstreamCallError, UpstreamClientError, UpstreamUnavailable
 from upstream_clients.pool import UpstreamPool
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import (
     Annotations,
+    Asking,
     JsonObject,
     Operation,
     ProgressFn,
+    Question,
+    QuestionMethod,
     Tool,
     ToolOutcome,
     ToolSource,
@@ -27,9 +30,13 @@ from upstream_clients.tools import (
 
 __all__ = [
     "Annotations",
+    "Asking",
     "JsonObject",
     "Operation",
     "ProgressFn",
+    "Question",
+    "QuestionMethod",
+    "QuestionRefused",
     "Tool",
     "ToolOutcome",
     "ToolSource",

@@ -28,3 +28,7 @@ class UpstreamCallError(UpstreamClientError):
         super().__init__(server, message)
         self.dispatched = dispatched
         self.code = code
+
+
+class QuestionRefused(Exception):
+    """Nobody answers a question of the server; the text says why, fit for the server to read."""

@@ -11,7 +11,7 @@ import anyio.lowlevel
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError, UpstreamUnavailable
 from upstream_clients.results import read_outcome
 from upstream_clients.schemas import compile_check
-from upstream_clients.tools import JsonObject, ProgressFn, Tool, ToolOutcome, UpstreamView
+from upstream_clients.tools import Asking, JsonObject, ProgressFn, Tool, ToolOutcome, UpstreamView
 
 Answer = JsonObject | Exception | Callable[[JsonObject], JsonObject]
 """A raw result, an exception to raise, or a function from the arguments to a raw result."""
@@ -44,7 +44,13 @@ class ScriptedSource:
         return self._view
 
     async def call_tool(
-        self, tool: str, arguments: JsonObject, *, on_progress: ProgressFn | None = None, timeout: float | None = None
+        self,
+        tool: str,
+        arguments: JsonObject,
+        *,
+        on_progress: ProgressFn | None = None,
+        timeout: float | None = None,
+        asking: Asking | None = None,
     ) -> ToolOutcome:
         self.calls.append((tool, arguments))
         await anyio.lowlevel.checkpoint()
@@ -52,7 +58,7 @@ class ScriptedSource:
         schema = None if known is None else known.output_schema
         return read_outcome(self._answer(tool, arguments), None if schema is None else compile_check(schema))
 
-    async def request(self, method: str, params: JsonObject) -> JsonObject:
+    async def request(self, method: str, params: JsonObject, *, asking: Asking | None = None) -> JsonObject:
         self.calls.append((method, params))
         await anyio.lowlevel.checkpoint()
         return self._answer(method, params)
@@ -80,7 +86,13 @@ class SlowSource(ScriptedSource):
         self._arrived = anyio.Event()
 
     async def call_tool(
-        self, tool: str, arguments: JsonObject, *, on_progress: ProgressFn | None = None, timeout: float | None = None
+        self,
+        tool: str,
+        arguments: JsonObject,
+        *,
+        on_progress: ProgressFn | None = None,
+        timeout: float | None = None,
+        asking: Asking | None = None,
     ) -> ToolOutcome:
         self.pending += 1
         self._arrived.set()

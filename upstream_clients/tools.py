@@ -49,7 +49,38 @@ class ToolOutcome:
     notes: tuple[str, ...] = ()
 
 
-UpstreamState = Literal["connecting", "ready", "down", "stopped"]
+QuestionMethod = Literal["elicitation/create", "sampling/createMessage", "roots/list"]
+"""What a server may ask of the client while it works on a call (MCP 2025-11-25 and 2026-07-28)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What an upstream wants to know before it goes on with a call.
+
+    Attributes:
+        params: of the MCP request, as the server sent them.
+    """
+
+    server: str
+    method: QuestionMethod
+    params: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who can be asked on behalf of one call.
+
+    Attributes:
+        run: calls with the same text here belong together; a question is never given to another run's.
+        ask: returns the MCP result of the question (`{"action": "accept", "content": {...}}`, ...). Raises
+            `errors.QuestionRefused`; is cancelled when the server takes its question back or the call ends.
+    """
+
+    run: str
+    ask: Callable[[Question], Awaitable[JsonObject]]
+
+
+UpstreamState = Literal["idle", "connecting", "ready", "down", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +89,12 @@ class UpstreamView:
 
     Attributes:
         name: the server's name in the configuration.
-        state: `connecting` while an attempt worth waiting for is made (the first one, and the one right after a
+        state: `idle` while the server need not run: its tools are known and a call starts it; `connecting` while an attempt worth waiting for is made (the first one, and the one right after a
             connection was lost); `down` carries an `error`, and attempts go on in the background.
         error: why it is down, for a person; no secrets, no traceback.
+        login_required: it is down because nobody has logged in to it; `error` says how.
         tools: last known tools, also while it is down.
-        resources, prompts: whether the server has them.
+        resources, prompts, completions: whether the server has them.
         era: `"modern"` or `"legacy"` protocol once connected.
         problems: what was repaired or dropped from its listing.
     """
@@ -70,6 +102,7 @@ class UpstreamView:
     name: str
     state: UpstreamState
     error: str | None = None
+    login_required: bool = False
     description: str | None = None
     instructions: str | None = None
     server_version: str | None = None
@@ -78,6 +111,7 @@ class UpstreamView:
     tools: tuple[Tool, ...] = ()
     resources: bool = False
     prompts: bool = False
+    completions: bool = False
     problems: tuple[str, ...] = ()
 
 
@@ -93,11 +127,21 @@ class ToolSource(Protocol):
     def view(self) -> UpstreamView: ...
 
     async def call_tool(
-        self, tool: str, arguments: JsonObject, *, on_progress: ProgressFn | None = None, timeout: float | None = None
+        self,
+        tool: str,
+        arguments: JsonObject,
+        *,
+        on_progress: ProgressFn | None = None,
+        timeout: float | None = None,
+        asking: Asking | None = None,
     ) -> ToolOutcome:
-        """Call one tool; `timeout` in seconds. Cancelling the caller cancels the call upstream."""
+        """Call one tool; `timeout` in seconds, which stand still while a question is open.
+
+        Cancelling the caller cancels the call upstream. `asking`: None where nobody can be asked.
+        """
         ...
 
-    async def request(self, method: str, params: JsonObject) -> JsonObject:
-        """One of `resources/list`, `resources/read`, `resources/templates/list`, `prompts/list`, `prompts/get`."""
+    async def request(self, method: str, params: JsonObject, *, asking: Asking | None = None) -> JsonObject:
+        """One of `resources/list`, `resources/read`, `resources/templates/list`, `prompts/list`, `prompts/get`,
+        `completion/complete`."""
         ...

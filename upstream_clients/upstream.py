@@ -15,7 +15,7 @@ import anyio
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.results import OutputCheck, needs_input, read_outcome, without_plumbing
 from upstream_clients.schemas import compile_check
-from upstream_clients.tools import JsonObject, ProgressFn, Tool, ToolOutcome, UpstreamView
+from upstream_clients.tools import Asking, JsonObject, ProgressFn, Tool, ToolOutcome, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -71,7 +71,13 @@ class Upstream:
     # What callers do.
 
     async def call_tool(
-        self, tool: str, arguments: JsonObject, *, on_progress: ProgressFn | None = None, timeout: float | None = None
+        self,
+        tool: str,
+        arguments: JsonObject,
+        *,
+        on_progress: ProgressFn | None = None,
+        timeout: float | None = None,
+        asking: Asking | None = None,
     ) -> ToolOutcome:
         """Call one tool; waits for a connection that is being made, within the same `timeout` (seconds).
 
@@ -90,7 +96,7 @@ class Upstream:
             )
         return read_outcome(raw, self._output_check(tool))
 
-    async def request(self, method: str, params: JsonObject) -> JsonObject:
+    async def request(self, method: str, params: JsonObject, *, asking: Asking | None = None) -> JsonObject:
         """One of `REQUESTS`, within the default timeout. Raises as `call_tool`, and `ValueError` for other methods."""
         if method not in REQUESTS:
             raise ValueError(f"{method!r} is none of {', '.join(sorted(REQUESTS))}")
