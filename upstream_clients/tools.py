@@ -89,8 +89,9 @@ class UpstreamView:
 
     Attributes:
         name: the server's name in the configuration.
-        state: `idle` while the server need not run: its tools are known and a call starts it; `connecting` while an attempt worth waiting for is made (the first one, and the one right after a
-            connection was lost); `down` carries an `error`, and attempts go on in the background.
+        state: `idle` while the server need not run: its tools are known, and a call starts it. `connecting` while an
+            attempt worth waiting for is made (the first one, and the one right after a connection was lost). `down`
+            carries an `error`, and attempts go on in the background.
         error: why it is down, for a person; no secrets, no traceback.
         login_required: it is down because nobody has logged in to it; `error` says how.
         tools: last known tools, also while it is down.
