@@ -3,9 +3,11 @@
 General layout: `tools` has the nouns and the Protocol that every source of tools satisfies, `spec` says how to reach a
 server, `errors` what can go wrong. `pool` keeps all connections; `upstream` is one of them as its callers see it, and
 `connection` the task that owns it. Under that: `negotiate` and `link` speak the protocol over the SDK's dispatcher,
-`transports`, `http`, `stderr` and `wire` guard the SDK's transports, `backoff` says when to try again, `faults` reads
-foreign exceptions. Pure: `lenient` (tool lists), `results` (tool results), `schemas` (untrusted JSON Schemas).
-`testing` has the fakes.
+`transports`, `http`, `stdio`, `sse`, `stderr` and `wire` open and guard transports, `backoff` says when to try again,
+`vigil` when a server is hung, `gate` whose call is next, `listing_cache` what was listed before, `faults` reads
+foreign exceptions, `questions` brings what a server asks to the call that it belongs to. Logins: `bearer` uses and
+renews one, `oauth` and `fetch` make it, `token_store` and `keychain` keep it. Pure: `lenient` (tool lists),
+`results` (tool results), `schemas` (untrusted JSON Schemas), `challenge`. `testing` has the fakes.
 
 Importing this package, `tools`, `spec`, `errors`, `pool` or `testing` does not import the MCP SDK.
 """

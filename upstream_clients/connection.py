@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 from mcp.client.session import ClientSession, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
@@ -25,12 +26,17 @@ from upstream_clients.http import HttpWatch
 from upstream_clients.link import Link
 from upstream_clients.listing import Listing
 from upstream_clients.negotiate import negotiate
+from upstream_clients.questions import ConnectionQuestions
 from upstream_clients.stderr import StderrTail
+from upstream_clients.token_store import LoginStore
 from upstream_clients.transports import Kind, open_dispatcher
+from upstream_clients.vigil import Vigil
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from upstream_clients.listing_cache import ListingCache
+    from upstream_clients.token_store import Stamp
     from upstream_clients.upstream import Upstream
 
 logger = logging.getLogger(__name__)
@@ -39,10 +45,19 @@ CLOSE_GRACE = 1.0
 """Seconds that an orderly goodbye (ending an HTTP session) may take. Ending a process has the SDK's bound, 4.5 s."""
 
 RELIST_INTERVAL = 1.0
-"""Least seconds between two listings: a server that announces changes without end is not followed faster."""
+"""Least seconds between two listings. They double while a server announces changes without end."""
+
+RELIST_LONGEST = 30.0
+"""At most; so long without a change, and the next one is followed at once again."""
 
 NUDGE_INTERVAL = 1.0
 """Least seconds between a failed attempt and the next one when callers ask for it."""
+
+LOGIN_POLL = 1.0
+"""Seconds between two looks, at one file each, whether somebody has logged in."""
+
+LOGIN_PATIENCE = 900.0
+"""Seconds after which a server that wants a login is asked once more without one."""
 
 LISTEN_WAIT = 2.0
 """Seconds that the first listing waits for a modern server to acknowledge the stream of changes."""
@@ -53,11 +68,16 @@ _SSE_FALLBACK = (400, 404, 405)
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How one connection ended; `lived` is its time of service in seconds, `None` when it never was ready."""
+    """How one connection ended; `lived` is its time of service in seconds, `None` when it never was ready.
+
+    `logged_out`: another login than `login` is needed before there is any use in another attempt.
+    """
 
     reason: str
     lived: float | None = None
     try_sse: bool = False
+    logged_out: bool = False
+    login: Stamp = None
 
 
 class Connection:
@@ -70,6 +90,7 @@ class Connection:
         client_name: str,
         client_version: str,
         backoff: Backoff | None = None,
+        cache: ListingCache | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -78,6 +99,7 @@ class Connection:
         self._spec = upstream.spec
         self._client_info = Implementation(name=client_name, version=client_version)
         self._backoff = backoff or Backoff()
+        self._cache = cache
         self._sleep = sleep
         self._clock = clock
         # The mutable state.
@@ -98,6 +120,14 @@ class Connection:
                 ended = await self._live()
                 if self._stopping.is_set():
                     break
+                if self._upstream.view().state == "idle":
+                    await self._until_wanted()
+                    continue
+                if ended.logged_out:
+                    logger.info("%s", ended.reason)
+                    self._upstream.down(ended.reason, login_required=True)
+                    await self._until_login(ended.login)
+                    continue
                 if ended.lived is None:
                     delay = self._backoff.after_failure()
                 else:
@@ -119,6 +149,23 @@ class Connection:
         else:
             self._over.set()
             self._scope.deadline = anyio.current_time() + CLOSE_GRACE
+
+    async def _until_wanted(self) -> None:
+        with anyio.CancelScope() as self._scope:
+            await self._upstream.wanted.wait()
+            self._upstream.connecting()
+
+    async def _until_login(self, known: Stamp) -> None:
+        """Wait until somebody has logged in, perhaps in another process, or the server may have changed."""
+        store = LoginStore(self._spec)
+        waited = 0.0
+        with anyio.CancelScope() as self._scope:
+            while waited < LOGIN_PATIENCE:
+                if store.stamp() != known:
+                    self._upstream.connecting()
+                    return
+                await self._sleep(LOGIN_POLL)
+                waited += LOGIN_POLL
 
     async def _pause(self, delay: float) -> None:
         """Wait `delay` seconds, or less when somebody calls the server meanwhile."""
@@ -153,11 +200,12 @@ class Connection:
             try:
                 async with open_dispatcher(kind, self._spec, watch, stderr) as dispatcher:
                     dispatcher.over = self._over
+                    dispatcher.questions = ConnectionQuestions()
                     try:
                         async with ClientSession(
                             dispatcher=dispatcher, client_info=self._client_info, message_handler=self._on_message
                         ) as session:
-                            await negotiate(session)
+                            await negotiate(session, self._client_info)
                             link = Link(
                                 self._spec,
                                 session,
@@ -176,6 +224,8 @@ class Connection:
         ready_at, self._ready_at = self._ready_at, None
         if ready_at is not None:
             return _Ended(faults.lost(self._spec, stderr.last_line), lived=self._clock() - ready_at)
+        if watch.logged_out:
+            return _Ended(faults.login_needed(self._spec), logged_out=True, login=watch.login)
         if failure is None and self._over.is_set() and watch.failure is not None:
             return _Ended(faults.not_started(self._spec, watch.failure))
         if failure is None:
@@ -217,17 +267,55 @@ class Connection:
                 instructions=session.instructions,
                 resources=capabilities.resources is not None,
                 prompts=capabilities.prompts is not None,
+                completions=capabilities.completions is not None,
                 tools=listing.tools,
                 problems=listing.problems,
             )
             serving.start_soon(self._relist, link)
+            serving.start_soon(self._remember)
+            serving.start_soon(self._close_when_idle)
+            serving.start_soon(self._close_when_hung, link)
             await self._over.wait()
             serving.cancel_scope.cancel()
 
+    async def _remember(self) -> None:
+        """Keep what is known for the next process."""
+        if self._cache is not None:
+            # Also when the connection ends just now: it takes milliseconds, and spares the next process the server.
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._cache.save, self._spec, self._upstream.view())
+
+    async def _close_when_hung(self, link: Link) -> None:
+        why = await Vigil(self._upstream, link).until_hung()
+        logger.warning("%s", why)
+        self._upstream.reject(why)
+        self._over.set()
+
+    async def _close_when_idle(self) -> None:
+        """End the connection when nobody has called for long. A stream of changes is nobody."""
+        limit = self._spec.idle_after
+        if limit == math.inf:
+            return
+        while True:
+            left = self._upstream.last_used + limit - self._upstream.clock()
+            if self._upstream.calls:
+                left = limit
+            elif left <= 0:
+                # Between this look and the change of state nobody can call.
+                self._upstream.idle()
+                self._over.set()
+                return
+            await anyio.sleep(left)
+
     async def _relist(self, link: Link) -> None:
         """Follow the server's announcements. A listing that fails leaves the tools as they were."""
+        interval = RELIST_INTERVAL
         while True:
-            await self._stale.wait()
+            with anyio.move_on_after(RELIST_LONGEST) as calm:
+                await self._stale.wait()
+            if calm.cancelled_caught:
+                interval = RELIST_INTERVAL
+                await self._stale.wait()
             self._stale = anyio.Event()
             try:
                 with anyio.fail_after(self._spec.connect_timeout):
@@ -236,7 +324,9 @@ class Connection:
                 logger.warning("server %r: tools could not be listed again: %s", self._spec.name, error)
             else:
                 self._upstream.listed(listing.tools, listing.problems)
-            await anyio.sleep(RELIST_INTERVAL)
+                await self._remember()
+            await anyio.sleep(interval)
+            interval = min(2 * interval, RELIST_LONGEST)
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):

@@ -32,3 +32,15 @@ class UpstreamCallError(UpstreamClientError):
 
 class QuestionRefused(Exception):
     """Nobody answers a question of the server; the text says why, fit for the server to read."""
+
+
+class LoginError(Exception):
+    """A login, or the renewal of one, did not succeed; the text is for a person and holds no secret."""
+
+
+class LoginRefused(LoginError):
+    """The authorization server has looked at what was presented and does not accept it (any more)."""
+
+
+class StoreError(LoginError):
+    """Logins cannot be kept or read; the text says what to do."""

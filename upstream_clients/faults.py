@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from upstream_clients.errors import UpstreamCallError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from upstream_clients.errors import LoginError
     from upstream_clients.spec import UpstreamSpec
 
 _FAULT_KEY = "upstream_clients/http"
@@ -32,21 +34,23 @@ class HttpFault:
         sent: whether the request may have reached the server.
         answered: whether the error's code and message are the server's own JSON-RPC answer.
         session_lost: the server does not know the session any more, so it did not look at the request.
+        login: somebody has to log in first (401), or again for more rights (403); the error's message says so.
     """
 
     status: int | None
     sent: bool
     answered: bool = False
     session_lost: bool = False
+    login: bool = False
 
     def to_data(self) -> dict[str, Any]:
-        return {_FAULT_KEY: [self.status, self.sent, self.answered, self.session_lost]}
+        return {_FAULT_KEY: [self.status, self.sent, self.answered, self.session_lost, self.login]}
 
     @staticmethod
     def of(error: MCPError) -> HttpFault | None:
         match error.data.get(_FAULT_KEY) if isinstance(error.data, dict) else None:
-            case [int() | None as status, bool() as sent, bool() as answered, bool() as lost]:
-                return HttpFault(status, sent, answered, lost)
+            case [int() | None as status, bool() as sent, bool() as answered, bool() as lost, bool() as login]:
+                return HttpFault(status, sent, answered, lost, login)
             case _:
                 return None
 
@@ -68,6 +72,31 @@ def is_session_lost(error: MCPError) -> bool:
     return error.code == INVALID_REQUEST and error.message in ("Session not found", "Session terminated")
 
 
+def is_logged_out(error: MCPError) -> bool:
+    """The server wants somebody to log in before it looks at any request."""
+    fault = HttpFault.of(error)
+    return fault is not None and fault.login and fault.status == HTTPStatus.UNAUTHORIZED
+
+
+def login_needed(spec: UpstreamSpec) -> str:
+    """Nobody has logged in, or the login is over."""
+    return f"server {spec.name!r} needs a login: run codemode-mcp login {shlex.quote(spec.name)}"
+
+
+def more_rights_needed(spec: UpstreamSpec, scope: str | None) -> str:
+    """The login does not reach far enough for one request."""
+    named = "" if scope is None else f" ({' '.join(word for word in scope.split() if word.isprintable())[:200]})"
+    return (
+        f"server {spec.name!r} wants a login with more rights for this{named}: "
+        f"run codemode-mcp login {shlex.quote(spec.name)}"
+    )
+
+
+def login_trouble(spec: UpstreamSpec, error: LoginError) -> str:
+    """There is a login, and it cannot be used just now. A reason, to follow the name of the server."""
+    return spec.redact(f"the login cannot be used now: {error}")
+
+
 def call_error(spec: UpstreamSpec, method: str, error: MCPError) -> UpstreamCallError:
     """What a failed request means to its caller."""
     fault = HttpFault.of(error)
@@ -78,6 +107,8 @@ def call_error(spec: UpstreamSpec, method: str, error: MCPError) -> UpstreamCall
             f"{server} was restarted and has forgotten this session; it is being connected again, repeat the call",
             dispatched=False,
         )
+    if fault is not None and fault.login:
+        return UpstreamCallError(spec.name, error.message, dispatched=False)
     if fault is not None and not fault.answered:
         what = error.message if fault.status is None else http_reason(spec, fault.status)
         return UpstreamCallError(spec.name, f"{server}: {what}", dispatched=fault.sent)
@@ -96,7 +127,7 @@ def call_error(spec: UpstreamSpec, method: str, error: MCPError) -> UpstreamCall
         )
     return UpstreamCallError(
         spec.name,
-        f"{server} answered {method} with error {error.code}: {error.message[:_MAX_QUOTE]}",
+        f"{server} answered {method} with error {error.code}: {spec.redact_learned(error.message)[:_MAX_QUOTE]}",
         dispatched=True,
         code=error.code,
     )

@@ -7,6 +7,7 @@ response". Here every POST gets an answer: what is no MCP answer becomes a JSON-
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -15,15 +16,26 @@ import anyio
 import httpx2
 from mcp_types import INTERNAL_ERROR
 
-from upstream_clients.faults import HttpFault, http_reason, unreachable
+from upstream_clients.challenge import read_challenge
+from upstream_clients.errors import LoginError
+from upstream_clients.faults import (
+    HttpFault,
+    http_reason,
+    login_needed,
+    login_trouble,
+    more_rights_needed,
+    unreachable,
+)
+from upstream_clients.wire import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
+    from upstream_clients.bearer import Bearer
     from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.token_store import Stamp
 
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-"""One answer or SSE event; above it the request fails, not the process."""
+logger = logging.getLogger(__name__)
 
 _TIMEOUT = httpx2.Timeout(30.0, connect=10.0, read=None, pool=None)
 """No read timeout: a tool may compute for an hour and a stream of events may be silent. Calls have their own limit."""
@@ -45,11 +57,15 @@ class HttpWatch:
         on_lost: called when the connection has no future and no call can be told so.
         refused_status: HTTP status of the latest POST that was refused.
         failure: what was wrong with the latest POST that failed, for a person.
+        logged_out: the latest request was refused because somebody has to log in first.
+        login: which login that request was made with; another one is a reason to try again.
     """
 
     on_lost: Callable[[], None]
     refused_status: int | None = None
     failure: str | None = None
+    logged_out: bool = False
+    login: Stamp = None
 
 
 @dataclass(slots=True)
@@ -61,9 +77,10 @@ class _Failure:
     fault: HttpFault
     code: int = INTERNAL_ERROR
     headers: dict[str, str] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
 
     def response(self, request: httpx2.Request) -> httpx2.Response:
-        error = {"code": self.code, "message": self.message, "data": self.fault.to_data()}
+        error = {"code": self.code, "message": self.message, "data": {**self.data, **self.fault.to_data()}}
         return httpx2.Response(
             self.status, json={"jsonrpc": "2.0", "id": None, "error": error}, headers=self.headers, request=request
         )
@@ -73,18 +90,25 @@ class McpHttpClient(httpx2.AsyncClient):
     """An `AsyncClient` whose POSTs never raise `TransportError`.
 
     `answers_in_body` is false for HTTP+SSE, where answers come on the event stream: there a failed POST can be told
-    to nobody, so it counts as the loss of the connection.
+    to nobody, so it counts as the loss of the connection. `bearer` has the login, where one has a place.
     """
 
-    def __init__(self, spec: UpstreamSpec, watch: HttpWatch, *, answers_in_body: bool = True) -> None:
+    def __init__(
+        self, spec: UpstreamSpec, watch: HttpWatch, bearer: Bearer | None = None, *, answers_in_body: bool = True
+    ) -> None:
         super().__init__(headers=dict(spec.headers), timeout=_TIMEOUT, limits=_LIMITS)
+        self._bearer = bearer
         self._spec = spec
         self._watch = watch
         self._answers_in_body = answers_in_body
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method != "POST":
-            response = await super().send(request, **options)
+            try:
+                response = await self._send_logged_in(request, **options)
+            except LoginError as error:
+                self._watch.failure = login_trouble(self._spec, error)
+                return httpx2.Response(HTTPStatus.UNAUTHORIZED, request=request)
             if (
                 request.method == "GET"
                 and response.status_code == HTTPStatus.NOT_FOUND
@@ -93,18 +117,73 @@ class McpHttpClient(httpx2.AsyncClient):
                 self._watch.on_lost()
             return response
         try:
-            response = await super().send(request, **options)
+            response = await self._send_logged_in(request, **options)
+        except LoginError as error:
+            self._watch.failure = login_trouble(self._spec, error)
+            return self._fail(
+                request, _Failure(HTTPStatus.BAD_GATEWAY, self._watch.failure, HttpFault(None, sent=False))
+            )
         except httpx2.TransportError as error:
             self._watch.failure = unreachable(self._spec, error)
             fault = HttpFault(None, sent=not isinstance(error, _NEVER_SENT))
             return self._fail(request, _Failure(HTTPStatus.BAD_GATEWAY, self._watch.failure, fault))
         if response.status_code >= 400:
             self._watch.refused_status = response.status_code
+            if (refusal := await self._login_refusal(response)) is not None:
+                self._watch.failure = refusal.message
+                await response.aclose()
+                return self._fail(request, refusal)
             self._watch.failure = http_reason(self._spec, response.status_code)
             return self._fail(request, await _read_failure(request, response))
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             response.stream = _BoundedBody(response.stream)
         return response
+
+    async def _send_logged_in(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send with the login, if there is one; once more with a renewed one. Raises `LoginError`."""
+        bearer = self._bearer
+        if bearer is None or not _same_origin(request.url, httpx2.URL(self._spec.url or "")):
+            return await super().send(request, **options)
+        token = await bearer.token()
+        if token is not None:
+            request.headers["Authorization"] = f"Bearer {token}"
+        response = await super().send(request, **options)
+        if response.status_code == HTTPStatus.UNAUTHORIZED and token is not None:
+            try:
+                renewed = await bearer.renewed(token)
+            except BaseException:
+                await response.aclose()
+                raise
+            if renewed is not None:
+                await response.aclose()
+                token = renewed
+                request.headers["Authorization"] = f"Bearer {token}"
+                response = await super().send(request, **options)
+        self._watch.logged_out = response.status_code == HTTPStatus.UNAUTHORIZED and (
+            token is not None
+            or self._spec.oauth is not None
+            or read_challenge(response.headers.get("www-authenticate")) is not None
+        )
+        self._watch.login = bearer.stamp
+        return response
+
+    async def _login_refusal(self, response: httpx2.Response) -> _Failure | None:
+        """What to say when the server looks at no request, or not at this one, before somebody logs in (again)."""
+        if self._watch.logged_out:
+            fault = HttpFault(HTTPStatus.UNAUTHORIZED, sent=False, login=True)
+            return _Failure(HTTPStatus.UNAUTHORIZED, login_needed(self._spec), fault)
+        if self._bearer is None or response.status_code != HTTPStatus.FORBIDDEN:
+            return None
+        challenge = read_challenge(response.headers.get("www-authenticate"))
+        if challenge is None or challenge.error != "insufficient_scope":
+            return None
+        if challenge.scope is not None:
+            try:
+                await self._bearer.want(challenge.scope)
+            except LoginError as error:
+                logger.warning("server %r: %s", self._spec.name, login_trouble(self._spec, error))
+        fault = HttpFault(HTTPStatus.FORBIDDEN, sent=False, login=True)
+        return _Failure(HTTPStatus.FORBIDDEN, more_rights_needed(self._spec, challenge.scope), fault)
 
     def _fail(self, request: httpx2.Request, failure: _Failure) -> httpx2.Response:
         if self._answers_in_body:
@@ -113,11 +192,16 @@ class McpHttpClient(httpx2.AsyncClient):
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
 
+def _same_origin(url: httpx2.URL, own: httpx2.URL) -> bool:
+    """Whether the server's own token may go to `url`."""
+    return (url.scheme, url.host, url.port) == (own.scheme, own.host, own.port)
+
+
 async def _read_failure(request: httpx2.Request, response: httpx2.Response) -> _Failure:
     """What an HTTP error status means: the JSON-RPC error in its body, if there is one."""
     status = response.status_code
     body = await _read_some(response)
-    code, message = _json_rpc_error(body)
+    code, message, data = _json_rpc_error(body)
     # The specification says 404; several servers say 400 and name the session in their text.
     session_lost = _SESSION_HEADER in request.headers and (
         (status == HTTPStatus.NOT_FOUND and code in (None, -32600, -32000, -32001))
@@ -127,7 +211,7 @@ async def _read_failure(request: httpx2.Request, response: httpx2.Response) -> _
     headers = {key: value for key, value in response.headers.items() if key == "www-authenticate"}
     if code is not None:
         fault = HttpFault(status, sent=True, answered=True, session_lost=session_lost)
-        return _Failure(status, message, fault, code, headers)
+        return _Failure(status, message, fault, code, headers, data)
     # Without a JSON-RPC answer nobody but a proxy or a gatekeeper has seen the request, except when a server failed.
     fault = HttpFault(status, sent=status >= 500, session_lost=session_lost)
     return _Failure(status, f"HTTP {status} {response.reason_phrase}".strip(), fault, headers=headers)
@@ -147,14 +231,15 @@ async def _read_some(response: httpx2.Response) -> bytes:
     return body
 
 
-def _json_rpc_error(body: bytes) -> tuple[int | None, str]:
+def _json_rpc_error(body: bytes) -> tuple[int | None, str, Mapping[str, Any]]:
     try:
         match json.loads(body):
-            case {"error": {"code": int() as code, "message": str() as message}}:
-                return code, message
+            case {"error": {"code": int() as code, "message": str() as message, **more}}:
+                data = more.get("data")
+                return code, message, data if isinstance(data, dict) else {}
     except (ValueError, RecursionError):
         pass
-    return None, ""
+    return None, "", {}
 
 
 class _BoundedBody(httpx2.AsyncByteStream):

@@ -6,8 +6,11 @@ of a call. So this talks to the session's dispatcher, dicts in and dicts out, an
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
@@ -24,30 +27,63 @@ from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
     HEADER_MISMATCH,
+    INVALID_REQUEST,
     PROTOCOL_VERSION_META_KEY,
+    URL_ELICITATION_REQUIRED,
     Implementation,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from upstream_clients.faults import call_error, is_session_lost, is_transport_failure
+from upstream_clients.errors import QuestionRefused, UpstreamCallError
+from upstream_clients.faults import call_error, is_logged_out, is_session_lost, is_transport_failure
 from upstream_clients.listing import Listing, list_tools
+from upstream_clients.negotiate import CAPABILITIES
+from upstream_clients.questions import (
+    CURRENT,
+    METHODS,
+    CallQuestions,
+    ConnectionQuestions,
+    UrlElicitationRequired,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     import anyio
     from mcp.client.session import ClientSession
-    from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
+    from mcp.shared.dispatcher import (
+        CallOptions,
+        DispatchContext,
+        OnNotify,
+        OnNotifyIntercept,
+        OnRequest,
+        ProgressFnT,
+    )
 
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import JsonObject, ProgressFn
+    from upstream_clients.wire import MendedStream
+
+
+_FIRST_ID = 1 << 20
+"""Ids of calls to legacy servers, where it matters later which of them was answered. The SDK counts from 1."""
 
 
 class WatchedDispatcher(JSONRPCDispatcher):
-    """The SDK's dispatcher, which also says when its stream has ended."""
+    """The SDK's dispatcher, which also says when its stream has ended, and has the server's questions answered.
+
+    Questions are taken here, where they are still as the server sent them: the SDK's models know no field that a later
+    revision adds.
+    """
 
     over: anyio.Event
-    """Set then; to be put in before `run`."""
+    """Set when the stream has ended; to be put in before `run`."""
+
+    questions: ConnectionQuestions
+    """To be put in before `run`, too."""
+
+    stream: MendedStream
+    """What it reads from."""
 
     async def run(
         self,
@@ -56,10 +92,34 @@ class WatchedDispatcher(JSONRPCDispatcher):
         on_notify_intercept: OnNotifyIntercept | None = None,
         **options: Any,
     ) -> None:
+        async def request(
+            context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
+        ) -> dict[str, Any]:
+            if method not in METHODS:
+                return await on_request(context, method, params)
+            asker = CURRENT.get()
+            # What the client does to answer is no part of the call.
+            CURRENT.set(None)
+            try:
+                return dict(await self.questions.answer(method, params or {}, asker))
+            except QuestionRefused as refusal:
+                raise MCPError(INVALID_REQUEST, str(refusal)) from refusal
+
+        def intercept(method: str, params: Mapping[str, Any] | None) -> bool:
+            if method == "notifications/elicitation/complete" and params is not None:
+                self.questions.complete(params.get("elicitationId"))
+            return on_notify_intercept is not None and on_notify_intercept(method, params)
+
         try:
-            await super().run(on_request, on_notify, on_notify_intercept, **options)
+            await super().run(request, on_notify, intercept, **options)
         finally:
             self.over.set()
+            self.questions.close()
+
+    def _resolve_pending(self, request_id: int | str | None, outcome: Any) -> None:
+        # Answers to requests that nobody waits for any more are told nowhere else.
+        self.questions.answered(coerce_request_id(request_id) if request_id is not None else None)
+        super()._resolve_pending(request_id, outcome)
 
 
 class Link:
@@ -87,37 +147,90 @@ class Link:
         self._envelope = {
             PROTOCOL_VERSION_META_KEY: version,
             CLIENT_INFO_META_KEY: client_info.model_dump(by_alias=True, mode="json", exclude_none=True),
-            CLIENT_CAPABILITIES_META_KEY: {},
         }
         self._param_headers: dict[str, dict[tuple[str, ...], str]] = {}
         self._in_flight = 0
+        self._ids = count(_FIRST_ID)
 
     @property
     def alive(self) -> bool:
         return not self._over.is_set()
 
-    async def send(self, method: str, params: Mapping[str, Any], on_progress: ProgressFn | None = None) -> JsonObject:
-        """The raw result of one request. No timeout of its own.
+    @property
+    def heard(self) -> int:
+        """How many messages have come so far."""
+        return self._dispatcher.stream.count
+
+    async def probe(self) -> None:
+        """Ask for any answer. Raises `UpstreamCallError`."""
+        await self.send("server/discover" if self.modern else "ping", {})
+
+    @asynccontextmanager
+    async def turn(self, call: CallQuestions) -> AsyncIterator[None]:
+        """Round the `send` of a call. Raises `UpstreamCallError` when the connection ended before its turn came."""
+        if self.modern:
+            # Such a server asks in its results alone.
+            yield
+            return
+        questions = self._dispatcher.questions
+        await questions.enter(call)
+        try:
+            if not self.alive:
+                raise UpstreamCallError(
+                    self._spec.name,
+                    f"server {self._spec.name!r} closed the connection while {call.subject} waited for its turn; "
+                    "nothing was sent, repeat the call",
+                    dispatched=False,
+                )
+            yield
+        finally:
+            questions.leave(call)
+
+    async def send(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        on_progress: ProgressFn | None = None,
+        call: CallQuestions | None = None,
+    ) -> JsonObject:
+        """The raw result of one request. No timeout of its own. `call`: whose questions the server may ask meanwhile.
 
         Raises:
+            UrlElicitationRequired: the user has to open a URL first.
             UpstreamCallError: any other end.
         """
         options: CallOptions = {"headers": self._headers(method, params)}
         if on_progress is not None:
             options["on_progress"] = _as_sdk_callback(on_progress)
         if self.modern:
-            params = {**params, "_meta": {**params.get("_meta", {}), **self._envelope}}
+            askable = call is not None and call.asking is not None
+            envelope = {**self._envelope, CLIENT_CAPABILITIES_META_KEY: CAPABILITIES if askable else {}}
+            params = {**params, "_meta": {**params.get("_meta", {}), **envelope}}
+        elif call is not None:
+            call.request_id = options["request_id"] = next(self._ids)
         self._in_flight += 1
+        before = CURRENT.set(call)
         try:
-            return await self._dispatcher.send_raw_request(method, params, options)
+            result = await self._dispatcher.send_raw_request(method, params, options)
+            if call is not None:
+                call.request_id = None
+            return self._spec.redact_learned_in(result) if result.get("isError") else result
         except MCPError as error:
+            if call is not None:
+                call.request_id = None
             # An unreachable server ends the connection, unless another request may still get its answer.
-            if is_session_lost(error) or (is_transport_failure(error) and self._in_flight == 1):
+            broken = is_transport_failure(error) or is_logged_out(error)
+            if is_session_lost(error) or (broken and self._in_flight == 1):
                 self._over.set()
             elif error.code == HEADER_MISMATCH:
                 self._on_stale()
-            raise call_error(self._spec, method, error) from error
+            raised = call_error(self._spec, method, error)
+            match error.data:
+                case {"elicitations": list() as elicitations} if error.code == URL_ELICITATION_REQUIRED:
+                    raised = UrlElicitationRequired(raised, elicitations, self._dispatcher.questions.completed)
+            raise raised from error
         finally:
+            CURRENT.reset(before)
             self._in_flight -= 1
 
     async def list_tools(self) -> Listing:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
+
+import anyio
 
 from upstream_clients.lenient import cap_problems, open_page, read_tools
 from upstream_clients.tools import JsonObject, Tool
 
 MAX_PAGES = 1_000
 MAX_TOOLS = 100_000
+LIST_SECONDS = 10.0
+"""For all pages after the first."""
 
 SendFn = Callable[[str, Mapping[str, Any]], Awaitable[JsonObject]]
 
@@ -24,11 +29,19 @@ class Listing(NamedTuple):
 async def list_tools(send: SendFn) -> Listing:
     """Every page through `send`, in order. What `send` raises passes through."""
     items: list[object] = []
+    deadline = anyio.current_time() + LIST_SECONDS
     problems: list[str] = []
     seen: set[str] = set()
     cursor: str | None = None
     for _ in range(MAX_PAGES):
-        page = open_page(await send("tools/list", {} if cursor is None else {"cursor": cursor}))
+        raw: JsonObject | None = None
+        # The first page has the time of the whole connection; a later one must not cost those before it.
+        with anyio.CancelScope(deadline=math.inf if cursor is None else deadline):
+            raw = await send("tools/list", {} if cursor is None else {"cursor": cursor})
+        if raw is None:
+            problems.append(f"tools/list goes on after {LIST_SECONDS:g} s; the rest is left out")
+            break
+        page = open_page(raw)
         items += page.items
         problems += page.problems
         cursor = page.next_cursor

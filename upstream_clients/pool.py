@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from upstream_clients.connection import Connection
+    from upstream_clients.listing_cache import ListingCache
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import ToolSource, UpstreamView
 
@@ -39,19 +40,23 @@ class UpstreamPool:
         client_name: str = "codemode-mcp",
         client_version: str = "0",
         on_change: Callable[[], None] | None = None,
+        cache: ListingCache | None = None,
     ) -> None:
-        """`on_change` is called, without arguments and in the event loop, after any view has changed.
+        """`on_change` is called, without arguments and in the event loop, after any view has changed. `cache` keeps
+        listings between processes; without it every server is connected at the start.
 
         Raises:
             ValueError: two specs have one name.
         """
-        self._upstreams = {spec.name: Upstream(spec, on_change) for spec in specs}
-        if len(self._upstreams) != len(specs):
-            raise ValueError("two servers have the same name")
+        _check_names(specs)
+        self._on_change = on_change
         self._client_name = client_name
         self._client_version = client_version
-        self._connections: dict[str, Connection] = {}
+        self._cache = cache
         self._tasks: anyio.abc.TaskGroup | None = None
+        self._importing = anyio.Lock()
+        # The mutable state.
+        self._members = {spec.name: _Member(Upstream(spec, on_change)) for spec in specs}
         self._closing = False
 
     async def __aenter__(self) -> Self:
@@ -59,8 +64,8 @@ class UpstreamPool:
             raise RuntimeError("an UpstreamPool can be entered once")
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        if self._upstreams:
-            self._tasks.start_soon(self._connect_all)
+        for member in self._members.values():
+            self._start(member)
         return self
 
     async def __aexit__(
@@ -68,49 +73,142 @@ class UpstreamPool:
     ) -> bool | None:
         assert self._tasks is not None
         self._closing = True
-        for connection in self._connections.values():
-            connection.stop()
-        for name in self._upstreams.keys() - self._connections.keys():
-            self._upstreams[name].stopped()
+        for member in self._members.values():
+            member.stop()
         # On the group's own scope: a scope entered here could not lie round the group that is left within it.
         self._tasks.cancel_scope.deadline = anyio.current_time() + CLOSE_TIMEOUT
         return await self._tasks.__aexit__(exc_type, exc, traceback)
 
     def views(self) -> tuple[UpstreamView, ...]:
         """Every server as it is now, in the order of the specs."""
-        return tuple(upstream.view() for upstream in self._upstreams.values())
+        return tuple(member.upstream.view() for member in self._members.values())
 
     def source(self, name: str) -> ToolSource:
         """The tools of one server. Raises `KeyError` for an unknown name."""
-        return self._upstreams[name]
+        return self._members[name].upstream
 
     async def wait_settled(self, names: Collection[str] | None, timeout: float) -> None:
-        """Return when each named server (all for `None`) has ended its first attempt, or after `timeout` seconds.
+        """Return when the tools of each named server (all for `None`) are known or its first attempt has failed, or
+        after `timeout` seconds. Starts nothing.
 
         Raises:
             KeyError: a name is unknown.
         """
-        waited_for = [self._upstreams[name] for name in (self._upstreams if names is None else names)]
+        waited_for = self._named(names)
         with anyio.move_on_after(timeout):
             for upstream in waited_for:
                 await upstream.settled.wait()
 
+    async def connect(self, names: Collection[str] | None, timeout: float) -> None:
+        """Have the named servers (all for `None`) connected, idle ones too; return when each is or has failed, or after
+        `timeout` seconds.
+
+        Raises:
+            KeyError: a name is unknown.
+        """
+        waited_for = self._named(names)
+        with anyio.move_on_after(timeout):
+            async with anyio.create_task_group() as tasks:
+                for upstream in waited_for:
+                    tasks.start_soon(upstream.attempted)
+
+    def apply(self, specs: Sequence[UpstreamSpec]) -> None:
+        """Have these servers and no others, in this order. Returns at once.
+
+        A server whose spec is equal to its present one goes on undisturbed. Others are closed; their calls end now,
+        with what is known. What takes the place of a closed one starts when that is gone, since two processes may not
+        get along on the same files. Calls `on_change` when there was any difference.
+
+        Raises:
+            ValueError: two specs have one name. Nothing has changed then.
+            RuntimeError: the pool is not open.
+        """
+        if self._tasks is None or self._closing:
+            raise RuntimeError("an UpstreamPool is changed while it is open")
+        _check_names(specs)
+        before, self._members = self._members, {}
+        begun: list[tuple[_Member, _Member | None]] = []
+        for spec in specs:
+            old = before.get(spec.name)
+            if old is not None and old.upstream.spec == spec:
+                self._members[spec.name] = old
+            else:
+                self._members[spec.name] = member = _Member(Upstream(spec, self._on_change))
+                begun.append((member, old))
+        for name, old in before.items():
+            if self._members.get(name) is not old:
+                gone = name not in self._members
+                fate = "was removed from the configuration" if gone else "is restarted with a new configuration"
+                old.stop(f"server {name!r} {fate}")
+        for member, old in begun:
+            self._start(member, after=old)
+        if list(before.items()) != list(self._members.items()) and self._on_change is not None:
+            self._on_change()
+
     def __repr__(self) -> str:
-        states = [view.state for view in self.views()]
-        counts = ", ".join(f"{states.count(state)} {state}" for state in ("ready", "connecting", "down", "stopped"))
-        return f"<UpstreamPool: {counts}>"
+        states: list[str] = [view.state for view in self.views()]
+        shown = ("ready", "idle", "connecting", "down", "stopped")
+        return f"<UpstreamPool: {', '.join(f'{states.count(state)} {state}' for state in shown)}>"
 
-    async def _connect_all(self) -> None:
-        # The MCP SDK takes most of a second to import: in a thread, and not before somebody has servers.
-        await anyio.to_thread.run_sync(importlib.import_module, "upstream_clients.connection")
-        if not self._closing:
-            for upstream in self._upstreams.values():
-                self._connect(upstream)
+    def _named(self, names: Collection[str] | None) -> list[Upstream]:
+        return [self._members[name].upstream for name in (self._members if names is None else names)]
 
-    def _connect(self, upstream: Upstream) -> None:
-        from upstream_clients.connection import Connection
-
+    def _start(self, member: _Member, after: _Member | None = None) -> None:
         assert self._tasks is not None
-        connection = Connection(upstream, client_name=self._client_name, client_version=self._client_version)
-        self._connections[upstream.name] = connection
-        self._tasks.start_soon(connection.run, name=f"upstream {upstream.name}")
+        upstream = member.upstream
+        if self._cache is not None and (found := self._cache.load(upstream.spec)) is not None:
+            upstream.remembered(found.view)
+            if found.fresh and upstream.spec.start == "lazy":
+                upstream.idle()
+        self._tasks.start_soon(self._own, member, after, name=f"upstream {upstream.name}")
+
+    async def _own(self, member: _Member, after: _Member | None) -> None:
+        """The whole life of one server."""
+        upstream = member.upstream
+        try:
+            with member.scope:
+                if after is not None:
+                    await after.ended.wait()
+                if upstream.view().state == "idle":
+                    await upstream.wanted.wait()
+                    upstream.connecting()
+                async with self._importing:
+                    # The MCP SDK takes most of a second to import: in a thread, and not before somebody needs it.
+                    await anyio.to_thread.run_sync(importlib.import_module, "upstream_clients.connection")
+                from upstream_clients.connection import Connection
+
+                member.connection = Connection(
+                    upstream, client_name=self._client_name, client_version=self._client_version, cache=self._cache
+                )
+            if member.connection is not None:
+                await member.connection.run()
+        finally:
+            upstream.stopped()
+            member.ended.set()
+
+
+class _Member:
+    """One server of the pool."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self.upstream = upstream
+        self.scope = anyio.CancelScope()
+        """Round all that comes before the connection."""
+        self.connection: Connection | None = None
+        self.ended = anyio.Event()
+
+    def stop(self, why: str | None = None) -> None:
+        """End its task soon; for a reason, its calls at once."""
+        if why is not None:
+            self.upstream.reject(why)
+            self.upstream.stopped(why)
+        if self.connection is None:
+            self.upstream.stopped()
+            self.scope.cancel()
+        else:
+            self.connection.stop()
+
+
+def _check_names(specs: Sequence[UpstreamSpec]) -> None:
+    if len({spec.name for spec in specs}) != len(specs):
+        raise ValueError("two servers have the same name")

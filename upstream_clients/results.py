@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
 
 from upstream_clients.tools import JsonObject, ToolOutcome
 
@@ -55,6 +55,43 @@ _IDENTITY = "io.modelcontextprotocol/serverInfo"
 def needs_input(raw: JsonObject) -> bool:
     """Whether a modern server asks the client for something instead of giving its result."""
     return raw.get("resultType") == "input_required"
+
+
+class InputRequired(NamedTuple):
+    """What a modern server wants before it goes on with a call.
+
+    Attributes:
+        requests: method and params of each question, by the server's own keys.
+        state: what belongs into the params of the repeated request besides the answers, unread.
+    """
+
+    requests: Mapping[str, tuple[str, JsonObject]]
+    state: Mapping[str, object]
+
+
+def read_input_required(raw: JsonObject, methods: Collection[str]) -> InputRequired:
+    """Raises `ValueError`, with a text that says what is wrong, for what is malformed or asks by another method."""
+    state = {key: raw[key] for key in ("requestState",) if raw.get(key) is not None}
+    asked = raw.get("inputRequests")
+    if asked is None:
+        asked = {}
+    if not isinstance(asked, dict):
+        raise ValueError("inputRequests is no object")
+    if not asked and not state:
+        raise ValueError("it holds neither inputRequests nor requestState")
+    requests: dict[str, tuple[str, JsonObject]] = {}
+    for key, item in asked.items():
+        match item:
+            case {"method": str() as method} if method in methods:
+                params = {} if item.get("params") is None else item["params"]
+            case {"method": str() as method}:
+                raise ValueError(f"{method[:100]!r} is none of {', '.join(sorted(methods))}")
+            case _:
+                raise ValueError(f"inputRequests.{key[:100]} names no method")
+        if not isinstance(params, dict):
+            raise ValueError(f"params of inputRequests.{key[:100]} is no object")
+        requests[key] = (method, params)
+    return InputRequired(requests, state)
 
 
 def _repair_content(result: dict[str, Any], notes: list[str]) -> None:

@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 TransportKind = Literal["stdio", "http", "sse", "auto"]
+
+IDLE_SECONDS = 600.0
+"""A local server costs memory while nobody calls it."""
 
 HIDDEN = "***"
 _SHORTEST_SECRET = 4
 """Values shorter than this (`1`, `on`) are settings, not secrets; hiding them would garble every message."""
+
+
+_MOST_LEARNED = 32
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OAuthSettings:
+    """What `auth` of an entry says. All of it may be left out: most servers tell the rest themselves.
+
+    Attributes:
+        client_id, client_secret: of a client that was registered by hand.
+        client_metadata_url: a document that describes this client, used as its id where the server takes such.
+        scopes: what to ask for, in the place of what the server names.
+        redirect_port: where the browser is sent back to on this machine; any free port for `None`.
+    """
+
+    client_id: str | None = None
+    client_secret: str | None = None
+    client_metadata_url: str | None = None
+    scopes: tuple[str, ...] | None = None
+    redirect_port: int | None = None
+
+    def __repr__(self) -> str:
+        return f"OAuthSettings(client_id={self.client_id!r}, scopes={self.scopes!r})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -27,7 +55,13 @@ class UpstreamSpec:
         env: added to the few variables that a child inherits (`PATH`, `HOME`, ...).
         timeout_ms: limit of one call unless the call names its own; `None` is no limit.
         connect_timeout: seconds from opening the transport to the end of the first tool list.
+        start: `lazy` connects when first needed if the tools are known from an earlier time, else as `eager`: at once.
+        idle_seconds: without calls for this long, the connection is closed until it is needed again; 0 is never,
+            `None` is 600 for `stdio` and never for others.
+        max_concurrent_calls: further ones wait.
         secrets: further values never to be shown, e.g. what a `${VAR}` in `args` or `url` expanded to.
+        oauth: how to log in, where the entry says that the server wants it. Without it a login is used if there is one.
+        learned: secrets that came up since, i.e. tokens; the one mutable part, shared by copies of a spec.
     """
 
     name: str
@@ -41,7 +75,12 @@ class UpstreamSpec:
     timeout_ms: int | None = None
     description: str | None = None
     connect_timeout: float = 30.0
+    start: Literal["lazy", "eager"] = "lazy"
+    idle_seconds: float | None = None
+    max_concurrent_calls: int = 32
     secrets: tuple[str, ...] = ()
+    oauth: OAuthSettings | None = None
+    learned: list[str] = field(default_factory=list, compare=False)
 
     def __post_init__(self) -> None:
         missing = "command" if self.transport == "stdio" else "url"
@@ -54,6 +93,14 @@ class UpstreamSpec:
         return None if self.timeout_ms is None else self.timeout_ms / 1000
 
     @property
+    def idle_after(self) -> float:
+        """Seconds without calls after which the connection is closed; infinite where it never is."""
+        seconds = self.idle_seconds
+        if seconds is None:
+            seconds = IDLE_SECONDS if self.transport == "stdio" else 0
+        return seconds or math.inf
+
+    @property
     def address(self) -> str:
         """Where the server is, fit for a message: the command's name, or the URL without credentials and query."""
         if self.url is None:
@@ -61,14 +108,49 @@ class UpstreamSpec:
         parts = urlsplit(self.url)
         return self.redact(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")))
 
+    @property
+    def may_log_in(self) -> bool:
+        """Whether a login has a place here: the server is remote and the entry brings no credentials of its own."""
+        return self.url is not None and not any(name.lower() == "authorization" for name in self.headers)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """These values are never to be shown from now on."""
+        for value in secrets:
+            if value in self.learned:
+                self.learned.remove(value)
+            self.learned.append(value)
+        del self.learned[:-_MOST_LEARNED]
+
+    def redact_learned(self, text: str) -> str:
+        """`text` without the tokens of a login."""
+        for secret in sorted(self.learned, key=len, reverse=True):
+            if len(secret) >= _SHORTEST_SECRET:
+                text = text.replace(secret, HIDDEN)
+        return text
+
+    def redact_learned_in(self, value: Any) -> Any:
+        """JSON without the tokens of a login in any of its texts."""
+        match value:
+            case str():
+                return self.redact_learned(value)
+            case list():
+                return [self.redact_learned_in(item) for item in value]
+            case dict():
+                return {key: self.redact_learned_in(item) for key, item in value.items()}
+        return value
+
     def redact(self, text: str) -> str:
         """`text` with every secret value of this spec replaced by `***`."""
-        for secret in self._secret_values():
+        for secret in self.secret_values:
             text = text.replace(secret, HIDDEN)
         return text
 
-    def _secret_values(self) -> list[str]:
-        found = {*self.env.values(), *self.secrets}
+    @property
+    def secret_values(self) -> list[str]:
+        """What is never shown, the longest first."""
+        found = {*self.env.values(), *self.secrets, *self.learned}
+        if self.oauth is not None and self.oauth.client_secret:
+            found.add(self.oauth.client_secret)
         for value in self.headers.values():
             # "Bearer abc": the token alone is as secret as the whole.
             found.update((value, *value.split()[1:]))

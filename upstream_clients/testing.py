@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 
-from upstream_clients.errors import UpstreamCallError, UpstreamClientError, UpstreamUnavailable
+from upstream_clients.errors import QuestionRefused, UpstreamCallError, UpstreamClientError, UpstreamUnavailable
 from upstream_clients.results import read_outcome
 from upstream_clients.schemas import compile_check
-from upstream_clients.tools import Asking, JsonObject, ProgressFn, Tool, ToolOutcome, UpstreamView
+from upstream_clients.tools import (
+    Asking,
+    JsonObject,
+    ProgressFn,
+    Question,
+    QuestionMethod,
+    Tool,
+    ToolOutcome,
+    UpstreamView,
+)
 
 Answer = JsonObject | Exception | Callable[[JsonObject], JsonObject]
 """A raw result, an exception to raise, or a function from the arguments to a raw result."""
@@ -114,6 +124,42 @@ class SlowSource(ScriptedSource):
         """Return once `count` calls wait at the same time."""
         while self.pending < count:
             await self._arrived.wait()
+
+
+class AskingSource(ScriptedSource):
+    """Asks before it answers, one question after the other; the result of a call is the answers that it got.
+
+    `structuredContent.answers` holds them.
+    """
+
+    def __init__(
+        self, name: str, questions: Mapping[str, Sequence[tuple[QuestionMethod, JsonObject]]], **options: Any
+    ) -> None:
+        """`questions`: method and params of each, by tool."""
+        super().__init__(name, {tool: {} for tool in questions}, **options)
+        self._questions = dict(questions)
+
+    async def call_tool(
+        self,
+        tool: str,
+        arguments: JsonObject,
+        *,
+        on_progress: ProgressFn | None = None,
+        timeout: float | None = None,
+        asking: Asking | None = None,
+    ) -> ToolOutcome:
+        self.calls.append((tool, arguments))
+        answers: list[JsonObject] = []
+        for method, params in self._questions[tool]:
+            if asking is None:
+                message = f"server {self._name!r}: tool {tool!r} asks for further input, which cannot be given here"
+                raise UpstreamCallError(self._name, message, dispatched=True)
+            try:
+                answers.append(await asking.ask(Question(self._name, method, params)))
+            except QuestionRefused as refusal:
+                message = f"server {self._name!r}: tool {tool!r} needs input that it cannot get: {refusal}"
+                raise UpstreamCallError(self._name, message, dispatched=True) from refusal
+        return read_outcome(text_result(json.dumps(answers), structuredContent={"answers": answers}))
 
 
 class FailingSource(ScriptedSource):

@@ -66,6 +66,9 @@ class Question:
     params: JsonObject
 
 
+AskFn = Callable[[Question], Awaitable[JsonObject]]
+
+
 @dataclass(frozen=True, slots=True)
 class Asking:
     """Who can be asked on behalf of one call.
@@ -77,7 +80,7 @@ class Asking:
     """
 
     run: str
-    ask: Callable[[Question], Awaitable[JsonObject]]
+    ask: AskFn
 
 
 UpstreamState = Literal["idle", "connecting", "ready", "down", "stopped"]

@@ -1,30 +1,44 @@
 """One upstream as its callers see it: a view, and calls that wait for, or fail without, a connection.
 
 Knows no transport and no MCP SDK. The task that owns the connection (`connection.Connection`) reports through
-`connecting`, `ready`, `listed`, `down` and `stopped`; every other task only looks and calls.
+`remembered`, `idle`, `connecting`, `ready`, `listed`, `down` and `stopped`; every other task only looks and calls.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+import math
+import time
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import anyio
 
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
-from upstream_clients.results import OutputCheck, needs_input, read_outcome, without_plumbing
+from upstream_clients.gate import Gate
+from upstream_clients.questions import CallQuestions, converse
+from upstream_clients.results import OutputCheck, read_outcome, without_plumbing
 from upstream_clients.schemas import compile_check
 from upstream_clients.tools import Asking, JsonObject, ProgressFn, Tool, ToolOutcome, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from upstream_clients.spec import UpstreamSpec
 
 logger = logging.getLogger(__name__)
 
-REQUESTS = frozenset(("resources/list", "resources/read", "resources/templates/list", "prompts/list", "prompts/get"))
+REQUESTS = frozenset(
+    (
+        "resources/list",
+        "resources/read",
+        "resources/templates/list",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+    )
+)
 """What `request` may send besides tool calls."""
 
 
@@ -36,21 +50,62 @@ class Link(Protocol):
         """Whether a request sent now can reach the server."""
         ...
 
-    async def send(self, method: str, params: Mapping[str, Any], on_progress: ProgressFn | None = None) -> JsonObject:
+    def turn(self, call: CallQuestions) -> AbstractAsyncContextManager[None]:
+        """Round `send`, for whoever may be asked meanwhile; waits where calls of different runs may not overlap."""
+        ...
+
+    async def send(
+        self, method: str, params: Mapping[str, Any], on_progress: ProgressFn | None, call: CallQuestions
+    ) -> JsonObject:
         """The raw result. Raises `UpstreamCallError`; cancelling it cancels the request upstream."""
         ...
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """One call under way.
+
+    Attributes:
+        since: when it began, by the clock of its `Upstream`.
+        limit: seconds that it may take, `None` for no limit.
+        sent: whether it may have reached the server.
+        rejected: why it was ended before its time.
+    """
+
+    since: float
+    limit: float | None
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    sent: bool = False
+    rejected: str | None = None
 
 
 class Upstream:
     """Satisfies `tools.ToolSource`."""
 
-    def __init__(self, spec: UpstreamSpec, on_change: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        spec: UpstreamSpec,
+        on_change: Callable[[], None] | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock`, in seconds, is for the ages of calls only."""
         self.spec = spec
         self.settled = anyio.Event()
-        """Set once the first attempt has ended, well or not."""
+        """Set once there are tools to show, or the first attempt has ended without."""
         self.wanted = anyio.Event()
-        """Set when somebody calls a server that is down; the owner takes it as a reason to try at once."""
+        """Set when somebody calls a server that is idle or down; the owner takes it as a reason to try at once."""
+        self.stirred = anyio.Event()
+        """Set when a call begins, ends or times out; the owner puts in a new one before it looks."""
+        self.clock = clock
+        self.calls: set[Call] = set()
+        """Those under way, waiting ones included."""
+        self.suspected: set[Call] | None = None
+        """A call has timed out, and these were with the server then. The owner takes it away when it looks."""
+        self.last_used = clock()
+        """When the last call began or ended."""
         self._on_change = on_change
+        self._gate = Gate(spec.max_concurrent_calls)
         # The mutable state. Changed by the owner task only.
         self._view = UpstreamView(spec.name, "connecting", description=spec.description)
         self._link: Link | None = None
@@ -86,48 +141,72 @@ class Upstream:
             UpstreamCallError: the tool did not answer.
         """
         params = {"name": tool, "arguments": dict(arguments)}
-        raw = await self._send("tools/call", params, on_progress, timeout)
-        if needs_input(raw):
-            raise UpstreamCallError(
-                self.name,
-                f"server {self.name!r}: tool {tool!r} asks for further input from the user, which cannot be given "
-                "here yet; call it with all that it needs, or use another tool",
-                dispatched=True,
-            )
+        raw = await self._send("tools/call", params, on_progress, timeout, asking)
         return read_outcome(raw, self._output_check(tool))
 
     async def request(self, method: str, params: JsonObject, *, asking: Asking | None = None) -> JsonObject:
         """One of `REQUESTS`, within the default timeout. Raises as `call_tool`, and `ValueError` for other methods."""
         if method not in REQUESTS:
             raise ValueError(f"{method!r} is none of {', '.join(sorted(REQUESTS))}")
-        raw = await self._send(method, params, None, None)
-        if needs_input(raw):
-            raise UpstreamCallError(
-                self.name,
-                f"server {self.name!r} asks for further input to answer {method}, which cannot be given here yet",
-                dispatched=True,
-            )
+        raw = await self._send(method, params, None, None, asking)
         return without_plumbing(raw)
 
     async def _send(
-        self, method: str, params: Mapping[str, Any], on_progress: ProgressFn | None, timeout: float | None
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        on_progress: ProgressFn | None,
+        timeout: float | None,
+        asking: Asking | None,
     ) -> JsonObject:
         limit = self.spec.timeout if timeout is None else timeout
-        sending = False
-        # One scope for waiting and calling. When it ends a request, the dispatcher tells the server.
-        with anyio.move_on_after(limit):
-            link = await self._connected()
-            sending = True
-            return await link.send(method, params, on_progress)
-        if sending:
+        call = Call(self.clock(), limit)
+        questions = CallQuestions(self.name, _subject(method, params), asking, call.scope)
+
+        async def send(params: Mapping[str, Any]) -> JsonObject:
+            await self._connected()
+            async with self._gate.admitted("" if asking is None else asking.run):
+                link = await self._connected()
+                async with link.turn(questions):
+                    call.sent = True
+                    return await link.send(method, params, on_progress, questions)
+
+        self.calls.add(call)
+        self._stir()
+        try:
+            # One scope for waiting and calling. When it ends a request, the dispatcher tells the server.
+            call.scope.deadline = math.inf if limit is None else anyio.current_time() + limit
+            with call.scope:
+                return await converse(send, params, questions)
+        finally:
+            self.calls.discard(call)
+            self._stir()
+        if call.rejected is None and call.sent:
+            if self.suspected is None:
+                self.suspected = self.sent()
             raise UpstreamCallError(
                 self.name,
                 f"server {self.name!r}: {_subject(method, params)} timed out after {limit:g} s",
                 dispatched=True,
             )
-        raise UpstreamUnavailable(
-            self.name, f"server {self.name!r} was still connecting after {limit:g} s; nothing was sent"
-        )
+        if call.sent:
+            message = f"{call.rejected}; whether it acted on {_subject(method, params)} is unknown"
+            raise UpstreamCallError(self.name, message, dispatched=True)
+        if call.rejected is not None:
+            raise UpstreamUnavailable(self.name, f"{call.rejected}; nothing was sent")
+        busy = self._view.state == "ready"
+        what = f"had {self.spec.max_concurrent_calls} other calls under way" if busy else "was still connecting"
+        if questions.waiting:
+            what = "asks without saying for which call, so other runs' calls came first, and still did"
+        raise UpstreamUnavailable(self.name, f"server {self.name!r} {what} after {limit:g} s; nothing was sent")
+
+    def sent(self) -> set[Call]:
+        """The calls that are with the server."""
+        return {call for call in self.calls if call.sent}
+
+    def _stir(self) -> None:
+        self.last_used = self.clock()
+        self.stirred.set()
 
     async def _connected(self) -> Link:
         while True:
@@ -138,6 +217,14 @@ class Upstream:
             if self._view.state in ("down", "stopped"):
                 self.wanted.set()
                 raise UpstreamUnavailable(self.name, self._view.error or f"server {self.name!r} is closed")
+            if self._view.state == "idle":
+                self.wanted.set()
+            await self._changed.wait()
+
+    async def attempted(self) -> None:
+        """Have an idle server connected; return when it is, or when the attempt has failed."""
+        while self._view.state in ("idle", "connecting"):
+            self.wanted.set()
             await self._changed.wait()
 
     def _output_check(self, tool: str) -> OutputCheck | None:
@@ -149,10 +236,28 @@ class Upstream:
 
     # What the owner task reports.
 
+    def remembered(self, view: UpstreamView) -> None:
+        """Show what was listed by an earlier process, before the first attempt. The state stays."""
+        self._adopt(view.tools)
+        self._show(replace(view, name=self.name, state=self._view.state, description=self.spec.description))
+        self.settled.set()
+
+    def idle(self) -> None:
+        """No connection, and none is made until somebody calls."""
+        self._link = None
+        self.wanted = anyio.Event()
+        self._show(replace(self._view, state="idle", error=None))
+
+    def reject(self, why: str) -> None:
+        """End all calls under way at once, each with what is known."""
+        for call in self.calls:
+            call.rejected = why
+            call.scope.cancel()
+
     def connecting(self) -> None:
         """An attempt that is worth waiting for has begun."""
         self._link = None
-        self._show(replace(self._view, state="connecting", error=None))
+        self._show(replace(self._view, state="connecting", error=None, login_required=False))
 
     def ready(
         self,
@@ -164,16 +269,20 @@ class Upstream:
         instructions: str | None,
         resources: bool,
         prompts: bool,
+        completions: bool,
         tools: tuple[Tool, ...],
         problems: tuple[str, ...],
     ) -> None:
         """The connection serves calls from now on."""
         self._link = link
+        self.suspected = None
+        self.last_used = self.clock()
         self._adopt(tools)
         self._show(
             replace(
                 self._view,
                 state="ready",
+                login_required=False,
                 error=None,
                 era=era,
                 protocol_version=protocol_version,
@@ -181,6 +290,7 @@ class Upstream:
                 instructions=instructions,
                 resources=resources,
                 prompts=prompts,
+                completions=completions,
                 tools=tools,
                 problems=problems,
             )
@@ -191,16 +301,17 @@ class Upstream:
         self._adopt(tools)
         self._show(replace(self._view, tools=tools, problems=problems))
 
-    def down(self, error: str) -> None:
-        """No connection, and the last attempt to make one failed."""
+    def down(self, error: str, *, login_required: bool = False) -> None:
+        """No connection, and the last attempt to make one failed, perhaps because nobody has logged in."""
         self._link = None
         self.wanted = anyio.Event()
-        self._show(replace(self._view, state="down", error=error))
+        self._show(replace(self._view, state="down", error=error, login_required=login_required))
 
-    def stopped(self) -> None:
-        """No connection, and none will be made."""
+    def stopped(self, why: str | None = None) -> None:
+        """No connection, and none will be made. The first `why` stays."""
         self._link = None
-        self._show(replace(self._view, state="stopped", error=f"server {self.name!r} is closed"))
+        if self._view.state != "stopped":
+            self._show(replace(self._view, state="stopped", error=why or f"server {self.name!r} is closed"))
 
     def _adopt(self, tools: tuple[Tool, ...]) -> None:
         self._tools = {tool.name: tool for tool in tools}

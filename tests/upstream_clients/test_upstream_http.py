@@ -76,7 +76,7 @@ async def test_a_change_of_the_tools_is_noticed(
         await changes.until(source, lambda view: any(tool.name.startswith("grown") for tool in view.tools))
 
 
-@pytest.mark.parametrize(("flags", "era"), KINDS[:2])
+@pytest.mark.parametrize(("flags", "era"), KINDS)
 async def test_a_result_of_many_megabytes_arrives(
     flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
 ) -> None:

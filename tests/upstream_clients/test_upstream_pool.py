@@ -34,9 +34,13 @@ SECRETIVE = UpstreamSpec(
 def test_the_public_names_are_these() -> None:
     assert sorted(upstream_clients.__all__) == [
         "Annotations",
+        "Asking",
         "JsonObject",
         "Operation",
         "ProgressFn",
+        "Question",
+        "QuestionMethod",
+        "QuestionRefused",
         "Tool",
         "ToolOutcome",
         "ToolSource",
@@ -172,7 +176,7 @@ async def test_views_keep_the_order_of_the_specs_and_waiting_is_for_the_named_on
             ("quick", "ready"),
             ("gone", "down"),
         ]
-        assert repr(pool) == "<UpstreamPool: 1 ready, 1 connecting, 1 down, 0 stopped>"
+        assert repr(pool) == "<UpstreamPool: 1 ready, 0 idle, 1 connecting, 1 down, 0 stopped>"
         assert repr(pool.source("quick")) == "<Upstream 'quick': ready, 7 tools>"
         with anyio.fail_after(5):
             await pool.wait_settled(None, timeout=0.05)

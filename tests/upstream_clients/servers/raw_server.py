@@ -22,6 +22,9 @@ tools.append(
         "outputSchema": {"type": "object", "properties": {"count": {"type": "integer"}}},
     }
 )
+if "tools" in flags:
+    with open(flags["tools"]) as file:
+        tools = [{"name": name, "inputSchema": {"type": "object"}} for name in file.read().split()]
 cancelled = []
 listings = []
 

@@ -7,8 +7,9 @@ import os
 import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ToolsListChanged
-from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
+from mcp_types import CallToolResult, ElicitRequest, InputRequiredResult, ListToolsResult, TextContent, Tool
 
 ANY = {"type": "object"}
 tools = [
@@ -55,6 +56,23 @@ async def call_tool(ctx, params):
             answer = "x" * int(arguments["bytes"])
         case "routed":
             answer = ctx.request.headers.get("mcp-param-tenant", "no header") if ctx.request else "no HTTP"
+        case "elicit" | "elicit_unrelated":
+            schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+            asked = {"message": arguments["message"], "requestedSchema": schema}
+            if ctx.session.protocol_version >= "2026":
+                answers = params.input_responses
+                if answers is None:
+                    request = ElicitRequest.model_validate({"method": "elicitation/create", "params": asked})
+                    return InputRequiredResult(input_requests={"who": request}, request_state=arguments["message"])
+                assert params.request_state == arguments["message"]
+                reply = answers["who"]
+            else:
+                related = None if params.name == "elicit_unrelated" else ctx.request_id
+                try:
+                    reply = await ctx.session.elicit_form(arguments["message"], schema, related)
+                except MCPError as error:
+                    return CallToolResult(content=[TextContent(type="text", text=error.message)], is_error=True)
+            answer = f"{reply.action} {reply.content['name']}"
         case "die":
             os._exit(1)
     return CallToolResult(content=[TextContent(type="text", text=answer)])

@@ -1,0 +1,806 @@
+"""What servers ask while they work on a call: real servers of both eras over each transport, and hand-written ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream_clients import (
+    Asking,
+    Question,
+    QuestionRefused,
+    UpstreamCallError,
+    UpstreamSpec,
+    UpstreamUnavailable,
+    negotiate,
+    questions,
+)
+from upstream_clients.questions import MAX_QUESTIONS, MAX_ROUNDS, CallQuestions, ConnectionQuestions
+from upstream_clients.testing import AskingSource
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from upstream_clients import ToolOutcome, ToolSource
+    from upstream_clients.tools import JsonObject
+
+pytestmark = pytest.mark.anyio
+
+FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+ELICIT = ["elicitation/create", FORM]
+SAMPLE = ["sampling/createMessage", {"messages": [], "maxTokens": 9}]
+ROOTS = ["roots/list", {}]
+LINK = {"mode": "url", "message": "Log in", "url": "https://example.com/login", "elicitationId": "e1"}
+ACCEPT = {"action": "accept", "content": {"name": "Ada"}}
+
+
+def text(outcome: ToolOutcome) -> str:
+    block: dict[str, Any] = outcome.result["content"][0]
+    return str(block["text"])
+
+
+class User:
+    """Who is asked for one run: remembers the questions, and answers when `free` is set."""
+
+    def __init__(self, run: str = "run", answer: JsonObject | Exception | None = None, *, hold: bool = False) -> None:
+        self.run = run
+        self.seen: list[Question] = []
+        self.taken_back = 0
+        self.free = anyio.Event()
+        self._answer = ACCEPT if answer is None else answer
+        self._asked = anyio.Event()
+        if not hold:
+            self.free.set()
+
+    @property
+    def asking(self) -> Asking:
+        return Asking(self.run, self._ask)
+
+    async def until_asked(self, count: int = 1) -> None:
+        with anyio.fail_after(20):
+            while len(self.seen) < count:
+                await self._asked.wait()
+
+    async def _ask(self, question: Question) -> JsonObject:
+        self.seen.append(question)
+        self._asked.set()
+        self._asked = anyio.Event()
+        try:
+            await self.free.wait()
+        except BaseException:
+            self.taken_back += 1
+            raise
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+class Started:
+    """A call in a task of its own."""
+
+    def __init__(self) -> None:
+        self.ended = anyio.Event()
+        self.result = ""
+        self.error: UpstreamCallError | None = None
+        self.scope = anyio.CancelScope()
+
+    async def run(self, call: Callable[[], Awaitable[ToolOutcome]]) -> None:
+        with self.scope:
+            try:
+                self.result = text(await call())
+            except UpstreamCallError as error:
+                self.error = error
+        self.ended.set()
+
+    async def outcome(self) -> Any:
+        with anyio.fail_after(20):
+            await self.ended.wait()
+        if self.error is not None:
+            raise self.error
+        return json.loads(self.result) if self.result.startswith(("[", "{")) else self.result
+
+
+@pytest.fixture
+def asking_server() -> Callable[..., UpstreamSpec]:
+    script = str(Path(__file__).parent / "servers" / "asking_server.py")
+    return lambda *flags, **more: UpstreamSpec("srv", command=sys.executable, args=(script, *flags), **more)
+
+
+def ask(source: ToolSource, user: User | None, *wanted: Any, **arguments: Any) -> Callable[[], Awaitable[ToolOutcome]]:
+    """A call of the legacy server's tool that asks these questions."""
+    asking = None if user is None else user.asking
+    return lambda: source.call_tool("ask", {"questions": wanted, **arguments}, asking=asking)
+
+
+async def log_of(source: ToolSource) -> Any:
+    return json.loads(text(await source.call_tool("log", {})))
+
+
+# Legacy servers: requests of theirs.
+
+
+async def test_a_question_reaches_its_call_unread_and_so_does_the_answer(asking_server: Any, pool_of: Any) -> None:
+    wanted = {**FORM, "_meta": {"x": 1}, "fromTheFuture": {"deep": [None, 1.5]}}
+    answer = {**ACCEPT, "alsoNew": {"a": [None]}}
+    user = User(answer=answer)
+    async with pool_of(asking_server()) as pool:
+        outcome = await ask(pool.source("srv"), user, ["elicitation/create", wanted])()
+        assert json.loads(text(outcome)) == [{"result": answer}]
+        assert user.seen == [Question("srv", "elicitation/create", wanted)]
+        assert (await log_of(pool.source("srv")))["capabilities"] == {
+            "elicitation": {"form": {}, "url": {}},
+            "sampling": {},
+            "roots": {},
+        }
+
+
+async def test_questions_of_one_call_are_open_at_the_same_time(asking_server: Any, pool_of: Any) -> None:
+    user = User(hold=True)
+    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
+        started = Started()
+        tasks.start_soon(started.run, ask(pool.source("srv"), user, ELICIT, SAMPLE, ROOTS))
+        await user.until_asked(3)
+        assert {question.method for question in user.seen} == {ELICIT[0], SAMPLE[0], ROOTS[0]}
+        user.free.set()
+        assert await started.outcome() == [{"result": ACCEPT}] * 3
+
+
+async def test_what_is_refused_is_an_error_that_says_why(asking_server: Any, pool_of: Any) -> None:
+    user = User(answer=QuestionRefused("nobody is there"))
+    async with pool_of(asking_server()) as pool:
+        assert json.loads(text(await ask(pool.source("srv"), user, ELICIT)())) == [{"error": "nobody is there"}]
+
+
+async def test_a_failure_in_asking_tells_the_server_nothing(asking_server: Any, pool_of: Any) -> None:
+    user = User(answer=RuntimeError("secret of ours"))
+    async with pool_of(asking_server()) as pool:
+        ((answer),) = json.loads(text(await ask(pool.source("srv"), user, ELICIT)()))
+    assert answer == {"error": "the client could not ask, for an internal error"}
+
+
+async def test_a_call_for_which_nobody_can_be_asked_gets_an_error(asking_server: Any, pool_of: Any) -> None:
+    async with pool_of(asking_server()) as pool:
+        ((answer),) = json.loads(text(await ask(pool.source("srv"), None, ELICIT)()))
+    assert answer == {"error": "nobody can be asked on behalf of this call"}
+
+
+async def test_while_no_call_is_in_flight_there_are_no_roots_and_nobody_is_asked(
+    asking_server: Any, pool_of: Any
+) -> None:
+    async with pool_of(asking_server("roots")) as pool:
+        seen = await log_of(pool.source("srv"))
+        assert seen["answers"] == {seen["early"]: {"result": {"roots": []}}}
+    connection = ConnectionQuestions()
+    with pytest.raises(QuestionRefused, match="answered only while a call is in flight"):
+        await connection.answer(*ELICIT, None)  # type: ignore[arg-type]
+
+
+async def test_a_question_that_names_no_call_goes_to_the_run_of_all_calls(asking_server: Any, pool_of: Any) -> None:
+    older, newer = User(hold=True), User(hold=True)
+    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
+        source = pool.source("srv")
+        first, second = Started(), Started()
+        tasks.start_soon(first.run, ask(source, older, ELICIT))
+        await older.until_asked()
+        tasks.start_soon(second.run, ask(source, newer, SAMPLE))
+        await older.until_asked(2)
+        assert newer.seen == []
+        # The first call ends, but the second question may be the second call's, so it stays open.
+        assert text(await source.call_tool("finish", {}, asking=older.asking)) == "ok"
+        assert await first.outcome() == "finished"
+        older.free.set()
+        assert await second.outcome() == [{"result": ACCEPT}]
+        assert older.taken_back == 1
+
+
+async def test_a_question_that_may_be_another_runs_is_refused_and_then_runs_take_turns(
+    asking_server: Any, pool_of: Any
+) -> None:
+    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
+        source = pool.source("srv")
+        ada, bob = User("ada", hold=True), User("bob", {"action": "decline"})
+        first, second = Started(), Started()
+        tasks.start_soon(first.run, ask(source, ada, ELICIT))
+        await ada.until_asked()
+        tasks.start_soon(second.run, ask(source, bob, ELICIT))
+        ((refused),) = await second.outcome()
+        assert "nobody was asked" in refused["error"]
+        assert "repeat" in refused["error"]
+        assert bob.seen == []
+        # Ada's question was hers alone when it came. Now Bob waits until her call is over, and asks for himself.
+        again = Started()
+        tasks.start_soon(again.run, ask(source, bob, ELICIT))
+        with pytest.raises(UpstreamUnavailable, match="other runs' calls came first"):
+            await source.call_tool("log", {}, asking=Asking("cleo", bob.asking.ask), timeout=0.2)
+        assert bob.seen == []
+        ada.free.set()
+        assert await first.outcome() == [{"result": ACCEPT}]
+        assert await again.outcome() == [{"result": {"action": "decline"}}]
+        assert (len(ada.seen), len(bob.seen)) == (1, 1)
+
+
+async def test_a_call_for_which_nobody_can_be_asked_makes_a_question_ambiguous(
+    asking_server: Any, pool_of: Any
+) -> None:
+    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
+        source, ada = pool.source("srv"), User("ada", hold=True)
+        first = Started()
+        tasks.start_soon(first.run, ask(source, ada, ELICIT))
+        await ada.until_asked()
+        ((refused),) = json.loads(text(await ask(source, None, ELICIT)()))
+        assert "nobody was asked" in refused["error"]
+        assert len(ada.seen) == 1
+        ada.free.set()
+        await first.outcome()
+
+
+async def test_a_call_that_was_given_up_may_still_ask_but_never_another_run(
+    asking_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pool_of(asking_server()) as pool:
+        source, ada, bob = pool.source("srv"), User("ada"), User("bob")
+
+        async def go_on(user: User) -> str:
+            return text(await source.call_tool("go_on", {}, asking=user.asking))
+
+        with pytest.raises(UpstreamCallError, match="timed out"):
+            await source.call_tool("ask_late", {}, timeout=0.1, asking=ada.asking)
+        # The server does not care, and its question comes while another run has a call in flight.
+        assert "may still be that one's, so nobody was asked" in await go_on(bob)
+        assert bob.seen == []
+        # The run itself may have it, and so may others when the server has answered the call after all ...
+        assert json.loads(await go_on(ada)) == [{"result": ACCEPT}]
+        await source.call_tool("answer_late", {})
+        assert json.loads(await go_on(bob)) == [{"result": ACCEPT}]
+        # ... or when enough time has passed.
+        with pytest.raises(UpstreamCallError, match="timed out"):
+            await source.call_tool("ask_late", {}, timeout=0.1, asking=ada.asking)
+        assert "nobody was asked" in await go_on(bob)
+        monkeypatch.setattr(questions, "ABANDONED", 0.0)
+        assert json.loads(await go_on(bob)) == [{"result": ACCEPT}]
+
+
+async def test_a_server_that_dies_takes_its_questions_along(asking_server: Any, pool_of: Any) -> None:
+    user = User(hold=True)
+    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
+        source, started = pool.source("srv"), Started()
+        tasks.start_soon(started.run, ask(source, user, ELICIT))
+        await user.until_asked()
+        with pytest.raises(UpstreamCallError):
+            await source.call_tool("die", {}, asking=user.asking)
+        with pytest.raises(UpstreamCallError, match="closed the connection") as caught:
+            await started.outcome()
+        assert caught.value.dispatched
+        assert user.taken_back == 1
+
+
+async def test_a_server_takes_its_question_back(asking_server: Any, pool_of: Any) -> None:
+    user = User(hold=True)
+    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
+        source, started = pool.source("srv"), Started()
+        tasks.start_soon(started.run, ask(source, user, ELICIT))
+        await user.until_asked()
+        await source.call_tool("take_back", {}, asking=user.asking)
+        assert await started.outcome() == "taken back"
+        assert user.taken_back == 1
+
+
+async def test_a_call_that_is_cancelled_or_times_out_takes_its_questions_along(
+    asking_server: Any, pool_of: Any
+) -> None:
+    user = User(hold=True)
+    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
+        source, started = pool.source("srv"), Started()
+        tasks.start_soon(started.run, ask(source, user, ELICIT, SAMPLE))
+        await user.until_asked(2)
+        started.scope.cancel()
+        with anyio.fail_after(20):
+            await started.ended.wait()
+            while user.taken_back < 2:
+                await anyio.lowlevel.checkpoint()
+        assert len((await log_of(source))["cancelled"]) == 1
+
+
+async def test_progress_goes_on_while_a_question_is_open(asking_server: Any, pool_of: Any) -> None:
+    user, reported = User(hold=True), anyio.Event()
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        reported.set()
+
+    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
+        source, started = pool.source("srv"), Started()
+        tasks.start_soon(
+            started.run,
+            lambda: source.call_tool("ask", {"questions": [ELICIT]}, on_progress=on_progress, asking=user.asking),
+        )
+        await user.until_asked()
+        await source.call_tool("progress", {}, asking=user.asking)
+        with anyio.fail_after(20):
+            await reported.wait()
+        user.free.set()
+        await started.outcome()
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_time_of_a_call_stands_still_while_its_question_is_open(
+    era: str, asking_server: Any, pool_of: Any
+) -> None:
+    async def think(question: Question) -> JsonObject:
+        await anyio.sleep(1.2)
+        return ACCEPT
+
+    one = {"inputRequests": {"a": {"method": "roots/list"}}, "requestState": "1:"}
+    calls: dict[str, tuple[str, Any]] = {
+        "legacy": ("ask", {"questions": [ELICIT, SAMPLE]}),
+        "modern": ("rounds", {"rounds": [one]}),
+    }
+    async with pool_of(asking_server(era)) as pool:
+        await pool.source("srv").call_tool(*calls[era], timeout=1, asking=Asking("run", think))
+
+
+async def test_a_call_that_hangs_after_its_question_times_out(asking_server: Any, pool_of: Any) -> None:
+    user = User()
+    async with pool_of(asking_server()) as pool:
+        with pytest.raises(UpstreamCallError, match=r"tool 'ask_and_hang' timed out after 0\.5 s"):
+            await pool.source("srv").call_tool("ask_and_hang", {}, timeout=0.5, asking=user.asking)
+    assert len(user.seen) == 1
+
+
+async def test_a_call_has_its_limit_again_when_the_question_is_answered() -> None:
+    scope = anyio.CancelScope(deadline=anyio.current_time() + 100)
+    call = CallQuestions("srv", "tool 'x'", None, scope)
+    with call.clock_stopped():
+        with call.clock_stopped():
+            assert scope.deadline == float("inf")
+        assert scope.deadline == float("inf")
+    assert 0 < scope.deadline - anyio.current_time() <= 100
+    with pytest.raises(RuntimeError), call.clock_stopped():
+        raise RuntimeError
+    assert 0 < scope.deadline - anyio.current_time() <= 100
+
+
+async def test_a_flood_of_questions_is_cut_off(asking_server: Any, pool_of: Any) -> None:
+    user = User()
+    async with pool_of(asking_server()) as pool:
+        outcome = await ask(pool.source("srv"), user, ELICIT, times=3_000)()
+    answers = json.loads(text(outcome))
+    assert len(user.seen) == MAX_QUESTIONS == answers.count({"result": ACCEPT})
+    assert answers.count({"error": "more than 100 questions were asked within one call; ask for less"}) == 2_900
+
+
+async def test_a_question_of_many_megabytes_is_refused(asking_server: Any, pool_of: Any) -> None:
+    user = User()
+    async with pool_of(asking_server()) as pool:
+        outcome = await pool.source("srv").call_tool("ask_large", {"bytes": 10_000_000}, asking=user.asking)
+    ((answer),) = json.loads(text(outcome))
+    assert "4194304 are allowed" in answer["error"]
+    assert user.seen == []
+
+
+# URLs that come first.
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told when done", "not told"])
+async def test_a_call_is_repeated_when_its_user_has_been_to_a_url(
+    told: bool, asking_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not told:
+        monkeypatch.setattr(questions, "URL_WAIT", 0.05)
+    user = User(answer={"action": "accept"})
+    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
+        source, started = pool.source("srv"), Started()
+        call = {"elicitations": [LINK, {**LINK, "elicitationId": "e2", "url": "https://example.com/2"}]}
+        tasks.start_soon(started.run, lambda: source.call_tool("url", call, asking=user.asking))
+        await user.until_asked(2)
+        assert user.seen[0] == Question("srv", "elicitation/create", LINK)
+        if told:
+            await source.call_tool("done", {"ids": ["e1"]})
+            assert not started.ended.is_set()
+            await source.call_tool("done", {"ids": ["e2"]})
+            assert await started.outcome() == "welcome"
+        else:
+            with pytest.raises(UpstreamCallError, match="still needs the user to finish in a browser"):
+                await started.outcome()
+
+
+@pytest.mark.parametrize(
+    ("elicitation", "action", "complaint"),
+    [
+        (LINK, "decline", "needs the user to open https://example.com/login first, and the user declined"),
+        (LINK, "cancel", "needs the user to open https://example.com/login first, and the user did not answer"),
+        ({**LINK, "mode": "form"}, "accept", "not in a way that is valid MCP"),
+        ({"url": "https://example.com"}, "accept", "not in a way that is valid MCP"),
+    ],
+)
+async def test_a_url_that_is_not_gone_to_fails_the_call(
+    elicitation: Any, action: str, complaint: str, asking_server: Any, pool_of: Any
+) -> None:
+    async with pool_of(asking_server()) as pool:
+        with pytest.raises(UpstreamCallError, match=complaint):
+            await pool.source("srv").call_tool(
+                "url", {"elicitations": [elicitation]}, asking=User(answer={"action": action}).asking
+            )
+
+
+async def test_a_url_is_told_as_the_servers_error_where_nobody_can_be_asked(asking_server: Any, pool_of: Any) -> None:
+    async with pool_of(asking_server()) as pool:
+        with pytest.raises(UpstreamCallError, match="log in first") as caught:
+            await pool.source("srv").call_tool("url", {"elicitations": [LINK]})
+    assert caught.value.code == -32042
+
+
+# Modern servers: answers that ask.
+
+
+def rounds(*each: Any) -> dict[str, Any]:
+    return {"rounds": list(each)}
+
+
+async def test_a_call_is_repeated_with_all_answers_and_the_state_as_it_was(asking_server: Any, pool_of: Any) -> None:
+    state = '1:{"a": 1.0}\u2028 \u00e9\U0001f600'
+    first = {"b": {"method": ELICIT[0], "params": {**FORM, "new": 1}}, "a": {"method": "roots/list"}}
+    arguments = rounds(
+        {"inputRequests": first, "requestState": state},
+        {"inputRequests": {"c": {"method": SAMPLE[0], "params": SAMPLE[1]}}, "requestState": "2:"},
+    )
+    user = User(hold=True)
+    async with pool_of(asking_server("modern")) as pool, anyio.create_task_group() as tasks:
+        source, started = pool.source("srv"), Started()
+        tasks.start_soon(started.run, lambda: source.call_tool("rounds", arguments, asking=user.asking))
+        await user.until_asked(2)
+        assert user.seen == [
+            Question("srv", "elicitation/create", {**FORM, "new": 1}),
+            Question("srv", "roots/list", {}),
+        ]
+        user.free.set()
+        assert await started.outcome() == "through"
+        calls = (await log_of(source))["calls"]
+    capabilities = [call["_meta"]["io.modelcontextprotocol/clientCapabilities"] for call in calls]
+    able = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+    assert capabilities == [able, able, able, {}]
+    assert [call["arguments"] for call in calls[:3]] == [arguments] * 3
+    assert "inputResponses" not in calls[0]
+    assert (calls[1]["inputResponses"], calls[1]["requestState"]) == ({"b": ACCEPT, "a": ACCEPT}, state)
+    assert (calls[2]["inputResponses"], calls[2]["requestState"]) == ({"c": ACCEPT}, "2:")
+
+
+async def test_a_server_that_asks_for_nothing_but_time_is_called_again(asking_server: Any, pool_of: Any) -> None:
+    async with pool_of(asking_server("modern")) as pool:
+        source, user = pool.source("srv"), User()
+        waits = [{"requestState": "1:"}, {"requestState": "2:", "inputRequests": {}}, {"requestState": "3:"}]
+        assert text(await source.call_tool("rounds", rounds(*waits), asking=user.asking)) == "through"
+        assert [call.get("inputResponses") for call in (await log_of(source))["calls"]] == [None] * 5
+    assert user.seen == []
+
+
+async def test_a_server_that_never_has_enough_is_given_up(asking_server: Any, pool_of: Any) -> None:
+    user = User()
+    async with pool_of(asking_server("modern")) as pool:
+        endless = {"inputRequests": {"a": {"method": "roots/list"}}}
+        with pytest.raises(UpstreamCallError, match="asks for further input again after 25 rounds") as caught:
+            await pool.source("srv").call_tool("rounds", rounds(endless), asking=user.asking)
+    assert caught.value.dispatched
+    assert len(user.seen) == MAX_ROUNDS + 1
+
+
+async def test_one_refused_answer_takes_the_other_questions_of_its_round_back(asking_server: Any, pool_of: Any) -> None:
+    user, both = User(hold=True), anyio.Event()
+
+    async def one_refuses(question: Question) -> JsonObject:
+        if question.method == "roots/list":
+            await both.wait()
+            raise QuestionRefused("no roots here")
+        both.set()
+        return await user.asking.ask(question)
+
+    two = {"a": {"method": ELICIT[0], "params": FORM}, "b": {"method": "roots/list"}}
+    async with pool_of(asking_server("modern")) as pool:
+        with pytest.raises(UpstreamCallError) as caught:
+            await pool.source("srv").call_tool(
+                "rounds", rounds({"inputRequests": two}), asking=Asking("run", one_refuses)
+            )
+    assert caught.value.message == "server 'srv': tool 'rounds' needs input that it cannot get: no roots here"
+    assert user.taken_back == 1
+
+
+@pytest.mark.parametrize(
+    ("round_", "complaint"),
+    [
+        ({}, "holds neither inputRequests nor requestState"),
+        ({"inputRequests": []}, "inputRequests is no object"),
+        ({"inputRequests": {"a": 7}}, "inputRequests.a names no method"),
+        ({"inputRequests": {"a": {"method": "roots/list", "params": 7}}}, "params of inputRequests.a is no object"),
+        ({"inputRequests": {"a": {"method": "tools/call"}}}, "'tools/call' is none of elicitation/create, roots/list"),
+        (
+            {"inputRequests": {str(number): {"method": "roots/list"} for number in range(101)}},
+            "more than 100 questions",
+        ),
+        (
+            {"inputRequests": {"a": {"method": "elicitation/create", "params": {"message": "x" * 5_000_000}}}},
+            "4194304 are allowed",
+        ),
+    ],
+)
+async def test_an_answer_that_asks_wrongly_fails_its_call_and_nobody_is_asked(
+    round_: Any, complaint: str, asking_server: Any, pool_of: Any
+) -> None:
+    user = User()
+    async with pool_of(asking_server("modern")) as pool:
+        with pytest.raises(UpstreamCallError, match=complaint):
+            await pool.source("srv").call_tool("rounds", rounds(round_), asking=user.asking)
+    assert user.seen == []
+
+
+async def test_an_answer_outlives_the_process_that_asked(asking_server: Any, pool_of: Any) -> None:
+    user = User(hold=True)
+    one = {"inputRequests": {"a": {"method": "roots/list"}}, "requestState": "1:"}
+    async with pool_of(asking_server("modern")) as pool, anyio.create_task_group() as tasks:
+        source, started = pool.source("srv"), Started()
+        tasks.start_soon(started.run, lambda: source.call_tool("rounds", rounds(one), asking=user.asking))
+        await user.until_asked()
+        with pytest.raises(UpstreamCallError):
+            await source.call_tool("die", {})
+        user.free.set()
+        assert await started.outcome() == "through"
+        # It was a new process, which has seen the second round alone.
+        assert [call["name"] for call in (await log_of(source))["calls"]] == ["rounds", "log"]
+
+
+async def test_cancelling_a_modern_call_takes_its_question_back(asking_server: Any, pool_of: Any) -> None:
+    user = User(hold=True)
+    one = {"inputRequests": {"a": {"method": "roots/list"}}}
+    async with pool_of(asking_server("modern")) as pool, anyio.create_task_group() as tasks:
+        source, started = pool.source("srv"), Started()
+        tasks.start_soon(started.run, lambda: source.call_tool("rounds", rounds(one), asking=user.asking))
+        await user.until_asked()
+        started.scope.cancel()
+        with anyio.fail_after(20):
+            await started.ended.wait()
+    assert user.taken_back == 1
+
+
+async def test_prompts_may_ask_too_and_completions_are_asked_for(asking_server: Any, pool_of: Any) -> None:
+    user = User(answer={"roots": []})
+    async with pool_of(asking_server("modern")) as pool:
+        source = pool.source("srv")
+        prompt = await source.request("prompts/get", {"name": "p"}, asking=user.asking)
+        seen = json.loads(prompt["description"])
+        assert (seen["name"], seen["inputResponses"], seen["requestState"]) == ("p", {"r": {"roots": []}}, "s")
+        with pytest.raises(UpstreamCallError, match="prompt 'p' asks for further input from the user"):
+            await source.request("prompts/get", {"name": "p"})
+        wanted = {"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": "x"}}
+        assert await source.request("completion/complete", wanted) == {"completion": {"values": ["x!"]}}
+
+
+# Servers made with the SDK, over each transport.
+
+
+TRANSPORTS = [
+    pytest.param(("stdio",), id="modern-stdio"),
+    pytest.param((), id="modern-http"),
+    pytest.param(("--json",), id="modern-json"),
+    pytest.param(("--sse",), id="modern-sse"),
+    pytest.param(("--legacy",), id="legacy-http"),
+]
+
+
+@pytest.mark.parametrize("flags", TRANSPORTS)
+async def test_questions_of_calls_of_many_runs_never_mix_up(
+    flags: tuple[str, ...], http_server: Any, sdk_server: Any, pool_of: Any
+) -> None:
+    seen: list[tuple[str, str]] = []
+    barrier, count = anyio.Event(), 24
+
+    def asking(run: str) -> Asking:
+        async def reply(question: Question) -> JsonObject:
+            seen.append((run, question.params["message"]))
+            if len(seen) == count:
+                barrier.set()
+            # All questions are open before the first is answered.
+            await barrier.wait()
+            return {"action": "accept", "content": {"name": run}}
+
+        return Asking(run, reply)
+
+    async def one(source: ToolSource, number: int) -> None:
+        run = f"run {number % 6}"
+        outcome = await source.call_tool("elicit", {"message": f"{run}?"}, timeout=20, asking=asking(run))
+        assert text(outcome) == f"accept {run}"
+
+    async def all_of(spec: UpstreamSpec) -> None:
+        async with pool_of(spec) as pool:
+            with anyio.fail_after(30):
+                async with anyio.create_task_group() as tasks:
+                    for number in range(count):
+                        tasks.start_soon(one, pool.source("srv"), number)
+
+    if flags == ("stdio",):
+        await all_of(sdk_server())
+    else:
+        async with http_server(*flags) as server:
+            await all_of(server.spec())
+    assert len(seen) == count
+    assert all(message == f"{run}?" for run, message in seen)
+
+
+@pytest.mark.parametrize(
+    ("flags", "tool"),
+    [
+        pytest.param(("--sse",), "elicit", id="sse"),
+        pytest.param(("--legacy",), "elicit_unrelated", id="legacy-http, on a stream of the server's own"),
+    ],
+)
+async def test_where_the_transport_does_not_tell_whose_a_question_is_runs_take_turns_after_the_first_doubt(
+    flags: tuple[str, ...], tool: str, http_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bob = User("ada", hold=True), User("bob")
+
+    async def not_modern(session: object, version: str) -> bool:
+        return False
+
+    monkeypatch.setattr(negotiate, "_discover", not_modern)
+    async with http_server(*flags) as server, pool_of(server.spec()) as pool, anyio.create_task_group() as tasks:
+        source = pool.source("srv")
+
+        def elicit(user: User) -> Callable[[], Awaitable[ToolOutcome]]:
+            return lambda: source.call_tool(tool, {"message": "?"}, timeout=20, asking=user.asking)
+
+        first, second, third = Started(), Started(), Started()
+        tasks.start_soon(first.run, elicit(ada))
+        await ada.until_asked()
+        tasks.start_soon(second.run, elicit(bob))
+        assert "nobody was asked" in str(await second.outcome())
+        tasks.start_soon(third.run, elicit(bob))
+        assert bob.seen == []
+        ada.free.set()
+        assert await first.outcome() == "accept Ada"
+        assert await third.outcome() == "accept Ada"
+        assert len(bob.seen) == 1
+
+
+# The rule, and the queue behind it.
+
+
+async def nobody(question: Question) -> JsonObject:
+    raise AssertionError("asked")
+
+
+def call_of(run: str) -> CallQuestions:
+    return CallQuestions("srv", "tool 'x'", Asking(run, nobody), anyio.CancelScope())
+
+
+async def doubtful(connection: ConnectionQuestions) -> CallQuestions:
+    """A call in flight of run `a`, where runs take turns by now."""
+    first, second = call_of("a"), call_of("b")
+    await connection.enter(first)
+    await connection.enter(second)
+    with pytest.raises(QuestionRefused):
+        await connection.answer("roots/list", {}, None)
+    connection.leave(second)
+    return first
+
+
+async def test_nobody_overtakes_in_the_queue_and_who_leaves_it_holds_up_nobody() -> None:
+    connection = ConnectionQuestions()
+    first = await doubtful(connection)
+    entered: list[str] = []
+
+    async def enter(call: CallQuestions, scope: anyio.CancelScope) -> None:
+        with scope:
+            await connection.enter(call)
+            entered.append(call.run or "")
+
+    other = anyio.CancelScope()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(enter, call_of("b"), other)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(enter, call_of("a"), anyio.CancelScope())
+        tasks.start_soon(enter, call_of("c"), anyio.CancelScope())
+        await anyio.wait_all_tasks_blocked()
+        assert entered == []
+        other.cancel()
+        await anyio.wait_all_tasks_blocked()
+        assert entered == ["a"]
+        tasks.cancel_scope.cancel()
+    connection.leave(first)
+
+
+async def test_a_turn_that_comes_at_the_moment_it_is_given_up_goes_to_the_next() -> None:
+    connection = ConnectionQuestions()
+    first = await doubtful(connection)
+    waiter = asyncio.ensure_future(connection.enter(call_of("b")))
+    await anyio.wait_all_tasks_blocked()
+    connection.leave(first)
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    with anyio.fail_after(5):
+        await connection.enter(call_of("c"))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["call", "end", "ask", "give up"]), st.integers(0, 9)), max_size=40))
+def test_a_question_without_a_call_is_given_to_a_run_only_when_no_other_has_a_call_in_flight(
+    steps: list[tuple[str, int]],
+) -> None:
+    anyio.run(_play, steps)
+
+
+async def _play(steps: list[tuple[str, int]]) -> None:
+    connection = ConnectionQuestions()
+    entered: list[CallQuestions] = []
+    queued: list[tuple[CallQuestions, anyio.CancelScope]] = []
+    order: list[CallQuestions] = []
+    doubted = False
+    wrong: list[str] = []
+
+    def asking(run: str) -> Asking:
+        async def reply(question: Question) -> JsonObject:
+            if any(call.run != run for call in entered):
+                wrong.append(f"{run} was asked among {[call.run for call in entered]}")
+            return {}
+
+        return Asking(run, reply)
+
+    async def enter(call: CallQuestions, scope: anyio.CancelScope) -> None:
+        with scope:
+            await connection.enter(call)
+            order.append(call)
+            if doubted and any(each.run != call.run for each in entered if each not in before_doubt):
+                wrong.append(f"{call.run} overlaps {[each.run for each in entered]}")
+            entered.append(call)
+        queued.remove((call, scope))
+
+    before_doubt: list[CallQuestions] = []
+    async with anyio.create_task_group() as tasks:
+        for what, number in steps:
+            match what:
+                case "call":
+                    run = "abc"[number % 3]
+                    limit = anyio.CancelScope()
+                    call = CallQuestions("srv", "tool", asking(run), limit)
+                    entry = (call, anyio.CancelScope())
+                    queued.append(entry)
+                    tasks.start_soon(enter, *entry)
+                case "end" if entered:
+                    connection.leave(entered.pop(number % len(entered)))
+                case "give up" if queued:
+                    queued[number % len(queued)][1].cancel()
+                case "ask":
+                    runs = {call.run for call in entered}
+                    try:
+                        await connection.answer("elicitation/create", {}, None)
+                        assert len(runs) == 1
+                    except QuestionRefused:
+                        assert len(runs) != 1
+                        if len(runs) > 1 and not doubted:
+                            doubted, before_doubt = True, list(entered)
+                case _:
+                    pass
+            await anyio.wait_all_tasks_blocked()
+        # In the end everybody had a turn.
+        while entered:
+            connection.leave(entered.pop())
+            await anyio.wait_all_tasks_blocked()
+        assert queued == []
+    assert wrong == []
+
+
+async def test_a_fake_source_asks() -> None:
+    source = AskingSource("srv", {"book": [("elicitation/create", FORM), ("roots/list", {})]})
+    user = User()
+    outcome = await source.call_tool("book", {}, asking=user.asking)
+    assert outcome.result["structuredContent"] == {"answers": [ACCEPT, ACCEPT]}
+    assert [question.method for question in user.seen] == ["elicitation/create", "roots/list"]
+    with pytest.raises(UpstreamCallError, match="cannot be given here"):
+        await source.call_tool("book", {})
+    with pytest.raises(UpstreamCallError, match="cannot get: no"):
+        await source.call_tool("book", {}, asking=User(answer=QuestionRefused("no")).asking)

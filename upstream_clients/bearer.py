@@ -1,0 +1,169 @@
+"""The login to one server, put to use: a token for each request, renewed in time, shared with other processes.
+
+Nobody is ever asked anything here. When there is no login, or it is over, there is no token.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from upstream_clients.errors import LoginError, LoginRefused, StoreError
+from upstream_clients.token_store import Login, LoginStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.token_store import Stamp
+
+logger = logging.getLogger(__name__)
+
+EARLY = 30.0
+"""Seconds before its end that a token is renewed."""
+
+RENEW_TIMEOUT = 10.0
+CLOSING_TIMEOUT = 2.0
+"""Seconds that a renewal under way is given when its caller is cancelled: its answer may be the only valid token."""
+
+STORE_TIMEOUT = 20.0
+"""Seconds for the keyring, which may wait for a person to unlock it."""
+
+RETRY_AFTER = 5.0
+"""Seconds between a renewal that got no answer and the next."""
+
+T = TypeVar("T")
+
+
+class Bearer:
+    """For all requests of one connection; one event loop."""
+
+    def __init__(
+        self, spec: UpstreamSpec, store: LoginStore | None = None, *, now: Callable[[], float] = time.time
+    ) -> None:
+        """`now`: seconds since the epoch."""
+        self._spec = spec
+        self._store = store or LoginStore(spec)
+        self._now = now
+        # The mutable state.
+        self._lock = anyio.Lock()
+        self._login: Login | None = None
+        self._stamp: Stamp = None
+        self._trouble: tuple[float, str] | None = None
+        """When a renewal failed for the last time, and why."""
+
+    @property
+    def stamp(self) -> Stamp:
+        """Of the login that the latest request was made with."""
+        return self._stamp
+
+    async def token(self) -> str | None:
+        """A token to try. Raises `LoginError` when there is a login that cannot be used just now."""
+        if self._store.stamp() != self._stamp:
+            async with self._lock:
+                await self._read()
+        login = self._login
+        if login is None or login.access_token is None:
+            return None
+        if login.expires_at is None or self._now() < login.expires_at - EARLY or login.refresh_token is None:
+            return login.access_token
+        try:
+            return await self.renewed(login.access_token)
+        except LoginError:
+            if self._now() < login.expires_at:
+                return login.access_token
+            raise
+
+    async def renewed(self, rejected: str) -> str | None:
+        """A token other than `rejected`; `None` when somebody has to log in.
+
+        Raises:
+            LoginError: the login could not be renewed, and not because it is over.
+        """
+        async with self._lock:
+            if self._trouble is not None and self._now() - self._trouble[0] < RETRY_AFTER:
+                raise LoginError(self._trouble[1])
+            outcome: list[Login | LoginError | None] = []
+            over = anyio.Event()
+            guard = anyio.CancelScope(shield=True)
+
+            async def work() -> None:
+                with guard:
+                    try:
+                        outcome.append(await self._renew(rejected))
+                    except LoginError as error:
+                        outcome.append(error)
+                over.set()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(work)
+                try:
+                    await over.wait()
+                except anyio.get_cancelled_exc_class():
+                    guard.deadline = anyio.current_time() + CLOSING_TIMEOUT
+                    raise
+            match outcome:
+                case [LoginError() as error]:
+                    self._trouble = (self._now(), str(error))
+                    raise error
+                case [Login(access_token=str() as token)]:
+                    return token
+                case _:
+                    return None
+
+    async def want(self, scope: str) -> None:
+        """Keep in mind that the server asks for more than the login grants."""
+        async with self._lock, self._store.held():
+            await self._read()
+            if self._login is not None:
+                asked = " ".join(dict.fromkeys([*(self._login.wanted or "").split(), *scope.split()]))
+                if asked != self._login.wanted:
+                    await self._write(replace(self._login, wanted=asked))
+
+    async def _renew(self, rejected: str) -> Login | None:
+        async with self._store.held():
+            await self._read()
+            login = self._login
+            if login is None or login.access_token != rejected:
+                return login  # another process was faster
+            if login.refresh_token is None:
+                return None
+            from upstream_clients import oauth
+
+            try:
+                renewed = await oauth.renew(self._spec, login, timeout=RENEW_TIMEOUT)
+            except LoginRefused as error:
+                logger.warning("the login to server %r is over: %s", self._spec.name, error)
+                await self._write(replace(login, access_token=None, refresh_token=None))
+                return None
+            await self._write(renewed)
+            return renewed
+
+    async def _read(self) -> None:
+        stamp = self._store.stamp()
+        self._adopt(await _in_thread(self._store.load), stamp)
+
+    async def _write(self, login: Login) -> None:
+        self._spec.learn(login.secrets)
+        self._login = login
+        await _in_thread(partial(self._store.save, login))
+        self._stamp = self._store.stamp()
+
+    def _adopt(self, login: Login | None, stamp: Stamp) -> None:
+        if login is not None:
+            self._spec.learn(login.secrets)
+        self._login, self._stamp, self._trouble = login, stamp, None
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    try:
+        with anyio.fail_after(STORE_TIMEOUT):
+            return await anyio.to_thread.run_sync(function, abandon_on_cancel=True)
+    except TimeoutError:
+        raise StoreError(f"the keyring did not answer within {STORE_TIMEOUT:g} s; unlock it") from None

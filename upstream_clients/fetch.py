@@ -1,0 +1,174 @@
+"""Small documents from addresses that an upstream names: bounded in size and time, and only where they may come from.
+
+An upstream is not trusted, and a login follows the addresses that it gives. So they are `https`, never of this machine
+or its link, and redirects stay within their origin. Only a server that is on this machine itself may name its like.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+
+from upstream_clients.errors import LoginError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_DOCUMENT_BYTES = 256 * 1024
+FETCH_TIMEOUT = 10.0
+"""Seconds for one document, redirects included."""
+
+_MAX_REDIRECTS = 3
+_LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost")
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+async def check_address(url: str, server_url: str, what: str) -> None:
+    """Refuse an address that a login to `server_url` has no business with. `what` names it in the message.
+
+    Raises:
+        LoginError: it is neither `https` nor on this machine like the server itself, or not a public address.
+    """
+    shown = describe_url(url)
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.username or parts.password or parts.scheme not in ("https", "http"):
+        raise LoginError(f"{what} is no plain web address: {shown}")
+    if is_local(server_url):
+        if parts.scheme == "https" or is_local(url):
+            return
+        raise LoginError(f"{what} is not https: {shown}")
+    if parts.scheme != "https":
+        raise LoginError(f"{what} is not https: {shown}")
+    literal = _literal(host)
+    if literal is not None:
+        own = _literal(urlsplit(server_url).hostname or "")
+        # A server on a private network may name another one there by its number.
+        if _never(literal) or (not literal.is_global and (own is None or own.is_global)):
+            raise LoginError(f"{what} is an address that is not public: {shown}")
+        return
+    if is_local(url):
+        raise LoginError(f"{what} is on this machine: {shown}")
+    try:
+        with anyio.fail_after(FETCH_TIMEOUT):
+            found = await anyio.getaddrinfo(host, port or 443)
+    except (OSError, UnicodeError, TimeoutError):
+        return  # the request will say so, or a proxy knows the name
+    for *_, where in found:
+        resolved = _literal(str(where[0]))
+        if resolved is not None and _never(resolved):
+            raise LoginError(f"{what} leads to an address that is not public: {shown}")
+
+
+def is_local(url: str) -> bool:
+    """Whether the host of `url` is this machine, by its name or number."""
+    try:
+        host = (urlsplit(url).hostname or "").rstrip(".").lower()
+    except ValueError:
+        return False
+    literal = _literal(host)
+    if literal is not None:
+        return literal.is_loopback
+    return host in _LOCAL_NAMES or host.endswith(".localhost")
+
+
+def same_origin(one: str, other: str) -> bool:
+    """Whether two addresses have scheme, host and port in common."""
+    first, second = httpx2.URL(one), httpx2.URL(other)
+    return (first.scheme, first.host, first.port) == (second.scheme, second.host, second.port)
+
+
+def describe_url(url: str) -> str:
+    """`url` fit for a message: no credentials, query or control characters, of a readable length."""
+    try:
+        parts = urlsplit(url)
+        text = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    except ValueError:
+        text = "an unreadable address"
+    return "".join(char if char.isprintable() else "?" for char in text[:200])
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def _never(address: Address) -> bool:
+    return address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
+
+
+class Fetcher:
+    """Requests of one login. An async context manager."""
+
+    def __init__(self, server_url: str, *, timeout: float = FETCH_TIMEOUT) -> None:
+        self._server_url = server_url
+        self._timeout = timeout
+        self._client = httpx2.AsyncClient(
+            timeout=timeout, headers={"Accept": "application/json", "Accept-Encoding": "identity"}
+        )
+
+    async def __aenter__(self) -> Fetcher:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        await self._client.__aexit__(*exc)
+
+    async def get(self, url: str, what: str, *, headers: Mapping[str, str] | None = None) -> tuple[int, Any]:
+        """Status and JSON of a document (`None` where it is none). Raises `LoginError`."""
+        return await self._exchange("GET", url, what, headers=dict(headers or {}))
+
+    async def post_form(
+        self, url: str, what: str, form: Mapping[str, str], *, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any]:
+        """Likewise for the answer to a form."""
+        return await self._exchange("POST", url, what, data=dict(form), headers=dict(headers or {}))
+
+    async def post_json(self, url: str, what: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+        """Likewise for the answer to a JSON object."""
+        return await self._exchange("POST", url, what, json=dict(body))
+
+    async def _exchange(self, method: str, url: str, what: str, **content: Any) -> tuple[int, Any]:
+        await check_address(url, self._server_url, what)
+        try:
+            with anyio.fail_after(self._timeout):
+                request = self._client.build_request(method, url, **content)
+                for _ in range(_MAX_REDIRECTS):
+                    response = await self._client.send(request, stream=True, follow_redirects=False)
+                    try:
+                        following = response.next_request
+                        # What is sent may be a secret, so a POST goes where it was addressed to and nowhere else.
+                        if following is None or method == "POST" or not same_origin(url, str(following.url)):
+                            return response.status_code, await self._read(response, what)
+                        request = following
+                    finally:
+                        await response.aclose()
+        except TimeoutError:
+            raise LoginError(f"{what} did not answer within {self._timeout:g} s: {describe_url(url)}") from None
+        except (httpx2.TransportError, httpx2.DecodingError, httpx2.InvalidURL) as error:
+            raise LoginError(f"{what} cannot be reached ({type(error).__name__}): {describe_url(url)}") from None
+        raise LoginError(f"{what} redirects without end: {describe_url(url)}")
+
+    async def _read(self, response: httpx2.Response, what: str) -> Any:
+        body = b""
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_DOCUMENT_BYTES:
+                raise LoginError(f"{what} is larger than {MAX_DOCUMENT_BYTES} bytes: {describe_url(str(response.url))}")
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            return None

@@ -1,0 +1,245 @@
+"""What servers listed, kept on disk, so that the next process knows their tools before it has started any of them.
+
+One file for each definition of a server, named by a keyed hash of the definition: values of `env`, `headers` and the
+like have a part in it, and neither they nor anything that could be compared with them is in a file. A listing that
+quotes such a value is not kept. Knows no MCP SDK.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from upstream_clients.lenient import read_tools
+from upstream_clients.tools import UpstreamView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.tools import Tool
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+"""Files of another format are ignored, and in time removed."""
+
+FRESH_SECONDS = 24 * 3600.0
+"""A server whose listing is older is connected at the start, for it may have been updated."""
+
+MAX_FILE_BYTES = 8 * 1024 * 1024
+MAX_FILES = 200
+"""The oldest go first."""
+
+_KEY_FILE = "key"
+_KEY_BYTES = 32
+_SUFFIX = ".json"
+_SHORTEST_QUOTE = 8
+"""Shorter values (`info`, `true`, `8080`) are found in many a description by chance."""
+
+
+class Remembered(NamedTuple):
+    """A listing of an earlier time.
+
+    Attributes:
+        view: with any state.
+        fresh: it is younger than `FRESH_SECONDS`.
+    """
+
+    view: UpstreamView
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListingCache:
+    """Listings in `folder`, which is made when it is needed. Nothing here raises `OSError`: a cache may fail.
+
+    Attributes:
+        clock: seconds since the epoch, as the times of files are.
+    """
+
+    folder: Path
+    clock: Callable[[], float] = time.time
+
+    def load(self, spec: UpstreamSpec) -> Remembered | None:
+        """What was last saved for this very definition, if it is there, whole and ours."""
+        key = self._key(make=False)
+        if key is None:
+            return None
+        try:
+            data, changed_at = _read(self.folder / (_digest(key, spec) + _SUFFIX), MAX_FILE_BYTES)
+            view = _view_of(spec, json.loads(data))
+        except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
+            if not isinstance(error, FileNotFoundError):
+                logger.info("the kept listing of server %r is not used: %s", spec.name, type(error).__name__)
+            return None
+        return Remembered(view, -60 < self.clock() - changed_at < FRESH_SECONDS)
+
+    def save(self, spec: UpstreamSpec, view: UpstreamView) -> None:
+        """Keep the listing of `view`."""
+        try:
+            text = json.dumps(_to_json(view), ensure_ascii=False)
+            data = text.encode()
+        except (ValueError, RecursionError, TypeError):
+            return  # half of a surrogate pair, or nested too deeply
+        # Searched in what is not escaped: a secret with a quotation mark is no less one.
+        if len(data) > MAX_FILE_BYTES or _quotes_a_secret(spec, view):
+            logger.debug("the listing of server %r is not kept: too large, or it quotes a secret", spec.name)
+            data = b""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            key = self._key(make=True)
+            if key is None:
+                return
+            path = self.folder / (_digest(key, spec) + _SUFFIX)
+            if data:
+                _replace(path, data)
+                self._prune()
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            logger.info("the listing of server %r could not be kept: %s", spec.name, error)
+
+    def _key(self, *, make: bool) -> bytes | None:
+        path = self.folder / _KEY_FILE
+        with suppress(OSError, ValueError):
+            key, _ = _read(path, _KEY_BYTES)
+            if len(key) == _KEY_BYTES:
+                return key
+        if not make:
+            return None
+        key = secrets.token_bytes(_KEY_BYTES)
+        _replace(path, key)
+        return key
+
+    def _prune(self) -> None:
+        files = []
+        for path in self.folder.iterdir():
+            if path.suffix in (_SUFFIX, ".part"):
+                with suppress(OSError):
+                    files.append((path.stat().st_mtime, path))
+        for _, path in sorted(files)[: max(0, len(files) - MAX_FILES)]:
+            path.unlink(missing_ok=True)
+
+
+def _digest(key: bytes, spec: UpstreamSpec) -> str:
+    """Of all that decides what the server lists."""
+    definition = [
+        FORMAT,
+        *(spec.name, spec.transport, spec.command, spec.args, spec.cwd, spec.url),
+        *(sorted(spec.env.items()), sorted(spec.headers.items()), spec.secrets),
+    ]
+    return hashlib.blake2b(json.dumps(definition).encode(), key=key, digest_size=16).hexdigest()
+
+
+def _quotes_a_secret(spec: UpstreamSpec, view: UpstreamView) -> bool:
+    values = [value for value in spec.secret_values if len(value) >= _SHORTEST_QUOTE]
+    return any(value in text for text in _strings(_to_json(view)) for value in values)
+
+
+def _strings(value: Any) -> list[str]:
+    """Every string in `value`, names of properties too. Not recursive: schemas come from strangers."""
+    found: list[str] = []
+    rest = [value]
+    while rest:
+        match rest.pop():
+            case str() as text:
+                found.append(text)
+            case dict() as members:
+                found += members.keys()
+                rest += members.values()
+            case list() | tuple() as items:
+                rest += items
+    return found
+
+
+def _to_json(view: UpstreamView) -> dict[str, Any]:
+    fields = {key: getattr(view, key) for key in (*_TEXTS, *_FLAGS)}
+    return {
+        **fields,
+        "format": FORMAT,
+        "tools": [_tool_to_json(tool) for tool in view.tools],
+        "problems": list(view.problems),
+    }
+
+
+_TEXTS = ("instructions", "server_version", "era", "protocol_version")
+_FLAGS = ("resources", "prompts", "completions")
+_ANNOTATIONS = {
+    "read_only": "readOnlyHint",
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+    "open_world": "openWorldHint",
+}
+
+
+def _tool_to_json(tool: Tool) -> dict[str, Any]:
+    """As in `tools/list`, since that is what `lenient` reads."""
+    item = {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+        "annotations": {_ANNOTATIONS[key]: value for key, value in asdict(tool.annotations).items()},
+    }
+    return {key: value for key, value in item.items() if value is not None}
+
+
+def _view_of(spec: UpstreamSpec, saved: Any) -> UpstreamView:
+    """Raises `ValueError`, `KeyError` or `TypeError` for what `save` has not written."""
+    if not isinstance(saved, dict) or saved["format"] != FORMAT:
+        raise ValueError("another format")
+    texts, flags = {key: saved[key] for key in _TEXTS}, {key: saved[key] for key in _FLAGS}
+    if not all(text is None or isinstance(text, str) for text in texts.values()):
+        raise TypeError("no text")
+    if not all(isinstance(flag, bool) for flag in flags.values()) or texts["era"] not in ("modern", "legacy"):
+        raise TypeError("no flag")
+    tools, repairs = read_tools(saved["tools"])
+    if repairs or not all(isinstance(problem, str) for problem in saved["problems"]):
+        raise ValueError("a tool that cannot have been saved")
+    return UpstreamView(
+        spec.name,
+        "idle",
+        description=spec.description,
+        tools=tools,
+        problems=tuple(saved["problems"]),
+        **texts,
+        **flags,
+    )
+
+
+def _read(path: Path, limit: int) -> tuple[bytes, float]:
+    """The content and its time. Raises `OSError`, and `ValueError` for what is not a small file of our own."""
+    # Opening a pipe that somebody has put there would wait for ever.
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode) or about.st_size > limit:
+            raise ValueError("not a file of ours")
+        if hasattr(os, "getuid") and about.st_uid != os.getuid():
+            raise ValueError("another user's file")
+        return file.read(limit), about.st_mtime
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """All or nothing; readable by the user alone, as `mkstemp` makes files."""
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise

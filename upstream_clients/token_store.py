@@ -1,0 +1,243 @@
+"""Where logins are kept: in the system keyring, else in a file that nobody else can read.
+
+Each login has a file of its own, in a folder of the user, also when its tokens are in the keyring: the file says so,
+and a change of it tells every process that there is something new to read. Functions that touch the disk block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import stat
+import sys
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+import platformdirs
+
+from upstream_clients import keychain
+from upstream_clients.errors import StoreError
+from upstream_clients.spec import OAuthSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from upstream_clients.spec import UpstreamSpec
+
+LOCK_TIMEOUT = 30.0
+"""Seconds that one process waits for another which is renewing the same login."""
+
+_LOCK_POLL = 0.02
+_VERSION = 1
+_MAX_FILE_BYTES = 1024 * 1024
+
+Kept = Literal["keyring", "file"]
+
+Stamp = tuple[int, ...] | None
+"""Changes whenever a login does; `None` when there is none."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Login:
+    """What a login gave. Only ever shown as the fact that it exists.
+
+    Attributes:
+        access_token: `None` when it is gone and only `wanted` or the client are worth keeping.
+        expires_at: seconds since the epoch, as far as the server said.
+        scope: what was granted, separated by spaces.
+        wanted: scopes that the server has asked for since; the next login asks for them too.
+        token_endpoint: where the login is renewed; found and checked when it was made, and never looked up again.
+        client_secret: of a client that registered itself; a configured one stays in the configuration.
+        resource: the resource indicator (RFC 8707) that the tokens are for.
+    """
+
+    access_token: str | None = None
+    refresh_token: str | None = None
+    expires_at: float | None = None
+    scope: str | None = None
+    wanted: str | None = None
+    issuer: str | None = None
+    token_endpoint: str | None = None
+    revocation_endpoint: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = None
+    auth_method: str | None = None
+    resource: str | None = None
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return tuple(value for value in (self.access_token, self.refresh_token, self.client_secret) if value)
+
+    def __repr__(self) -> str:
+        return f"<Login at {self.issuer}>"
+
+
+def logins_folder() -> Path:
+    """The user's folder of logins."""
+    return Path(platformdirs.user_data_dir("codemode-mcp", appauthor=False)) / "logins"
+
+
+class LoginStore:
+    """The login to one server, found by the server's name, address and OAuth settings: a changed one has none."""
+
+    def __init__(self, spec: UpstreamSpec, folder: Path | None = None) -> None:
+        settings = spec.oauth or OAuthSettings()
+        definition = [spec.name, spec.url, settings.client_id, settings.client_metadata_url, settings.scopes]
+        self._key = hashlib.sha256(json.dumps(definition).encode()).hexdigest()[:32]
+        self._server = spec.name
+        self._folder = folder or logins_folder()
+        self._path = self._folder / f"{self._key}.json"
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def stamp(self) -> Stamp:
+        """Cheap enough to ask at every request."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return (found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size)
+
+    def load(self) -> Login | None:
+        """Raises `StoreError` when there is one that cannot be read, or that others can."""
+        try:
+            text = self._read_private()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be read: {error.strerror}") from None
+        try:
+            record = json.loads(text)
+            if record["kept"] == "keyring":
+                record = json.loads(keychain.read(keychain.LOGINS, self._key) or "{}")
+            login = record.get("login")
+            return None if login is None else _login(login)
+        except keychain.NoKeychain as error:
+            raise StoreError(f"the login to server {self._server!r} is in the keyring, but {error}") from None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise StoreError(f"{self._path} is damaged; delete it and log in again") from None
+
+    def save(self, login: Login) -> Kept:
+        """Either all of it is kept or the old one stays. Returns where it is. Raises `StoreError`."""
+        content = {"login": asdict(login)}
+        kept: Kept = "file"
+        if keychain.protects():
+            with suppress(keychain.NoKeychain):  # it is locked, or the tokens are too long for it
+                keychain.write(keychain.LOGINS, self._key, json.dumps(content))
+                kept = "keyring"
+        public = {"version": _VERSION, "server": self._server, "kept": kept, "change": secrets.token_hex(8)}
+        try:
+            self._write_private(json.dumps(public | (content if kept == "file" else {})))
+        except OSError as error:
+            raise StoreError(f"the login cannot be kept in {self._folder}: {error.strerror}") from None
+        return kept
+
+    def forget(self) -> bool:
+        """Delete the login; whether there was one. Raises `StoreError`."""
+        try:
+            in_keyring = json.loads(self._read_private()).get("kept") == "keyring"
+        except FileNotFoundError:
+            return False
+        except (OSError, StoreError, ValueError, AttributeError):
+            in_keyring = False
+        try:
+            if in_keyring:
+                keychain.remove(keychain.LOGINS, self._key)
+            self._path.unlink(missing_ok=True)
+        except keychain.NoKeychain as error:
+            raise StoreError(f"the login to server {self._server!r} stays in the keyring: {error}") from None
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be deleted: {error.strerror}") from None
+        return True
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Keep every other process and task from renewing this login. Raises `StoreError` after `LOCK_TIMEOUT`."""
+        try:
+            self._make_folder()
+            descriptor = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | _NO_LINK, 0o600)
+        except OSError as error:
+            raise StoreError(f"logins cannot be kept in {self._folder}: {error.strerror}") from None
+        try:
+            with anyio.move_on_after(LOCK_TIMEOUT) as waiting:
+                while not _try_lock(descriptor):  # noqa: ASYNC110 - another process has no event to wait on
+                    await anyio.sleep(_LOCK_POLL)
+            if waiting.cancelled_caught:
+                raise StoreError(f"another process has held the login to server {self._server!r} for too long")
+            yield
+        finally:
+            os.close(descriptor)  # which lets go of the lock
+
+    def _make_folder(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _read_private(self) -> str:
+        descriptor = os.open(self._path, os.O_RDONLY | _NO_LINK)
+        with os.fdopen(descriptor, "rb") as file:
+            if sys.platform != "win32":
+                for where, found, mode in (
+                    (self._path, os.fstat(descriptor), 0o600),
+                    (self._folder, os.stat(self._folder), 0o700),
+                ):
+                    if found.st_uid != os.getuid():
+                        raise StoreError(f"{where} belongs to another user; delete it and log in again")
+                    if stat.S_IMODE(found.st_mode) & 0o077:
+                        raise StoreError(
+                            f"{where} can be read by other users, so what is in it is not used; "
+                            f"run chmod {mode:o} on it, and log in again if others may have seen it"
+                        )
+            return file.read(_MAX_FILE_BYTES).decode("utf-8", "replace")
+
+    def _write_private(self, text: str) -> None:
+        self._make_folder()
+        if sys.platform != "win32" and stat.S_IMODE(os.stat(self._folder).st_mode) & 0o077:
+            raise StoreError(f"{self._folder} is open to other users; run chmod 700 on it")
+        temporary = self._path.with_suffix(f".{secrets.token_hex(8)}.tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def _login(record: dict[str, Any]) -> Login:
+    known = {each.name: record.get(each.name) for each in fields(Login)}
+    for name, value in known.items():
+        if not isinstance(value, (int, float) if name == "expires_at" else str) and value is not None:
+            raise ValueError(name)
+    return Login(**known)
+
+
+_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
