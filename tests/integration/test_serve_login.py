@@ -1,0 +1,124 @@
+"""`login`, `logout`, `doctor` and `serve` as processes, against a server that wants a login."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx2
+import pytest
+from harness import COMMAND, OTHER_SERVERS, SECONDS, cli, counting, serve, write_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="where the user's data is can be set there alone")
+
+
+@pytest.fixture(scope="module")
+def protected() -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, str(OTHER_SERVERS / "oauth_server.py"), str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield f"http://127.0.0.1:{port}"
+        process.kill()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """The environment of a user of one's own, without a keyring or a browser."""
+    return {
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
+        **dict.fromkeys(("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"), ""),
+    }
+
+
+@pytest.fixture
+def config(tmp_path: Path, protected: str) -> Path:
+    servers = {
+        "tracker": {"url": f"{protected}/mcp"},
+        "local": counting(tmp_path / "log"),
+    }
+    return write_config(tmp_path, servers)
+
+
+async def log_in(config: Path, env: dict[str, str]) -> tuple[int, str, str]:
+    """Run the command, with a person who opens the address that it prints."""
+    command = [*COMMAND, "login", "tracker", "--config", str(config), "--no-browser", "--timeout", str(SECONDS)]
+    process = await anyio.open_process(command, env={**os.environ, **env})
+    assert process.stdout is not None
+    assert process.stderr is not None
+    printed = b""
+    async with process:
+        with anyio.fail_after(2 * SECONDS):
+            while not (found := re.search(rb"\n\n  (http\S+)\n\n", printed)):
+                printed += await process.stdout.receive()
+            async with httpx2.AsyncClient(follow_redirects=True) as client:
+                await client.get(found[1].decode())
+            async for chunk in process.stdout:
+                printed += chunk
+            errors = b"".join([chunk async for chunk in process.stderr])
+            code = await process.wait()
+    return code, printed.decode(), errors.decode()
+
+
+@pytest.mark.anyio
+async def test_a_login_in_a_terminal_serves_a_server_that_is_already_running(
+    config: Path, home: dict[str, str]
+) -> None:
+    code = "return unwrap(await MCP.tracker.echo({ text: 'hello' }))"
+    async with serve(config, env=home) as session:
+        refused = await session.exec(code)
+        assert "server 'tracker' needs a login: run codemode-mcp login tracker" in refused.error
+        status, printed, errors = await log_in(config, home)
+        assert (status, errors) == (0, "")
+        assert printed.startswith("Open in a browser:\n\n  http://127.0.0.1:")
+        assert "logged in to server 'tracker'; the login is kept in " in printed
+        assert not re.search(r"access-|refresh-", printed)
+        with anyio.fail_after(SECONDS):
+            while (answer := await session.exec(code)).status == "failed":  # noqa: ASYNC110 - nothing announces it
+                await anyio.sleep(0.1)
+        assert answer.value == "hello"
+        assert not re.search(r"access-|refresh-", session.stderr)
+
+
+@pytest.mark.anyio
+async def test_doctor_and_logout_know_of_the_login(config: Path, home: dict[str, str]) -> None:
+    def check() -> dict[str, Any]:
+        checks = json.loads(cli("doctor", "--json", "--config", str(config), env=home).stdout)
+        return next(each for each in checks if each["name"] == "server tracker")
+
+    before = await anyio.to_thread.run_sync(check)
+    assert (before["status"], before["detail"]) == ("fail", "needs a login")
+    assert before["advice"] == "run codemode-mcp login tracker"
+    assert (await log_in(config, home))[0] == 0
+    assert (await anyio.to_thread.run_sync(check))["status"] == "ok"
+    out = [
+        await anyio.to_thread.run_sync(lambda: cli("logout", "tracker", "--config", str(config), env=home).stdout)
+        for _ in range(2)
+    ]
+    assert out == ["logged out of server 'tracker'\n", "nobody was logged in to server 'tracker'\n"]
+
+
+def test_an_unknown_server_is_a_wrong_use(config: Path, home: dict[str, str]) -> None:
+    done = cli("login", "traker", "--config", str(config), env=home)
+    message = "there is no server 'traker'; did you mean 'tracker'?"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{message}\n")
+
+
+def test_a_login_that_nobody_makes_ends_in_time(config: Path, home: dict[str, str]) -> None:
+    done = cli("login", "tracker", "--config", str(config), "--timeout", "1", env=home)
+    assert done.returncode == 1
+    assert done.stderr == "no login to server 'tracker': nobody has logged in within 1 s\n"

@@ -1,0 +1,47 @@
+"""No test here touches a login, or a keyring, of whoever runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import keyring
+import pytest
+from keyring.backends import null
+from protected import SERVER, SHARED, Protected
+
+from upstream_clients import token_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _server() -> Iterator[None]:
+    server = Protected()
+    command = [sys.executable, str(SERVER), str(server.port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        SHARED.append(server)
+        yield
+        SHARED.clear()
+        process.kill()
+
+
+@pytest.fixture(autouse=True)
+def logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder where logins are kept."""
+    folder = tmp_path / "data" / "logins"
+    monkeypatch.setattr(token_store, "logins_folder", lambda: folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _no_keyring() -> Iterator[None]:
+    before = keyring.get_keyring()
+    keyring.set_keyring(null.Keyring())
+    yield
+    keyring.set_keyring(before)

@@ -1,0 +1,72 @@
+"""Which servers one can log in to, and when a browser is opened."""
+
+from __future__ import annotations
+
+import webbrowser
+
+import pytest
+
+from codemode_mcp.config import Config
+from codemode_mcp.login import NoLoginHere, find_server, open_browser
+from upstream_clients import UpstreamSpec
+
+URL = "https://mcp.example/mcp"
+CONFIG = Config(
+    upstreams=(
+        UpstreamSpec("tracker", "http", url=URL),
+        UpstreamSpec("local", command="x"),
+        UpstreamSpec("fixed", "http", url=URL, headers={"AUTHORIZATION": "Bearer of-mine"}),
+    ),
+    disabled=("off",),
+)
+
+
+def test_a_remote_server_can_be_logged_in_to() -> None:
+    assert find_server(CONFIG, "tracker").url == URL
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("traker", "there is no server 'traker'; did you mean 'tracker'?"),
+        ("qqq", "there is no server 'qqq'; configured: tracker, local, fixed"),
+        ("local", "server 'local' is started by a command; only a server with a URL has a login"),
+        ("off", "server 'off' is disabled in the configuration"),
+        ("fixed", "server 'fixed' is given an Authorization header; take it out of its headers to log in instead"),
+    ],
+)
+def test_another_one_is_named_with_the_reason(name: str, message: str) -> None:
+    with pytest.raises(NoLoginHere) as refused:
+        find_server(CONFIG, name)
+    assert str(refused.value) == message
+
+
+def test_without_servers_nothing_is_suggested() -> None:
+    with pytest.raises(NoLoginHere, match="there is no server 'x'; configured: none"):
+        find_server(Config(), "x")
+
+
+def test_no_browser_is_opened_where_nobody_would_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def open_one(url: str) -> bool:
+        opened.append(url)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", open_one)
+    monkeypatch.setattr("sys.platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    assert not open_browser(URL)
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert open_browser(URL)
+    assert opened == [URL]
+
+
+def test_a_browser_that_cannot_be_opened_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(url: str) -> bool:
+        raise webbrowser.Error("none")
+
+    monkeypatch.setattr(webbrowser, "open", refuse)
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert not open_browser(URL)

@@ -1,0 +1,257 @@
+"""Servers, authorization servers and strangers that mean no good, or make no sense."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import httpx2
+import pytest
+from protected import browse, log_in_with, protected
+
+from upstream_clients import UpstreamSpec
+from upstream_clients.challenge import Challenge, read_challenge
+from upstream_clients.errors import LoginError, LoginRefused
+from upstream_clients.fetch import MAX_DOCUMENT_BYTES, Fetcher, check_address
+from upstream_clients.oauth import discover
+from upstream_clients.spec import OAuthSettings
+from upstream_clients.token_store import LoginStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+REMOTE = "https://mcp.example/mcp"
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        pytest.param(["--deny"], "the login was refused: access_denied", id="denied"),
+        pytest.param(["--iss", "http://other.example"], "the answer comes from another issuer", id="answer-of-another"),
+        pytest.param(["--issuer", "http://127.0.0.1:9"], "names another issuer, http://127.0.0.1:9", id="issuer"),
+        pytest.param(
+            ["--resource", "https://bank.example/mcp"], "is about another one, https://bank.example", id="prm"
+        ),
+        pytest.param(["--server", "http://192.0.2.1"], "is not https: http://192.0.2.1", id="server-elsewhere"),
+        pytest.param(["--token-endpoint", "http://192.0.2.1/t"], "the token endpoint is not https", id="endpoint"),
+        pytest.param(["--metadata", "huge"], f"is larger than {MAX_DOCUMENT_BYTES} bytes", id="huge"),
+        pytest.param(["--metadata", "no-pkce"], "does not offer PKCE with S256", id="no-pkce"),
+        pytest.param(["--metadata", "busy"], "cannot be read, HTTP 503", id="busy"),
+        pytest.param(["--token", "garbage"], "the answer of the token endpoint is no token", id="garbage"),
+        pytest.param(["--token", "not-a-header"], "no token that a request can carry", id="not-a-header"),
+        pytest.param(["--token", "empty"], "the token endpoint refused: HTTP 400, invalid_grant", id="refused"),
+        pytest.param(["--token", "broken"], "the token endpoint refused: HTTP 503", id="broken"),
+        pytest.param(["--open", "--metadata", "none"], "it offers no OAuth login, and wants none", id="open"),
+        pytest.param(
+            ["--fixed-token", "--metadata", "none"],
+            "no OAuth login was found; if the server takes a fixed token",
+            id="fixed",
+        ),
+    ],
+)
+async def test_a_login_that_comes_to_nothing_says_why_and_keeps_nothing(
+    flags: list[str], reason: str, logins: Path
+) -> None:
+    async with protected(*flags) as server:
+        spec = server.spec()
+        with pytest.raises(LoginError) as failed:
+            await log_in_with(spec)
+        assert reason in str(failed.value)
+        assert LoginStore(spec).load() is None
+        assert not [secret for secret in (*spec.learned, "SECRET") if secret in str(failed.value)]
+
+
+async def test_metadata_that_is_elsewhere_or_junk_is_not_followed_but_looked_for_in_its_place() -> None:
+    for kind in ("away", "junk"):
+        async with protected("--metadata", kind, "--unbound") as server:
+            spec = server.spec()
+            await log_in_with(spec)
+            assert LoginStore(spec).load() is not None
+
+
+async def test_nobody_at_the_browser_ends_the_login_in_time() -> None:
+    async def nobody(url: str) -> None:
+        pass
+
+    async with protected() as server:
+        with pytest.raises(LoginError, match=r"nobody has logged in within 0\.2 s"):
+            await log_in_with(server.spec(), nobody, timeout=0.2)
+
+
+async def test_an_answer_with_a_wrong_state_is_ignored() -> None:
+    async with protected("--state", "guessed") as server:
+        with pytest.raises(LoginError, match="nobody has logged in within 2 s"):
+            await log_in_with(server.spec(), timeout=2)
+        assert await server.seen("token") == []
+
+
+async def test_strangers_at_the_listener_do_not_end_the_login() -> None:
+    statuses: list[int] = []
+
+    async def among_strangers(url: str) -> None:
+        (back,) = parse_qs(urlsplit(url).query)["redirect_uri"]
+        root = back.removesuffix("/callback")
+        async with httpx2.AsyncClient() as client:
+            for method, target in (
+                ("GET", f"{back}?code=stolen&state=wrong"),
+                ("GET", f"{back}?error=access_denied"),
+                ("GET", f"{back}?error=access_denied&state=wrong&state={'x' * 43}"),
+                ("GET", f"{root}/"),
+                ("POST", back),
+                ("GET", f"{back}?{'a=1&' * 100}"),
+                ("GET", f"{back}?{'a' * 20000}"),
+            ):
+                statuses.append((await client.request(method, target)).status_code)
+        parts = urlsplit(root)
+        async with await anyio.connect_tcp(parts.hostname or "", parts.port or 0) as silent:
+            await silent.send(b"\0\xff no HTTP at all\r\n\r\n")
+            await browse(url)
+
+    async with protected() as server:
+        spec = server.spec()
+        await log_in_with(spec, among_strangers)
+        assert LoginStore(spec).load() is not None
+    assert statuses[:5] == [200, 200, 200, 404, 405]
+    assert statuses[5] == 400
+
+
+async def test_the_page_says_nothing_of_what_was_asked() -> None:
+    pages: list[httpx2.Response] = []
+
+    async def visit(url: str) -> None:
+        (back,) = parse_qs(urlsplit(url).query)["redirect_uri"]
+        async with httpx2.AsyncClient() as client:
+            pages.append(await client.get(f"{back}?state=<script>alert(1)</script>"))
+        await browse(url)
+
+    async with protected() as server:
+        await log_in_with(server.spec(), visit)
+    assert "script" not in pages[0].text
+    assert pages[0].headers["content-security-policy"] == "default-src 'none'"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://auth.example/",
+        "http://127.0.0.1:8080/",
+        "https://127.0.0.1/",
+        "https://localhost/",
+        "https://anything.localhost/",
+        "https://[::1]/",
+        "https://[::ffff:127.0.0.1]/",
+        "https://169.254.169.254/latest/meta-data/",
+        "https://[fe80::1]/",
+        "https://10.0.0.1/",
+        "https://192.168.1.1/",
+        "https://0.0.0.0/",
+        "https://user:password@auth.example/",
+        "ftp://auth.example/",
+        "file:///etc/passwd",
+        "https://",
+        "https://auth.example:99999/",
+        "nonsense",
+    ],
+)
+async def test_a_remote_server_cannot_point_a_login_at_this_machine_or_its_network(address: str) -> None:
+    with pytest.raises(LoginError) as refused:
+        await check_address(address, REMOTE, "the metadata")
+    assert str(refused.value).startswith("the metadata ")
+    assert "password" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "server"),
+    [
+        ("https://93.184.216.34/", REMOTE),
+        ("https://no-such-name.invalid/", REMOTE),
+        ("http://127.0.0.1:1/", "http://127.0.0.1:2/mcp"),
+        ("http://localhost:1/", "http://127.0.0.1:2/mcp"),
+        ("https://auth.example/", "http://localhost:2/mcp"),
+        ("https://10.0.0.1/", "https://10.0.0.2/mcp"),
+    ],
+)
+async def test_an_address_that_a_server_may_name_is_taken(address: str, server: str) -> None:
+    await check_address(address, server, "the metadata")
+
+
+async def test_a_name_that_leads_to_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def resolve(host: str, port: int) -> list[Any]:
+        return [(None, None, None, "", ("93.184.216.34", port)), (None, None, None, "", ("169.254.169.254", port))]
+
+    monkeypatch.setattr(anyio, "getaddrinfo", resolve)
+    with pytest.raises(LoginError, match="leads to an address that is not public: https://auth"):
+        await check_address("https://auth.example/", REMOTE, "the metadata")
+
+
+async def test_a_challenge_that_points_at_a_metadata_service_is_refused_before_anything_is_sent() -> None:
+    spec = UpstreamSpec("srv", "http", url="https://93.184.216.34/mcp")
+    challenge = Challenge(resource_metadata="http://169.254.169.254/latest/meta-data/")
+    async with Fetcher(str(spec.url)) as fetcher:
+        with pytest.raises(LoginError, match="the metadata of the server is not https: http://169"):
+            await discover(spec, fetcher, challenge)
+
+
+async def test_a_login_over_plain_http_is_refused() -> None:
+    spec = UpstreamSpec("srv", "http", url="http://192.0.2.7/mcp")
+    async with Fetcher(str(spec.url)) as fetcher:
+        with pytest.raises(LoginError, match="everybody on the way could read the login"):
+            await discover(spec, fetcher, Challenge())
+
+
+async def test_a_document_that_never_ends_is_given_up() -> None:
+    async def dribble(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{")
+            await anyio.sleep_forever()
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, dribble)
+        url = f"http://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}/"
+        async with Fetcher(url, timeout=0.3) as fetcher:
+            with pytest.raises(LoginError, match=r"the document did not answer within 0\.3 s"):
+                await fetcher.get(url, "the document")
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as taken,
+        protected() as server,
+    ):
+        port = taken.extra(anyio.abc.SocketAttribute.local_port)
+        with pytest.raises(LoginError, match=f"cannot listen on 127.0.0.1 port {port}"):
+            await log_in_with(server.spec(oauth=OAuthSettings(redirect_port=port)))
+
+
+async def test_a_client_that_cannot_register_is_told_how_to_go_on() -> None:
+    async with protected("--metadata", "no-registration") as server:
+        with pytest.raises(LoginError, match='"clientId": "..."}} in mcpServers.srv'.replace("}}", "}")):
+            await log_in_with(server.spec())
+
+
+async def test_a_refusal_is_told_from_a_failure() -> None:
+    async with protected("--deny") as server:
+        with pytest.raises(LoginRefused):
+            await log_in_with(server.spec())
+
+
+@pytest.mark.parametrize(
+    ("header", "challenge"),
+    [
+        (None, None),
+        ("Basic realm=x", None),
+        ('Basic realm="bearer"', None),
+        ("Bearer", Challenge()),
+        ("bearer", Challenge()),
+        ('Bearer resource_metadata="https://h/x", scope="a b"', Challenge("https://h/x", "a b")),
+        ("Bearer error=insufficient_scope,scope=a", Challenge(None, "a", "insufficient_scope")),
+        ('Bearer error_description="scope=x, error=y", scope="z"', Challenge(None, "z")),
+        ('Negotiate, Bearer error="invalid_token"', Challenge(None, None, "invalid_token")),
+    ],
+)
+async def test_a_challenge_is_read(header: str | None, challenge: Challenge | None) -> None:
+    assert read_challenge(header) == challenge
