@@ -1,0 +1,136 @@
+"""Decisions about a request before anything of it is served; pure, time is an argument."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+_MAX_BUCKETS = 10_000
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this address is reached from this machine alone. A name other than `localhost` is not looked up."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def is_address(host: str) -> bool:
+    """Whether this is an IP address and not a name."""
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def bracketed(host: str) -> str:
+    """As it stands in a URL."""
+    return f"[{host}]" if ":" in host else host
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """Which `Host` and `Origin` headers are let in.
+
+    A page that a browser has loaded may point its own name at this machine (DNS rebinding). It cannot forge these
+    headers, so only names that are known to be ours are let in; an address is nobody's name to point elsewhere.
+
+    Attributes:
+        port: the real one.
+        addresses: whether every IP address is let in, for a listener on all of them.
+        hosts: lower-case `host`, which holds for every port, or `host:port`.
+        origins: `scheme://host[:port]`, lower-case.
+    """
+
+    port: int
+    addresses: bool
+    hosts: frozenset[str]
+    origins: frozenset[str]
+
+    def admits_host(self, value: str) -> bool:
+        value = value.lower()
+        return _split(value)[0] in self.hosts or self._is_ours(value)
+
+    def _is_ours(self, value: str) -> bool:
+        if value in self.hosts:
+            return True
+        host, port = _split(value)
+        if port != self.port and not (port is None and self.port == 80):
+            return False
+        return host in LOOPBACK_NAMES or (self.addresses and is_address(host))
+
+    def admits_origin(self, value: str, host: str) -> bool:
+        """Whether a page may ask: one that was loaded from the `host` it asks or from our port, or that the operator
+        names. A name that is ours with every port is not enough: behind another port is another's page."""
+        value = value.lower()
+        if value in self.origins:
+            return True
+        scheme, _, rest = value.partition("://")
+        return scheme in ("http", "https") and bool(rest) and (rest == host.lower() or self._is_ours(rest))
+
+    def shares_with(self, origin: str) -> bool:
+        """Whether a browser may show answers to the pages of another origin: those that the operator names."""
+        return origin.lower() in self.origins
+
+
+def doors(host: str, port: int, hosts: tuple[str, ...], origins: tuple[str, ...], resource: str | None) -> Doors:
+    """Those of a listener on `host`, with what the operator names and the URL that clients know it by, if any."""
+    known = {name.lower() for name in hosts}
+    wildcard = host in ("", "0.0.0.0", "::")
+    if not wildcard:
+        known.add(f"{bracketed(host)}:{port}".lower())
+    if resource is not None:
+        known.add(urlsplit(resource).netloc.lower())
+    return Doors(port, wildcard, frozenset(known), frozenset(origin.lower() for origin in origins))
+
+
+def _split(value: str) -> tuple[str, int | None]:
+    host, colon, port = value.rpartition(":")
+    if not colon or value.endswith("]"):
+        return value, None
+    return host, int(port) if port.isascii() and port.isdecimal() and len(port) < 6 else -1
+
+
+def peer(address: str) -> str:
+    """Whom an address stands for: an IPv6 network of 64 bits is one peer."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
+    return address
+
+
+@dataclass(slots=True)
+class RateLimiter:
+    """A token bucket for each of a bounded number of keys; those that asked least recently are forgotten.
+
+    Attributes:
+        per_second: tokens that come back.
+        burst: tokens of a full bucket.
+    """
+
+    per_second: float
+    burst: int
+    _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
+
+    def take(self, key: str, now: float) -> float:
+        """Take a token: 0, or the seconds until there is one."""
+        level, at = self._buckets.pop(key, (float(self.burst), now))
+        level = min(self.burst, level + (now - at) * self.per_second)
+        wait = 0.0 if level >= 1 else (1 - level) / self.per_second
+        self._buckets[key] = (level if wait else level - 1, now)
+        if len(self._buckets) > _MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        return wait

@@ -1,0 +1,312 @@
+"""`serve --transport http`: both eras, several clients, how it begins and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import httpx2
+import pytest
+
+from tests.integration.harness import SECONDS, cli, counting, events, is_running, pids, until
+from tests.integration.http_harness import ERAS, opened_session, serve_http, write_http_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.http_harness import Served
+
+pytestmark = pytest.mark.anyio
+
+NEVER = "await new Promise(done => setTimeout(done, 3600000))"
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_programs_run_park_and_go_on_in_both_eras(tmp_path: Path, mode: str) -> None:
+    log = tmp_path / "log"
+    async with (
+        serve_http(write_http_config(tmp_path, {"counting": counting(log)})) as served,
+        served.client(mode) as session,
+    ):
+        assert [tool.name for tool in (await session.client.list_tools()).tools] == ["exec", "wait"]
+        assert await session.value("return 6 * 7") == 42
+        parked = await session.exec("text('a'); await yield_control(); return 'end'")
+        assert parked.texts == ["a"]
+        assert (await session.finish(parked)).value == "end"
+
+
+async def test_clients_of_both_eras_are_served_at_once_and_get_their_own_answers(tmp_path: Path) -> None:
+    async with serve_http(write_http_config(tmp_path)) as served:
+        values: dict[int, object] = {}
+
+        async def one(number: int) -> None:
+            async with served.client(ERAS[number % 2]) as session:
+                parked = await session.exec(f"await yield_control(); return {number}")
+                values[number] = (await session.finish(parked)).value
+
+        async with anyio.create_task_group() as group:
+            for number in range(12):
+                group.start_soon(one, number)
+        assert values == {number: number for number in range(12)}
+
+
+async def test_the_path_can_be_chosen_and_nothing_else_is_there(tmp_path: Path) -> None:
+    async with serve_http(write_http_config(tmp_path), "--path", "/deep/mcp/") as served:
+        assert served.url.endswith("/deep/mcp")
+        assert (await served.request(path="/deep/mcp")).status_code == 200
+        for path in ("/", "/mcp", "/deep/mcp/", "/deep/mcp/x", "/docs", "/.well-known/oauth-protected-resource"):
+            answer = await served.request(path=path)
+            assert answer.status_code == 404
+            assert "/deep/mcp" in answer.json()["error"]["message"]
+
+
+async def test_health_and_readiness_are_told_and_readiness_comes_with_the_engine(tmp_path: Path) -> None:
+    async with serve_http(write_http_config(tmp_path)) as served:
+        alive = await served.request("GET", "/healthz")
+        assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
+        await served.ready()
+        assert (await served.request("POST", "/readyz")).status_code == 405
+
+
+async def test_readiness_waits_for_upstreams_but_not_for_ever(tmp_path: Path) -> None:
+    silent = {"command": sys.executable, "args": ["-c", "import time; time.sleep(3600)"]}
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps({"mcpServers": {"silent": silent}, "tools": {"codeMode": {"connectWaitMs": 600}}}), "utf-8"
+    )
+    async with serve_http(path) as served:
+        early = await served.request("GET", "/readyz")
+        assert (early.status_code, early.json()) == (503, {"status": "starting"})
+        assert (await served.request()).status_code == 200, "tools are listed all the same"
+        await served.ready()
+
+
+def test_a_port_in_use_is_said_in_a_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = cli("serve", "--transport", "http", "--port", port, "--config", str(write_http_config(tmp_path)))
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "mcp.example"])
+def test_an_address_that_others_reach_is_refused_without_authentication(tmp_path: Path, host: str) -> None:
+    done = cli("serve", "--transport", "http", "--host", host, "--config", str(write_http_config(tmp_path)))
+    assert done.returncode == 2
+    assert "there is no authentication" in done.stderr
+    assert "--allow-unauthenticated" in done.stderr
+
+
+@pytest.mark.parametrize("in_words", ["flag", "config"])
+async def test_it_listens_there_when_told_so_in_words(tmp_path: Path, in_words: str) -> None:
+    config = write_http_config(tmp_path, **({"allowUnauthenticated": True} if in_words == "config" else {}))
+    flags = ["--allow-unauthenticated"] if in_words == "flag" else []
+    async with serve_http(config, "--host", "0.0.0.0", *flags) as served:
+        assert "warning: whoever reaches 0.0.0.0 can run programs" in served.stderr
+        async with httpx2.AsyncClient() as client:
+            assert (await client.get(f"http://127.0.0.1:{served.port}/healthz")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--transport", "carrier-pigeon"], "it is stdio or http"),
+        (["--port", "1"], "--port is for --transport http"),
+        (["--transport", "http", "--path", "mcp"], "has to begin with /"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(tmp_path: Path, flags: list[str], message: str) -> None:
+    done = cli("serve", *flags, "--config", str(write_http_config(tmp_path)))
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_serving_stdio_imports_nothing_of_the_http_server() -> None:
+    program = (
+        "import sys\nimport codemode_mcp.cli, codemode_mcp.app, codemode_mcp.server\nfrom codemode_mcp import config\n"
+        "print([name for name in sys.modules if name.startswith(('codemode_mcp.http', 'jwt'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# the end
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+async def test_a_signal_ends_it_with_its_children_and_exit_code_0(tmp_path: Path, name: str) -> None:
+    log = tmp_path / "log"
+    async with (
+        serve_http(write_http_config(tmp_path, {"counting": counting(log)})) as served,
+        served.client() as session,
+    ):
+        await session.value("return (await MCP.counting.$api()).kind")
+        await until(lambda: pids(log))
+        served.process.send_signal(getattr(signal, name))
+        with anyio.fail_after(SECONDS):
+            assert await served.process.wait() == 0
+        assert not any(map(is_running, pids(log)))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
+@pytest.mark.parametrize("mode", ERAS)
+async def test_an_open_call_may_end_within_the_grace(tmp_path: Path, mode: str) -> None:
+    log = tmp_path / "log"
+    config = write_http_config(tmp_path, {"counting": counting(log)}, shutdownGraceMs=20_000)
+    program = (
+        "await MCP.counting.count({ name: 'x' }); await new Promise(done => setTimeout(done, 1500)); return 'in time'"
+    )
+    async with serve_http(config) as served, served.client(mode) as session, anyio.create_task_group() as group:
+        await session.client.list_tools()
+        values = []
+
+        async def call() -> None:
+            values.append(await session.value(program))
+
+        group.start_soon(call)
+        await until(lambda: "x" in " ".join(events(log)))
+        served.process.terminate()
+        await until(lambda: "no new calls" in served.stderr)
+        refused = await served.request("GET", "/readyz")
+        assert (refused.status_code, refused.json()) == (503, {"status": "ending"})
+        assert (await served.request("GET", "/healthz")).status_code == 200
+        late = await served.call("exec", {"code": "return 1"})
+        assert "about to end" in late["error"]["message"]
+        assert (await served.request()).status_code == 200, "what open calls may need is answered"
+        with anyio.fail_after(SECONDS):
+            assert await served.process.wait() == 0
+    assert values == ["in time"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
+@pytest.mark.parametrize("mode", ERAS)
+async def test_calls_that_take_longer_are_told_that_their_run_is_aborted(tmp_path: Path, mode: str) -> None:
+    log = tmp_path / "log"
+    config = write_http_config(tmp_path, {"counting": counting(log)}, shutdownGraceMs=100)
+    async with serve_http(config) as served, served.client(mode) as session, anyio.create_task_group() as group:
+        codes = []
+
+        async def call() -> None:
+            codes.append((await session.exec(f"await MCP.counting.count({{ name: 'x' }}); {NEVER}")).code)
+
+        group.start_soon(call)
+        await until(lambda: "x" in " ".join(events(log)))
+        with anyio.fail_after(10):
+            assert await served.end() == 0
+    assert codes == ["aborted"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
+async def test_idle_connections_and_streams_do_not_keep_it_from_ending(tmp_path: Path) -> None:
+    async with serve_http(write_http_config(tmp_path)) as served, served.client("legacy") as session:
+        await session.value("return 1")
+        with served.connect() as idle, served.connect() as half:
+            half.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1")
+            with anyio.fail_after(10):
+                assert await served.end() == 0
+            assert idle.recv(10) == b""
+
+
+# stdio
+
+
+PRINTS = """
+import atexit, os, sys
+import codemode_mcp.__main__ as main
+import codemode_mcp.server as server
+
+inner = server.Surface._list_tools
+
+async def noisy(self, *arguments):
+    print("printed by a library")
+    sys.stdout.write("kept back until the end")
+    os.write(1, b"written to the descriptor\\n")
+    os.system("echo printed by a child; cat")
+    return await inner(self, *arguments)
+
+server.Surface._list_tools = noisy
+print("printed before anything began")
+atexit.register(print, "printed at the end")
+main.main()
+"""
+
+
+def start_printing(script: Path, config: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, str(script), "serve", "--config", str(config)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the child is a shell")
+@pytest.mark.parametrize("end", ["input", "signal"])
+async def test_nothing_but_messages_is_on_stdout_whatever_is_printed(tmp_path: Path, end: str) -> None:
+    script = tmp_path / "prints.py"
+    script.write_text(PRINTS, "utf-8")
+    config = write_http_config(tmp_path)
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
+    process = await anyio.to_thread.run_sync(start_printing, script, config)
+    with process:
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+        first = await anyio.to_thread.run_sync(process.stdout.readline)
+        assert [tool["name"] for tool in json.loads(first)["result"]["tools"]] == ["exec", "wait"]
+        if end == "signal":
+            process.terminate()
+        rest, stderr = await anyio.to_thread.run_sync(process.communicate)
+    assert rest == b""
+    assert process.returncode == 0
+    for text in (b"printed by a library", b"written to the descriptor", b"printed by a child"):
+        assert text in stderr
+    if end == "input":
+        assert b"printed at the end" in stderr
+
+
+# clients that go
+
+
+async def test_a_modern_client_that_goes_away_ends_its_program_and_its_calls(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with serve_http(write_http_config(tmp_path, {"counting": counting(log)})) as served:
+        await gone_during_a_call(served, log)
+        await until(lambda: any("cancel" in line for line in events(log)))
+        assert (await served.request()).status_code == 200
+
+
+async def gone_during_a_call(served: Served, log: Path, **headers: str) -> None:
+    """Call a tool that holds, and drop the connection while it does."""
+    arguments = {"code": "return await MCP.counting.hold({ name: 'held' })"}
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: served.call("exec", arguments, **headers))
+        await until(lambda: "call held" in events(log))
+        group.cancel_scope.cancel()
+
+
+async def test_a_legacy_client_may_lose_its_connection_and_come_back_for_its_run(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with serve_http(write_http_config(tmp_path, {"counting": counting(log)})) as served:
+        headers = {"mcp-session-id": await opened_session(served), "mcp-protocol-version": "2025-11-25"}
+        parked = await served.call("exec", {"code": "await yield_control(); return 'kept'"}, **headers)
+        await gone_during_a_call(served, log, **headers)
+        run_id = parked["result"]["structuredContent"]["runId"]
+        ended = await served.call("wait", {"runId": run_id}, **headers)
+        assert ended["result"]["structuredContent"]["value"] == "kept"

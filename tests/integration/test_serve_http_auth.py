@@ -1,0 +1,342 @@
+"""Who is let in over HTTP, and that nobody reaches what is another's."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import pytest
+
+from tests.integration.http_harness import (
+    ALICE,
+    BOB,
+    ERAS,
+    TWO_TOKENS,
+    issuer,
+    opened_session,
+    serve_http,
+    write_http_config,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    import httpx2
+
+    from tests.integration.http_harness import Issuer, Served
+
+pytestmark = pytest.mark.anyio
+
+RESOURCE = "https://mcp.example/mcp"
+METADATA = "https://mcp.example/.well-known/oauth-protected-resource/mcp"
+
+
+# bearer tokens of the configuration
+
+
+@pytest.fixture(scope="module")
+async def two_tokens(folder: Path) -> AsyncIterator[Served]:
+    place = folder / "tokens"
+    place.mkdir()
+    async with serve_http(write_http_config(place, **TWO_TOKENS)) as served:
+        yield served
+
+
+async def test_a_request_without_credentials_is_told_what_is_needed(two_tokens: Served) -> None:
+    for headers in ({}, {"authorization": "Basic YWxpY2U6"}, {"authorization": "Bearer"}):
+        answer = await two_tokens.request(headers=headers)
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert "bearer token" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("token", ["nobody-has-this-token", ALICE[:-1], ALICE + "x", ALICE.upper(), "\u00e9" * 20])
+async def test_a_token_that_is_none_of_ours_is_refused(two_tokens: Served, token: str) -> None:
+    answer = await two_tokens.request(headers={"authorization": f"Bearer {token}".encode()})
+    assert answer.status_code == 401
+    assert 'error="invalid_token"' in answer.headers["www-authenticate"]
+    assert token not in answer.text + two_tokens.stderr
+
+
+async def test_a_token_in_the_url_is_refused_even_beside_one_in_the_header(two_tokens: Served) -> None:
+    answer = await two_tokens.request(path=f"/mcp?access_token={ALICE}", token=ALICE)
+    assert answer.status_code == 400
+    assert 'error="invalid_request"' in answer.headers["www-authenticate"]
+    assert ALICE not in answer.text + two_tokens.stderr
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_run_of_one_principal_is_nothing_to_another(two_tokens: Served, mode: str) -> None:
+    async with two_tokens.client(mode, ALICE) as alice, two_tokens.client(mode, BOB) as bob:
+        parked = await alice.exec("store('k', 'of alice'); await yield_control(); return 'for alice'")
+        unknown = await bob.wait("run_" + "A" * 24)
+        foreign = await bob.wait(parked.run_id)
+        cancelled = await bob.wait(parked.run_id, cancel=True)
+        assert unknown.code == foreign.code == cancelled.code
+        masked = [answer.error.replace(parked.run_id, "ID") for answer in (foreign, cancelled)]
+        assert masked == [unknown.error.replace("run_" + "A" * 24, "ID")] * 2
+        assert (await alice.wait(parked.run_id)).value == "for alice"
+        assert await bob.value("return await load('k') ?? 'nothing'") == "nothing"
+        assert await alice.value("return await load('k')") == "of alice"
+
+
+async def test_a_principal_goes_on_over_another_connection_and_in_the_other_era(two_tokens: Served) -> None:
+    async with two_tokens.client("legacy", ALICE) as first:
+        parked = await first.exec("await yield_control(); return 'still there'")
+    async with two_tokens.client("auto", ALICE) as second:
+        assert (await second.wait(parked.run_id)).value == "still there"
+
+
+async def test_a_session_of_another_principal_does_not_exist(two_tokens: Served) -> None:
+    session = await opened_session(two_tokens, ALICE)
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
+    answers = [
+        await two_tokens.request(json=listing, content=None, headers=headers, token=BOB),
+        await two_tokens.request(json=listing, content=None, headers=headers | {"mcp-session-id": "f" * 32}, token=BOB),
+        await two_tokens.request("DELETE", headers=headers, token=BOB),
+    ]
+    assert [answer.status_code for answer in answers] == [404] * 3
+    assert answers[0].json() == answers[1].json() == answers[2].json()
+    mine = await two_tokens.request(json=listing, content=None, headers=headers, token=ALICE)
+    assert mine.status_code == 200
+
+
+async def test_failed_logins_are_slowed_down_and_those_of_others_go_on(tmp_path: Path) -> None:
+    async with serve_http(write_http_config(tmp_path, **TWO_TOKENS)) as served:
+        statuses = [(await served.request(token="x" * 20)).status_code for _ in range(70)]
+        assert statuses[:60] == [401] * 60
+        assert 429 in statuses[60:]
+        assert (await served.request(token=ALICE)).status_code == 200
+
+
+async def test_tokens_come_from_variables_and_programs_and_are_never_shown(tmp_path: Path) -> None:
+    tokens = [
+        {"name": "alice", "token": "${ALICE_TOKEN}"},
+        {"name": "bob", "token": {"command": [sys.executable, "-c", f"print({BOB!r})"]}},
+    ]
+    config = write_http_config(tmp_path, auth={"tokens": tokens})
+    async with serve_http(config, "--log-level", "debug", env={"ALICE_TOKEN": ALICE}) as served:
+        assert [(await served.request(token=token)).status_code for token in (ALICE, BOB)] == [200, 200]
+        assert ALICE not in served.stderr
+        assert BOB not in served.stderr
+
+
+# without authentication
+
+
+@pytest.fixture(scope="module")
+async def open_to_all(folder: Path) -> AsyncIterator[Served]:
+    place = folder / "open"
+    place.mkdir()
+    async with serve_http(write_http_config(place)) as served:
+        yield served
+
+
+async def test_a_legacy_session_owns_its_runs_and_values(open_to_all: Served) -> None:
+    async with open_to_all.client("legacy") as one, open_to_all.client("legacy") as other:
+        parked = await one.exec("store('k', 1); await yield_control(); return 'mine'")
+        assert (await other.wait(parked.run_id)).status == "failed"
+        assert (await other.wait(parked.run_id, cancel=True)).status == "failed"
+        assert await other.value("return (await load('k')) === undefined")
+        assert (await one.wait(parked.run_id)).value == "mine"
+
+
+async def test_in_the_modern_era_a_run_belongs_to_whoever_holds_its_id(open_to_all: Served) -> None:
+    async with open_to_all.client("auto") as one:
+        parked = await one.exec("await yield_control(); return 'found'")
+    async with open_to_all.client("auto") as other:
+        assert (await other.wait(parked.run_id)).value == "found"
+        assert (await other.exec("store('k', 1); return await load('k')")).status == "failed"
+
+
+async def test_a_session_id_means_nothing_in_the_modern_era(open_to_all: Served) -> None:
+    session = await opened_session(open_to_all)
+    headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
+    message: dict[str, Any] = {
+        "jsonrpc": "2.0",
+        "id": 2,
+        "method": "tools/call",
+        "params": {"name": "exec", "arguments": {"code": "store('k', 'kept'); await yield_control()"}},
+    }
+    answer = await open_to_all.request(json=message, content=None, headers=headers)
+    run_id = answer.text.partition('"runId":"')[2].partition('"')[0]
+    assert run_id
+    stolen = await open_to_all.call("wait", {"runId": run_id}, **{"mcp-session-id": session})
+    assert stolen["result"]["structuredContent"]["status"] == "failed"
+    values = await open_to_all.call("exec", {"code": "return await load('k')"}, **{"mcp-session-id": session})
+    assert values["result"]["structuredContent"]["status"] == "failed"
+
+
+# access tokens of an authorization server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Issuer]:
+    with issuer() as made:
+        made.add("elliptic", "EC")
+        yield made
+
+
+@pytest.fixture(scope="module")
+async def protected(folder: Path, server: Issuer) -> AsyncIterator[Served]:
+    place = folder / "oauth"
+    place.mkdir()
+    auth = {"issuer": server.url, "audience": RESOURCE, "scopes": ["mcp", "run"]}
+    async with serve_http(write_http_config(place, auth=auth)) as served:
+        yield served
+
+
+def asking(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"authorization": f"Bearer {token}"}
+
+
+async def ask(served: Served, token: str | None) -> httpx2.Response:
+    return await served.request(headers=asking(token))
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_token_of_the_issuer_lets_its_subject_in(protected: Served, server: Issuer, mode: str) -> None:
+    token = server.issue(scope="run other mcp")
+    async with protected.client(mode, token) as session:
+        assert await session.value("return 1 + 1") == 2
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"scp": ["mcp", "run"]},
+        {"scope": "mcp run", "aud": ["https://other.example", RESOURCE]},
+        {"scope": "mcp run", "sub": None, "client_id": "a-service"},
+        {"scope": "mcp run", "exp": int(time.time()) - 5},
+    ],
+    ids=["scp", "several audiences", "a client without a subject", "clocks that differ a little"],
+)
+async def test_what_tokens_may_look_like(protected: Served, server: Issuer, claims: dict[str, Any]) -> None:
+    assert (await ask(protected, server.issue(**claims))).status_code == 200
+
+
+async def test_keys_of_elliptic_curves_do_as_well(protected: Served, server: Issuer) -> None:
+    assert (await ask(protected, server.issue("elliptic", algorithm="ES256", scope="mcp run"))).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("claims", "message"),
+    [
+        ({"aud": "https://other.example/mcp"}, "another audience"),
+        ({"aud": None}, "not valid"),
+        ({"iss": "https://other.example"}, "another issuer"),
+        ({"iss": None}, "not valid"),
+        ({"exp": int(time.time()) - 120}, "expired"),
+        ({"exp": None}, "not valid"),
+        ({"nbf": int(time.time()) + 600}, "not valid"),
+        ({"sub": None}, "neither a subject nor a client"),
+    ],
+    ids=str,
+)
+async def test_a_token_for_somebody_or_sometime_else_is_refused(
+    protected: Served, server: Issuer, claims: dict[str, Any], message: str
+) -> None:
+    token = server.issue(scope="mcp run", **claims)
+    answer = await ask(protected, token)
+    assert answer.status_code == 401
+    assert 'error="invalid_token"' in answer.headers["www-authenticate"]
+    assert f'resource_metadata="{METADATA}"' in answer.headers["www-authenticate"]
+    assert message in answer.json()["error"]["message"]
+    assert token not in answer.text + protected.stderr
+
+
+async def test_a_token_that_is_forged_is_refused(protected: Served, server: Issuer) -> None:
+    public = server._public("one", server.keys["one"])
+    claims = jwt.decode(server.issue(scope="mcp run"), options={"verify_signature": False})
+    with issuer() as stranger:
+        other = stranger.issue(scope="mcp run", iss=server.url)
+    head, body, signature = server.issue(scope="mcp").split(".")
+    wider = server.issue(scope="mcp run").split(".")[1]
+    for token in (
+        other,  # signed by somebody else with a key of the same name
+        f"{head}.{wider}.{signature}",
+        f"{head}.{body}.",
+        jwt.encode(claims, None, "none"),
+        jwt.encode(claims, public["n"], "HS256", {"kid": "one"}),  # "signed" with what everybody knows
+        jwt.encode(claims, server.keys["elliptic"], "ES256", {"kid": "one"}),
+        "not.a.token",
+        "x" * 5000,
+    ):
+        answer = await ask(protected, token)
+        assert answer.status_code == 401, token[:60]
+        assert 'error="invalid_token"' in answer.headers["www-authenticate"]
+
+
+async def test_a_token_without_a_scope_is_told_which(protected: Served, server: Issuer) -> None:
+    answer = await ask(protected, server.issue(scope="mcp runs"))
+    assert answer.status_code == 403
+    challenge = answer.headers["www-authenticate"]
+    assert 'error="insufficient_scope"' in challenge
+    assert 'scope="mcp run"' in challenge
+    assert f'resource_metadata="{METADATA}"' in challenge
+
+
+async def test_without_credentials_the_way_to_them_is_shown(protected: Served, server: Issuer) -> None:
+    answer = await ask(protected, None)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == f'Bearer scope="mcp run", resource_metadata="{METADATA}"'
+    for path in ("/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"):
+        metadata = await protected.request("GET", path)
+        assert metadata.status_code == 200
+        assert metadata.json() == {
+            "resource": RESOURCE,
+            "authorization_servers": [server.url],
+            "scopes_supported": ["mcp", "run"],
+            "bearer_methods_supported": ["header"],
+            "resource_name": "codemode-mcp",
+        }
+        assert "access-control-allow-origin" not in metadata.headers
+
+
+async def test_the_url_that_clients_know_is_let_in_as_a_host(protected: Served) -> None:
+    assert (
+        await protected.request("GET", "/.well-known/oauth-protected-resource", headers={"host": "mcp.example"})
+    ).is_success
+    assert (await protected.request(headers={"host": "other.example"})).status_code == 421
+
+
+async def test_subjects_are_apart_and_a_subject_is_no_client_of_that_name(protected: Served, server: Issuer) -> None:
+    alice = server.issue(scope="mcp run")
+    again = server.issue(scope="mcp run", client_id="another-client", jti="2")
+    others = [server.issue(scope="mcp run", sub="bob"), server.issue(scope="mcp run", sub=None, client_id="alice")]
+    async with protected.client("auto", alice) as session:
+        parked = await session.exec("await yield_control(); return 'of alice'")
+    for other in others:
+        async with protected.client("auto", other) as session:
+            assert (await session.wait(parked.run_id)).status == "failed"
+    async with protected.client("auto", again) as session:
+        assert (await session.wait(parked.run_id)).value == "of alice"
+
+
+async def test_keys_are_fetched_once_and_for_unknown_ones_not_for_every_token(tmp_path: Path) -> None:
+    with issuer() as server:
+        auth = {"issuer": server.url, "audience": RESOURCE, "jwksUrl": f"{server.url}/keys"}
+        async with serve_http(write_http_config(tmp_path, auth=auth)) as served:
+            for _ in range(5):
+                assert (await ask(served, server.issue())).status_code == 200
+            assert server.fetched == ["/keys"]
+            for _ in range(5):
+                assert (await ask(served, server.issue(headers={"kid": "of-nobody"}))).status_code == 401
+            assert len(server.fetched) <= 2
+            server.down = True
+            assert (await ask(served, server.issue())).status_code == 200, "keys that are there do while it is down"
+
+
+async def test_while_there_are_no_keys_a_client_is_told_to_come_again(tmp_path: Path) -> None:
+    with issuer() as server:
+        server.down = True
+        auth = {"issuer": server.url, "audience": RESOURCE}
+        async with serve_http(write_http_config(tmp_path, auth=auth)) as served:
+            answer = await ask(served, server.issue())
+            assert answer.status_code == 503
+            assert "retry-after" in answer.headers
+            assert "keys" in served.stderr

@@ -1,0 +1,345 @@
+"""What is not let in over HTTP, and how much of what is."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import httpx2
+import pytest
+
+from tests.integration.harness import MODERN, SECONDS
+from tests.integration.http_harness import (
+    ALICE,
+    BOB,
+    MODERN_HEADERS,
+    TWO_TOKENS,
+    opened_session,
+    serve_http,
+    write_http_config,
+)
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.integration.http_harness import Served
+
+pytestmark = pytest.mark.anyio
+
+READ_MS = 700
+MAX_BODY = 20_000
+
+
+@pytest.fixture(scope="module")
+async def served(folder: Path) -> AsyncIterator[Served]:
+    config = write_http_config(
+        folder,
+        requestReadMs=READ_MS,
+        maxRequestBytes=MAX_BODY,
+        allowedHosts=["mcp.example", "other.example:8443"],
+        allowedOrigins=["https://app.example"],
+    )
+    async with serve_http(config) as made:
+        yield made
+
+
+def exchange(served: Served, *pieces: bytes) -> bytes:
+    """Send pieces over a bare connection; all that comes until the server closes it."""
+    with served.connect() as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+        return until_closed(connection)
+
+
+def until_closed(connection: socket.socket) -> bytes:
+    received = b""
+    try:
+        while chunk := connection.recv(65536):
+            received += chunk
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def error_of(answer: bytes) -> tuple[int, str]:
+    """Status and message of a refusal; every one is JSON."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"content-type: application/json" in head.lower()
+    return int(head.split()[1]), json.loads(body)["error"]["message"]
+
+
+def head(served: Served, *lines: str) -> bytes:
+    given = [f"host: 127.0.0.1:{served.port}", *(f"{name}: {value}" for name, value in MODERN_HEADERS.items())]
+    return ("\r\n".join(["POST /mcp HTTP/1.1", *given, "mcp-method: tools/list", *lines]) + "\r\n\r\n").encode()
+
+
+# where a request comes from
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}", "mcp.example", "mcp.example:1", "other.example:8443"],
+)
+async def test_our_own_names_are_let_in(served: Served, host: str) -> None:
+    assert (await served.request(headers={"host": host.format(port=served.port)})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "evil.example",
+            "evil.example:{port}",
+            "localhost",
+            "localhost:1",
+            "127.0.0.1.evil.example:{port}",
+            "0.0.0.0:{port}",
+        ),
+        *(
+            "other.example",
+            "other.example:1",
+            "mcp.example.evil.example",
+            "192.0.2.1:{port}",
+            "localhost:{port}@evil.example",
+        ),
+    ],
+)
+async def test_a_name_that_somebody_points_at_this_machine_is_not_let_in(served: Served, host: str) -> None:
+    answer = await served.request(headers={"host": host.format(port=served.port)})
+    assert answer.status_code == 421
+    assert "http.allowedHosts" in answer.json()["error"]["message"]
+
+
+async def test_a_request_without_a_host_or_with_two_is_not_let_in(served: Served) -> None:
+    assert error_of(exchange(served, b"GET /mcp HTTP/1.0\r\n\r\n"))[0] == 421
+    two = b"GET /mcp HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\n\r\n"
+    assert error_of(exchange(served, two))[0] == 400
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:{port}", "https://app.example", "http://127.0.0.1:{port}"])
+async def test_pages_of_ours_are_let_in(served: Served, origin: str) -> None:
+    assert (await served.request(headers={"origin": origin.format(port=served.port)})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("https://evil.example", "http://localhost:5173", "null", "https://app.example:444", "http://app.example"),
+        *("http://localhost:{port}.evil.example", "https://app.example.evil.example", "file://", ""),
+    ],
+)
+async def test_pages_of_others_are_not_let_in(served: Served, origin: str) -> None:
+    answer = await served.request(headers={"origin": origin.format(port=served.port)})
+    assert answer.status_code == 403
+    assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_only_pages_that_the_operator_names_may_read_answers(served: Served) -> None:
+    asked = {"access-control-request-method": "POST", "access-control-request-headers": "mcp-session-id"}
+    named = await served.request("OPTIONS", headers={"origin": "https://app.example", **asked})
+    assert named.status_code == 204
+    assert named.headers["access-control-allow-origin"] == "https://app.example"
+    assert named.headers["vary"] == "origin"
+    own = await served.request("OPTIONS", headers={"origin": f"http://localhost:{served.port}", **asked})
+    assert own.status_code == 405
+    for answer in (own, await served.request()):
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+# how much
+
+
+async def test_a_body_of_the_largest_size_does_and_one_more_byte_does_not(served: Served) -> None:
+    text = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": MODERN})
+    fits = text + " " * (MAX_BODY - len(text))
+    assert (await served.request(content=fits)).status_code == 200
+    answer = await served.request(content=fits + " ")
+    assert answer.status_code == 413
+    assert str(MAX_BODY) in answer.json()["error"]["message"]
+
+
+async def test_a_body_that_says_it_is_large_is_refused_before_it_is_sent(served: Served) -> None:
+    status, message = error_of(exchange(served, head(served, "content-length: 99999999999")))
+    assert status == 413
+    assert "larger" in message
+
+
+async def test_a_chunked_body_is_measured_as_it_comes(served: Served) -> None:
+    chunk = b"1000\r\n" + b" " * 0x1000 + b"\r\n"
+    assert error_of(exchange(served, head(served, "transfer-encoding: chunked"), *[chunk] * 6))[0] == 413
+
+
+async def test_headers_have_a_size(served: Served) -> None:
+    status, message = error_of(exchange(served, head(served, *[f"x-{number}: {'y' * 900}" for number in range(60)])))
+    assert (status, message) == (431, "the headers are too large")
+
+
+async def test_what_is_no_http_is_refused_in_json(served: Served) -> None:
+    for junk in (b"hello\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET  HTTP\r\n\r\n"):
+        if not junk.startswith(b"\x16"):
+            assert error_of(exchange(served, junk))[0] == 400
+        else:
+            assert error_of(exchange(served, junk + b"\r\n\r\n"))[0] == 400
+    assert (await served.request()).status_code == 200
+
+
+# how slow
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"POST /mcp HTTP/1.1\r\nhost: localhost\r\n", b"POST /mc"],
+    ids=["nothing", "half a head", "half a line"],
+)
+async def test_headers_that_do_not_come_end_the_connection(served: Served, sent: bytes) -> None:
+    began = time.monotonic()
+    answer = await anyio.to_thread.run_sync(exchange, served, sent)
+    assert error_of(answer)[0] == 408
+    assert READ_MS / 1000 * 0.8 < time.monotonic() - began < SECONDS / 2
+
+
+async def test_headers_that_trickle_in_end_the_connection_too(served: Served) -> None:
+    def trickle() -> bytes:
+        with served.connect() as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\n")
+            connection.settimeout(0.1)
+            for number in range(200):
+                try:
+                    connection.sendall(f"x-{number}: y\r\n".encode())
+                    return connection.recv(65536)
+                except TimeoutError:
+                    continue
+                except OSError:
+                    return b"closed"
+            return b""
+
+    answer = await anyio.to_thread.run_sync(trickle)
+    assert answer == b"closed" or error_of(answer)[0] == 408
+
+
+async def test_a_second_request_has_its_time_as_well(served: Served) -> None:
+    first = f"GET /healthz HTTP/1.1\r\nhost: localhost:{served.port}\r\n\r\n".encode()
+    answer = await anyio.to_thread.run_sync(exchange, served, first + first + b"GET /heal")
+    assert answer.count(b'{"status":"ok"}') == 2
+    assert b"408" in answer
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(served: Served) -> None:
+    answer = await anyio.to_thread.run_sync(exchange, served, head(served, "content-length: 100"), b'{"json')
+    assert error_of(answer) == (408, "the body did not come in time")
+
+
+async def test_the_rest_of_a_body_that_was_refused_does_not_keep_the_connection(served: Served) -> None:
+    request = f"PUT /healthz HTTP/1.1\r\nhost: localhost:{served.port}\r\ncontent-length: 9999\r\n\r\n".encode()
+
+    def drip() -> bytes:
+        with served.connect() as connection:
+            connection.sendall(request)
+            answer = connection.recv(65536)
+            connection.settimeout(0.1)
+            for _ in range(200):
+                try:
+                    connection.sendall(b"x")
+                    if not connection.recv(1):
+                        return answer
+                except TimeoutError:
+                    continue
+                except OSError:
+                    return answer
+            return b"it was kept"
+
+    assert error_of(await anyio.to_thread.run_sync(drip))[0] == 405
+
+
+async def test_slow_clients_do_not_hold_up_others(served: Served) -> None:
+    with ExitStack() as stack:
+        for _ in range(50):
+            stack.enter_context(served.connect()).sendall(b"POST /mcp HTTP/1.1\r\n")
+        with anyio.fail_after(SECONDS / 2):
+            assert (await served.request()).status_code == 200
+
+
+# how often, and how many
+
+
+async def test_a_principal_that_asks_too_often_is_slowed_down_alone(tmp_path: Path) -> None:
+    config = write_http_config(tmp_path, **TWO_TOKENS, requestsPerSecond=1, requestBurst=5)
+    async with serve_http(config) as served:
+        statuses = []
+        while 429 not in statuses and len(statuses) < 60:
+            answer = await served.request(token=ALICE)
+            statuses.append(answer.status_code)
+        assert statuses[:5] == [200] * 5
+        assert answer.status_code == 429
+        assert int(answer.headers["retry-after"]) >= 1
+        assert (await served.request(token=BOB)).status_code == 200
+
+
+async def test_more_connections_than_there_is_room_for_are_turned_away(tmp_path: Path) -> None:
+    async with serve_http(write_http_config(tmp_path, maxConnections=3)) as served:
+        with ExitStack() as stack:
+            opened = [stack.enter_context(served.connect()) for _ in range(3)]
+            for connection in opened:
+                connection.sendall(f"GET /healthz HTTP/1.1\r\nhost: localhost:{served.port}\r\n\r\n".encode())
+                assert b"200" in await anyio.to_thread.run_sync(connection.recv, 65536)
+            assert error_of(await anyio.to_thread.run_sync(exchange, served))[0] == 503
+        with anyio.fail_after(SECONDS):
+            while True:
+                try:
+                    assert (await served.request("GET", "/healthz")).status_code in (200, 503)
+                    if (await served.request("GET", "/healthz")).status_code == 200:
+                        break
+                except httpx2.TransportError:
+                    await anyio.sleep(0.01)
+
+
+async def test_more_sessions_than_there_is_room_for_are_refused_and_idle_ones_make_room(tmp_path: Path) -> None:
+    async with serve_http(write_http_config(tmp_path, maxSessions=1, sessionIdleSeconds=1)) as served:
+        session = await opened_session(served)
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+        again = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+        legacy = {"mcp-protocol-version": "2025-11-25"}
+        assert (await served.request(json=again, content=None, headers=legacy)).status_code == 503
+        assert (await served.request()).status_code == 200, "the modern era has no sessions"
+        with anyio.fail_after(SECONDS):
+            while (await served.request(json=again, content=None, headers=legacy)).status_code != 200:  # noqa: ASYNC110
+                await anyio.sleep(0.1)
+        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        gone = await served.request(json=listing, content=None, headers=legacy | {"mcp-session-id": session})
+        assert gone.status_code == 404
+
+
+# what is said
+
+
+async def test_every_refusal_is_json_and_says_nothing_of_what_is_behind(served: Served) -> None:
+    answers = [
+        await served.request("PUT"),
+        await served.request("GET", headers={"accept": "text/html"}),
+        await served.request(headers={"content-type": "text/plain"}),
+        await served.request(headers={"accept": "text/html"}),
+        await served.request(headers={"accept": "text/html", "mcp-protocol-version": "2025-11-25"}),
+        await served.request(content="{"),
+        await served.request(content="[" * 15_000),
+        await served.request(content="{}", headers={"mcp-protocol-version": "1999-01-01"}),
+        await served.request(path="/%2e%2e/etc/passwd"),
+    ]
+    for answer in answers:
+        assert 400 <= answer.status_code < 500
+        assert answer.headers["content-type"].startswith("application/json")
+        assert answer.json()["error"]["message"]
+        assert "server" not in answer.headers
+        for word in ("Traceback", "uvicorn", "starlette", "File "):
+            assert word not in answer.text
+    assert "x-content-type-options" in answers[0].headers
+
+
+async def test_websockets_are_not_spoken(served: Served) -> None:
+    upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13", "sec-websocket-key": "x"}
+    assert (await served.request("GET", headers=upgrade)).status_code in (400, 405, 406)

@@ -1,0 +1,169 @@
+"""The section `http` of the configuration: what it means, and what each mistake is told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from codemode_mcp.config import load_config
+from codemode_mcp.errors import ConfigError
+from codemode_mcp.settings import HTTP_CLAMPS, HttpSettings, IssuerSettings, StaticToken
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from codemode_mcp.config import Config
+
+TOKEN = "a-token-nobody-may-see"
+ISSUER = {"issuer": "https://login.example", "audience": "https://mcp.example/mcp"}
+
+
+def load(folder: Path, section: object, **environ: str) -> Config:
+    path = folder / "codemode-mcp.json"
+    path.write_text(json.dumps({"http": section}), "utf-8")
+    return load_config(path, environ=environ)
+
+
+def problem(folder: Path, section: object, **environ: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(folder, section, **environ)
+    (only,) = caught.value.problems
+    assert TOKEN not in only
+    return only
+
+
+@pytest.mark.parametrize("section", [None, {}, {"auth": None}, {"auth": {}}])
+def test_without_anything_in_it_everything_is_at_its_default(tmp_path: Path, section: object) -> None:
+    assert load(tmp_path, section).http == HttpSettings()
+    assert not HttpSettings().authenticates
+
+
+def test_of_tokens_only_digests_are_kept(tmp_path: Path) -> None:
+    tokens = [
+        {"name": "alice", "token": "${ALICE}"},
+        {"name": "bob", "token": {"command": [sys.executable, "-c", "print('b' * 20)"]}},
+    ]
+    config = load(tmp_path, {"auth": {"tokens": tokens}}, ALICE=TOKEN)
+    digests = [hashlib.sha256(text.encode()).digest() for text in (TOKEN, "b" * 20)]
+    assert config.http.tokens == (StaticToken("alice", digests[0]), StaticToken("bob", digests[1]))
+    assert config.http.authenticates
+    assert TOKEN not in repr(config.http)
+
+
+def test_an_issuer_needs_an_audience_and_is_what_it_says(tmp_path: Path) -> None:
+    assert load(tmp_path, {"auth": ISSUER}).http.oauth == IssuerSettings(
+        "https://login.example", "https://mcp.example/mcp", "https://mcp.example/mcp"
+    )
+    whole = {
+        "issuer": "https://login.example/tenant",
+        "audience": "api://codemode",
+        "resource": "https://mcp.example/mcp",
+        "scopes": ["mcp:run"],
+        "jwksUrl": "http://127.0.0.1:9/keys",
+    }
+    assert load(tmp_path, {"auth": whole}).http.oauth == IssuerSettings(
+        whole["issuer"], "api://codemode", "https://mcp.example/mcp", ("mcp:run",), "http://127.0.0.1:9/keys"
+    )
+
+
+def token(value: Any, name: Any = "alice") -> dict[str, Any]:
+    return {"tokens": [{"name": name, "token": value}]}
+
+
+@pytest.mark.parametrize(
+    ("auth", "message"),
+    [
+        ("oauth", "http.auth: expected an object, got a string"),
+        ({"issuer": "https://x"}, "http.auth: needs `audience` too"),
+        ({"audience": "https://x"}, "http.auth: needs `issuer` too"),
+        ({"token": TOKEN}, 'http.auth.token: unknown key (did you mean "tokens"?)'),
+        ({"tokens": []}, 'http.auth.tokens: expected a non-empty array of {"name": ..., "token": ...}, got an array'),
+        ({"tokens": [TOKEN]}, "http.auth.tokens[0]: expected an object"),
+        ({"tokens": [{"name": "a"}]}, "http.auth.tokens[0]: needs `token`"),
+        ({"tokens": [{"token": TOKEN}]}, "http.auth.tokens[0]: needs `name`"),
+        ({**ISSUER, **token(TOKEN)}, "http.auth: has `tokens` and `issuer`"),
+        (token("short"), "http.auth.tokens[0].token: a token has at least 16 characters"),
+        (token(TOKEN + "\n"), "http.auth.tokens[0].token: a token has letters"),
+        (token(7), "http.auth.tokens[0].token: expected a string, {"),
+        (token("${UNSET}"), "http.auth.tokens[0].token: the variable UNSET is not set"),
+        (token({"command": ["x"], "keyring": "y"}), "http.auth.tokens[0].token: has `command` and `keyring`"),
+        (token({"command": []}), "http.auth.tokens[0].token.command: names no program"),
+        (token({}), "http.auth.tokens[0].token: expected a string, {"),
+        (token(TOKEN, ""), "http.auth.tokens[0].name: must not be empty"),
+        ({**ISSUER, "issuer": "http://login.example"}, "http.auth.issuer: expected a URL with https"),
+        ({**ISSUER, "jwksUrl": "ftp://x"}, "http.auth.jwksUrl: expected a URL with https"),
+        ({**ISSUER, "audience": "api://x"}, "http.auth.audience: is no URL; then `resource` has to be"),
+        ({**ISSUER, "resource": "https://x/#a"}, "http.auth.resource: expected the URL of this server"),
+        ({**ISSUER, "scopes": ["a b"]}, 'http.auth.scopes: "a b" is no scope'),
+    ],
+    ids=str,
+)
+def test_mistakes_about_who_is_let_in(tmp_path: Path, auth: object, message: str) -> None:
+    found = problem(tmp_path, {"auth": auth})
+    assert found.startswith(message)
+
+
+def test_two_tokens_have_two_names_and_two_names_two_tokens(tmp_path: Path) -> None:
+    entry, other = token(TOKEN)["tokens"][0], {"name": "bob", "token": TOKEN}
+    assert "another token has this name" in problem(
+        tmp_path, {"auth": {"tokens": [entry, {**entry, "token": "x" * 20}]}}
+    )
+    assert "another name has the same token" in problem(tmp_path, {"auth": {"tokens": [entry, other]}})
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"allowedHosts": ["*"]}, 'http.allowedHosts[0]: expected "host" or "host:port"'),
+        ({"allowedHosts": ["https://x"]}, "http.allowedHosts[0]: expected"),
+        ({"allowedOrigins": ["*"]}, "http.allowedOrigins[0]: expected an origin"),
+        ({"allowedOrigins": ["https://x/"]}, "http.allowedOrigins[0]: expected an origin"),
+        ({"allowedOrigins": "https://x"}, "http.allowedOrigins: expected an array"),
+        ({"allowUnauthenticated": "yes"}, 'http.allowUnauthenticated: expected true or false, got "yes"'),
+        ({"maxRequestBytes": "4 MB"}, "http.maxRequestBytes: expected an integer"),
+        ({"port": 1}, "http.port: unknown key"),
+    ],
+    ids=str,
+)
+def test_mistakes_about_the_rest(tmp_path: Path, section: object, message: str) -> None:
+    assert problem(tmp_path, section).startswith(message)
+
+
+def snake(key: str) -> str:
+    return re.sub(r"[A-Z]", lambda match: "_" + match[0].lower(), key)
+
+
+@pytest.mark.parametrize("key", HTTP_CLAMPS)
+def test_numbers_out_of_range_are_moved_to_its_end_and_noted(tmp_path: Path, key: str) -> None:
+    clamp = HTTP_CLAMPS[key]
+    assert clamp.lowest <= getattr(HttpSettings(), snake(key)) <= clamp.highest
+    for value, used in ((clamp.lowest - 1, clamp.lowest), (clamp.highest + 1, clamp.highest)):
+        config = load(tmp_path, {key: value})
+        assert getattr(config.http, snake(key)) == used
+        assert any(note.startswith(f"http.{key}: ") for note in config.notes)
+
+
+def test_the_page_about_http_names_every_limit_with_its_default_and_range() -> None:
+    page = (pathlib.Path(__file__).parents[1] / "docs" / "http.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\d+ \| \d+ to \d+) \|", page, re.MULTILINE))
+    assert rows == {
+        key: f"{getattr(HttpSettings(), snake(key))} | {clamp.lowest} to {clamp.highest}"
+        for key, clamp in HTTP_CLAMPS.items()
+    }
+
+
+def test_the_configurations_on_the_page_about_http_are_valid(tmp_path: Path) -> None:
+    page = (pathlib.Path(__file__).parents[1] / "docs" / "http.md").read_text("utf-8")
+    found = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    assert len(found) == 3
+    for text in found:
+        section = json.loads(
+            text.replace('["pass", "show", "codemode/ci"]', json.dumps([sys.executable, "-c", "print('c' * 20)"]))
+        )
+        assert load(tmp_path, section["http"], ALICE_TOKEN=TOKEN).http.authenticates

@@ -1,0 +1,94 @@
+"""Decisions about requests: names, origins, rates, owners."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemode_mcp.http.auth import owner_string, session_owner
+from codemode_mcp.http.guards import RateLimiter, doors, is_loopback, peer
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "localhost", "LocalHost", "::1", "[::1]"])
+def test_loopback_is_known(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "", "10.0.0.1", "localhost.example", "127.0.0.1.example", "2130706433", "::ffff:10.0.0.1"]
+)
+def test_what_others_may_reach_is_not_loopback(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_a_listener_on_all_addresses_is_known_by_every_address_but_by_no_name() -> None:
+    found = doors("0.0.0.0", 8808, (), (), None)
+    assert found.admits_host("192.0.2.7:8808")
+    assert found.admits_host("[2001:db8::1]:8808")
+    assert not found.admits_host("192.0.2.7:80")
+    assert not found.admits_host("mcp.example:8808")
+
+
+def test_a_listener_on_one_address_is_known_by_that_one() -> None:
+    found = doors("192.0.2.7", 8808, (), (), None)
+    assert found.admits_host("192.0.2.7:8808")
+    assert not found.admits_host("192.0.2.8:8808")
+
+
+def test_the_port_of_http_need_not_be_said() -> None:
+    assert doors("127.0.0.1", 80, (), (), None).admits_host("localhost")
+    assert not doors("127.0.0.1", 8808, (), (), None).admits_host("localhost")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", ":", ":8808", "localhost:", "localhost:+8808", "localhost:\uff18\uff18\uff10\uff18", "localhost :1"],
+)
+def test_a_host_that_is_none_is_not_let_in(value: str) -> None:
+    found = doors("127.0.0.1", 8808, (), (), None)
+    assert not found.admits_host(value)
+    assert not found.admits_origin("http://" + value, "localhost:8808")
+
+
+def test_behind_another_port_of_our_name_is_the_page_of_somebody_else() -> None:
+    found = doors("127.0.0.1", 8808, ("mcp.example",), (), None)
+    assert found.admits_host("mcp.example:9000")
+    assert found.admits_origin("https://mcp.example", "127.0.0.1:8808")
+    assert found.admits_origin("https://mcp.example:9000", "mcp.example:9000")
+    assert not found.admits_origin("https://mcp.example:9000", "mcp.example")
+
+
+def test_a_bucket_empties_and_fills_again_for_each_key_alone() -> None:
+    limiter = RateLimiter(per_second=2, burst=3)
+    assert [limiter.take("a", 0) for _ in range(3)] == [0, 0, 0]
+    assert limiter.take("a", 0) == 0.5
+    assert limiter.take("b", 0) == 0
+    assert limiter.take("a", 0.25) == 0.25
+    assert limiter.take("a", 0.5) == 0
+    assert limiter.take("a", 100) == 0
+    assert [limiter.take("a", 100) for _ in range(3)] == [0, 0, 0.5]
+
+
+def test_keys_without_end_take_no_room_without_end() -> None:
+    limiter = RateLimiter(per_second=1, burst=1)
+    for number in range(25_000):
+        limiter.take(str(number), 0)
+    assert len(limiter._buckets) == 10_000
+
+
+def test_an_ipv6_network_is_one_peer_and_an_ipv4_address_is_one_however_it_is_written() -> None:
+    assert peer("2001:db8:1:2::1") == peer("2001:db8:1:2:ffff::9") != peer("2001:db8:1:3::1")
+    assert peer("::ffff:192.0.2.7") == peer("192.0.2.7") != peer("192.0.2.8")
+
+
+def test_no_two_principals_share_an_owner() -> None:
+    owners = [
+        owner_string("token", "a"),
+        owner_string("subject", "a"),
+        owner_string("subject", "a", "b"),
+        owner_string("client", "a", "b"),
+        owner_string("subject", 'a","b'),
+        owner_string("subject", "a", None),
+        session_owner("a"),
+    ]
+    assert len(set(owners)) == len(owners)
+    assert "a-secret-session" not in session_owner("a-secret-session")
