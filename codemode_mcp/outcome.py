@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from codemode_mcp.errors import ErrorCode
+    from upstream_clients.tools import Question
 
 CallStatus = Literal["queued", "executing", "completed", "failed"]
 
@@ -87,6 +88,7 @@ class Outcome:
         error, code: when failed.
         reason, pending: when waiting; `pending_total` counts those that are not listed too.
         yielded: what the program said when it yielded control.
+        questions: of upstream servers, by key, that this client gets as the answer to its request.
     """
 
     run_id: str
@@ -103,3 +105,4 @@ class Outcome:
     pending: tuple[PendingCall, ...] = ()
     pending_total: int = 0
     yielded: str | None = None
+    questions: tuple[tuple[str, Question], ...] = ()

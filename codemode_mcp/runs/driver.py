@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import math
 import re
 import secrets
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
@@ -33,9 +34,10 @@ from codemode_mcp.bridge import (
 )
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, PendingStatus, Usage
+from codemode_mcp.runs.questions import WINDOW, Questions
 from codemode_mcp.runs.slots import Slots
 from codemode_mcp.runs.state import RunEvent, RunState, advance
-from codemode_mcp.runs.store import EndedRun, ParkedRun
+from codemode_mcp.runs.store import EndedRun, ParkedRun, is_holder
 from codemode_mcp.sandbox.guest import Guest
 
 if TYPE_CHECKING:
@@ -47,11 +49,13 @@ if TYPE_CHECKING:
     from codemode_mcp.outcome import WaitingReason
     from codemode_mcp.positions import Positions
     from codemode_mcp.runs.program import Program
+    from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.store import RunStore
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Turn
     from codemode_mcp.settings import CodeModeSettings
     from codemode_mcp.values import Values
+    from upstream_clients.tools import JsonObject, Question
 
 log = logging.getLogger("codemode_mcp.runs")
 
@@ -83,13 +87,8 @@ LIVE_PER_RUNNING = 16
 `memoryLimitBytes`. Programs beyond these begin when one of them has ended or was parked."""
 
 SHOWN_PENDING = 20
+SHOWN_QUESTIONS = 5
 SHOWN_CALLS = 8
-
-
-class Progress(Protocol):
-    """Tell the client how far the open request is; never raises."""
-
-    async def __call__(self, message: str) -> None: ...
 
 
 class Observation:
@@ -97,18 +96,34 @@ class Observation:
 
     Args:
         deadline: monotonic seconds at which the request wants its answer.
-        latest: until when the deadline may be put off because the program has to queue.
+        latest: until when the deadline may be put off because the program has to queue or a person has to answer.
     """
 
-    def __init__(self, deadline: float, progress: Progress | None, *, latest: float | None = None) -> None:
+    def __init__(self, deadline: float, client: Client | None, *, latest: float | None = None) -> None:
         self.deadline = deadline
         self.latest = deadline if latest is None else latest
-        self.progress = progress
+        self.client = client
+        self.held_since: float | None = None
         self.queueing: anyio.CancelScope | None = None
         self.released = False
         self.aborted = False
         self._done = anyio.Event()
         self._outcome: Outcome | CodeModeError | None = None
+
+    def ends(self, now: float, *, held: bool) -> float:
+        """When the request wants its answer; the deadline stands still while it is `held` by a person."""
+        if held:
+            if self.held_since is None:
+                self.held_since = now
+            return self.latest
+        if self.held_since is not None:
+            self.deadline = min(self.latest, self.deadline + now - self.held_since)
+            self.held_since = None
+        return self.deadline
+
+    def remaining(self, now: float) -> float:
+        """Seconds that the program may still compute."""
+        return max(0.0, self.deadline - (now if self.held_since is None else self.held_since))
 
     def settle(self, outcome: Outcome | CodeModeError) -> None:
         self._outcome = outcome
@@ -160,6 +175,7 @@ class Run:
         self.timer_was_last = False
         self.yields: list[int] = []
         self.yield_reason: str | None = None
+        self.questions = Questions(self.change)
         self.outputs: list[dict[str, Any]] = []
         self.history: list[dict[str, Any]] = []
         self.dropped = 0
@@ -259,6 +275,10 @@ class Driver:
         self._turns = Slots(settings.max_running_runs)
         self._rooms = Slots(LIVE_PER_RUNNING * settings.max_running_runs)
 
+    def apply(self, settings: CodeModeSettings) -> None:
+        """See `RunManager.apply`."""
+        self._settings = settings
+
     async def start(self, run: Run, program: Program, observation: Observation) -> Outcome | SyntaxFault:
         """Run a program until it ends or is parked. A `SyntaxFault` when the engine does not take its text."""
         run.positions = program.positions
@@ -286,6 +306,7 @@ class Driver:
             return await self._fail(run, error.code, error.message)
         finally:
             self._leave(run)
+            run.questions.let_go()
             run.observation = None
 
     async def resume(self, run: Run, parked: ParkedRun, observation: Observation) -> Outcome:
@@ -300,9 +321,12 @@ class Driver:
             while observation.aborted or (not run.ready(self._clock()) and run.can_settle):
                 if observation.aborted:
                     return await self._abort(run)
-                if observation.released or self._clock() >= observation.deadline:
+                self._ask(run, observation)
+                now = self._clock()
+                ends = observation.ends(now, held=run.questions.being_asked)
+                if observation.released or now >= ends or now >= self._questions_due(run, observation):
                     return await self._park_again(run, parked)
-                await run.wait_for_change(self._next_event(run, observation), self._clock)
+                await run.wait_for_change(self._next_event(run, observation, ends), self._clock)
             engine = await self._engine()
             if not await self._find_room(run, observation):
                 return await self._turned_away(run, observation, parked)
@@ -314,6 +338,7 @@ class Driver:
             return await self._fail(run, error.code, error.message)
         finally:
             self._leave(run)
+            run.questions.let_go()
             run.observation = None
 
     # the loop
@@ -332,21 +357,25 @@ class Driver:
                 return await self._park(engine, run, "yield")
             if not run.can_settle:
                 return await self._stuck(run, full=turn is not None and turn.full)
+            self._ask(run, observation)
             now = self._clock()
+            ends = observation.ends(now, held=run.questions.being_asked)
             # What is there at the deadline is still delivered, within the grace that a turn has anyway.
-            late = now >= observation.deadline + (DEADLINE_GRACE if run.ready(now) else 0.0)
+            late = now >= ends + (DEADLINE_GRACE if run.ready(now) else 0.0)
             if late or observation.released:
                 return await self._park(engine, run, "pending_tools")
             if run.ready(now):
                 turn = None
-                if await self._get(self._turns, run, observation, observation.deadline + DEADLINE_GRACE):
+                if await self._get(self._turns, run, observation, ends + DEADLINE_GRACE):
                     try:
                         turn = await self._deliver(engine, run, observation)
                     finally:
                         self._turns.release(run.owner)
+            elif now >= self._questions_due(run, observation) or self._nobody_answers(run):
+                return await self._park(engine, run, "pending_tools")
             else:
                 turn = None
-                await run.wait_for_change(self._next_event(run, observation), self._clock)
+                await run.wait_for_change(self._next_event(run, observation, ends), self._clock)
 
     async def _deliver(self, engine: Engine, run: Run, observation: Observation) -> Turn | None:
         batch = self._take(run, self._clock())
@@ -439,6 +468,11 @@ class Driver:
 
     def _answer(self, run: Run, asked: Lookup | bridge.Store | bridge.Load) -> Completion:
         match asked:
+            case bridge.Store() | bridge.Load() if is_holder(run.owner):
+                message = (
+                    "store() and load() keep values for somebody, and nobody is known here; return the value instead"
+                )
+                return Completion(asked.id, error=GuestError(message))
             case bridge.Store(id=request, key=key, value=value):
                 try:
                     self._values.store(run.owner, key, whole_characters(value))
@@ -491,9 +525,12 @@ class Driver:
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             observation = run.observation
-            if observation is not None and observation.progress is not None:
+            if observation is not None and observation.client is not None:
                 share = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
-                await observation.progress(f"{live.record.tool}: {share}{f' {message}' if message else ''}")
+                await observation.client.progress(f"{live.record.tool}: {share}{f' {message}' if message else ''}")
+
+        async def ask(question: Question) -> JsonObject:
+            return await run.questions.put(live.call.id, question, self._clock())
 
         try:
             with live.scope:
@@ -504,7 +541,7 @@ class Driver:
                 asyncio.get_running_loop().call_later(pause, run.pace.release)
                 # Given up before it began: nothing is sent.
                 await anyio.lowlevel.checkpoint_if_cancelled()
-                completion = await self._dispatcher.call(live.call, run.context, live.record, on_progress)
+                completion = await self._dispatcher.call(live.call, run.context, live.record, on_progress, ask)
         finally:
             run.executing -= 1
             run.calls.pop(live.call.id, None)
@@ -520,6 +557,32 @@ class Driver:
                 run.change()
             if run.queue:
                 self._begin(run, run.queue.popleft())
+
+    # questions of upstream servers
+
+    def _ask(self, run: Run, observation: Observation) -> None:
+        """Put what can be asked at once to the client of the open request."""
+        for opened in run.questions.to_ask(observation.client):
+            assert observation.client is not None
+            self._spawn(run.questions.ask, opened, observation.client)
+
+    def _questions_due(self, run: Run, observation: Observation) -> float:
+        """When the request is answered with the questions that its client takes that way."""
+        returned = run.questions.returned_to(observation.client)
+        if not returned:
+            return math.inf
+        oldest = min(each.began for each in returned)
+        return oldest if run.executing <= len(run.questions.calls) else oldest + WINDOW
+
+    def _nobody_answers(self, run: Run) -> bool:
+        """Whether all that the program waits for are answers that this client cannot give."""
+        questions = run.questions
+        return (
+            bool(questions.open)
+            and not questions.being_asked
+            and not run.timers
+            and run.executing <= len(questions.calls)
+        )
 
     # ends
 
@@ -672,6 +735,7 @@ class Driver:
         run.advance("park")
 
     def _waiting(self, run: Run, reason: WaitingReason) -> Outcome:
+        client = None if run.observation is None else run.observation.client
         return self._with_outputs(
             run,
             Outcome(
@@ -683,16 +747,29 @@ class Driver:
                 pending=tuple(self._pending(run)),
                 pending_total=len(run.calls) + len(run.timers),
                 yielded=run.yield_reason if reason == "yield" else None,
+                questions=tuple((each.key, each.question) for each in run.questions.returned_to(client)),
+                notes=self._question_notes(run),
             ),
+        )
+
+    def _question_notes(self, run: Run) -> tuple[str, ...]:
+        """What calls wait for, where a person has to answer."""
+        return tuple(
+            f"{each.question.server!r} asks {_asked_for(each.question)}, which "
+            + ("is being asked" if each.asking is not None else "this client could not be asked")
+            for each in list(run.questions.open)[:SHOWN_QUESTIONS]
         )
 
     def _pending(self, run: Run) -> Iterable[PendingCall]:
         now = self._clock()
         shown = 0
+        asking = run.questions.calls
         for live in run.calls.values():
             if shown == SHOWN_PENDING:
                 return
             status: PendingStatus = "queued" if live.record.status == "queued" else "executing"
+            if live.call.id in asking:
+                status = "needs_input"
             yield PendingCall(str(live.call.id), live.record.tool, status, live.record.milliseconds(now))
             shown += 1
         for timer in list(run.timers)[: SHOWN_PENDING - shown]:
@@ -725,11 +802,11 @@ class Driver:
         return round((self._clock() - run.began) * 1000, 3)
 
     def _budget(self, observation: Observation) -> float:
-        return max(0.0, observation.deadline - self._clock()) + DEADLINE_GRACE
+        return observation.remaining(self._clock()) + DEADLINE_GRACE
 
-    def _next_event(self, run: Run, observation: Observation) -> float:
+    def _next_event(self, run: Run, observation: Observation, ends: float) -> float:
         due = run.next_timer
-        return observation.deadline if due is None else min(due, observation.deadline)
+        return min(ends, math.inf if due is None else due, self._questions_due(run, observation))
 
     # on the engine's threads
 
@@ -832,6 +909,18 @@ def _function(fault: Thrown | None) -> str:
 def _places(positions: Positions, thrown: Thrown) -> str:
     frames = positions.frames(thrown)
     return f" ({frames[0].removeprefix('at ')})" if frames else ""
+
+
+def _asked_for(question: Question) -> str:
+    """What a server wants, in words; its own words are cut and quoted."""
+    match question.method:
+        case "elicitation/create":
+            message = str(question.params.get("message", ""))
+            return f"the user: {json_text(message[:200] + ('...' if len(message) > 200 else ''))}"
+        case "sampling/createMessage":
+            return "for an answer of the client's model"
+        case "roots/list":
+            return "for the client's folders"
 
 
 def _names(tools: list[str]) -> str:

@@ -18,11 +18,11 @@ from codemode_mcp.localize import fault_column, regex_offsets, stray_await
 from codemode_mcp.preflight import check_members, inspect, looks_like_shell
 from codemode_mcp.runs import program as programs
 from codemode_mcp.runs.driver import Driver, Observation, Run, SyntaxFault
-from codemode_mcp.runs.store import EndedRun, unknown_run
+from codemode_mcp.runs.store import EndedRun, holder_of, unknown_run
 from codemode_mcp.syntax import LINE_END, Lines, utf16_units
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
     from anyio.abc import TaskGroup
 
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.positions import Positions
     from codemode_mcp.preflight import Preflight
-    from codemode_mcp.runs.driver import Progress
     from codemode_mcp.runs.program import Program, Transform
+    from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.store import ParkedRun, RunStore
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.settings import CodeModeSettings, Language
     from codemode_mcp.values import Values
+    from upstream_clients.tools import JsonObject
 
 log = logging.getLogger("codemode_mcp.runs")
 
@@ -69,11 +70,12 @@ class Cell:
 
     Attributes:
         language: None when the client named none.
+        owner: None where nobody is known: the run then belongs to whoever holds its id, and nothing outlives it.
     """
 
     source: str
     language: Language | None
-    owner: str
+    owner: str | None
 
 
 class RunManager:
@@ -116,7 +118,13 @@ class RunManager:
     def __repr__(self) -> str:
         return f"<RunManager: {len(self._runs)} runs>"
 
-    async def execute(self, cell: Cell, progress: Progress | None = None) -> Outcome:
+    def apply(self, settings: CodeModeSettings) -> None:
+        """These limits count from now on, except for how many runs compute at once."""
+        self._settings = settings
+        self._driver.apply(settings)
+        self._store.apply(settings)
+
+    async def execute(self, cell: Cell, client: Client | None = None) -> Outcome:
         """Run a program. Cancelling this aborts the run and cancels its calls.
 
         Raises:
@@ -141,7 +149,8 @@ class RunManager:
         check_members(found, catalog.members, cell.language or "javascript")
         # The engine is compiled outside the program's time.
         await self._engine()
-        context = self._dispatcher.context("run_" + secrets.token_urlsafe(18), cell.owner, catalog)
+        run_id = "run_" + secrets.token_urlsafe(18)
+        context = self._dispatcher.context(run_id, cell.owner or holder_of(run_id), catalog)
         run = Run(context, catalog.manifest, self._clock())
         if cell.language == "typescript":
             with anyio.move_on_after(arrived + self._settings.max_request_ms / 1000 - self._clock()) as scope:
@@ -152,7 +161,7 @@ class RunManager:
             first = programs.javascript(found)
         now = self._clock()
         latest = arrived + self._settings.max_request_ms / 1000
-        observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), progress, latest=latest)
+        observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), client, latest=latest)
         # Already here, not when its task begins: closing or cancelling in between must find it.
         run.observation = observation
         self._runs[run.id] = run
@@ -166,17 +175,21 @@ class RunManager:
     async def observe(
         self,
         run_id: str,
-        owner: str,
+        owner: str | None,
         *,
         cancel: bool = False,
         from_start: bool = False,
-        progress: Progress | None = None,
+        client: Client | None = None,
+        answers: Mapping[str, JsonObject] | None = None,
     ) -> Outcome:
         """Continue a run, or give its end again. Cancelling this only lets go of it.
+
+        `owner`: None for whoever holds the id. `answers`: to the questions that an earlier answer came with, by key.
 
         Raises:
             CodeModeError: there is no such run, it has expired, or it is observed already.
         """
+        owner = owner or holder_of(run_id)
         live = self._runs.get(run_id)
         if cancel and live is not None and live.owner == owner and live.observation is not None:
             # Somebody waits for it; that request gets the end, and this one the same.
@@ -194,9 +207,10 @@ class RunManager:
             raise unknown_run(run_id)
         now = self._clock()
         latest = now + self._settings.max_request_ms / 1000
-        observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), progress, latest=latest)
+        observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), client, latest=latest)
         observation.aborted = cancel
         run.observation = observation
+        run.questions.answer((answers or {}).items())
         earlier = tuple(run.history[: len(run.history) - len(run.outputs)]) if from_start else ()
         self._group.start_soon(self._drive_parked, run, claimed, observation)
         try:

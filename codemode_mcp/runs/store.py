@@ -57,8 +57,12 @@ class EndedRun:
 class RunStore(Protocol):
     """Where parked runs are.
 
-    Every method checks the owner: a run of another owner looks exactly like an unknown one.
+    Every method that takes an owner checks it: a run of another owner looks exactly like an unknown one.
     """
+
+    def apply(self, settings: CodeModeSettings) -> None:
+        """Take other quotas and times; runs that are parked keep theirs."""
+        ...
 
     async def park(self, run: ParkedRun) -> None:
         """Keep a run, in place of its earlier snapshot, and let go of it.
@@ -111,6 +115,9 @@ class MemoryStore:
 
     def __repr__(self) -> str:
         return f"<MemoryStore: {len(self._parked)} parked, {len(self._ended)} ended>"
+
+    def apply(self, settings: CodeModeSettings) -> None:
+        self._settings = settings
 
     async def park(self, run: ParkedRun) -> None:
         if run.id not in self._parked:
@@ -189,3 +196,15 @@ def unknown_run(run_id: str) -> ProgramError:
         f"there is no run {run_id[:80]!r}; a runId comes from the answer of an exec that is waiting, "
         "and is gone when the program has ended",
     )
+
+
+_HOLDER = "holder:"
+
+
+def holder_of(run_id: str) -> str:
+    """The owner of a run of somebody unknown: whoever holds its unguessable id (SPEC 7)."""
+    return _HOLDER + run_id
+
+
+def is_holder(owner: str) -> bool:
+    return owner.startswith(_HOLDER)

@@ -117,6 +117,8 @@ class Guest:
 
     def snapshot(self) -> bytes:
         """The stored form of a guest at rest."""
+        # The limit of the last turn may be long over: a guest can rest while a person thinks.
+        self._instance.limit(COLLECT_SECONDS + EPOCH_GRACE_SECONDS)
         self._instance.glue("release")
         self._instance.write(self._image.entries.scratch + STOP_OFFSET, bytes(4))
         return snapshot.encode(self._instance.image(), self._image)

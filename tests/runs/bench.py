@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import anyio
+
 from codemode_mcp.catalog import build
 from codemode_mcp.dispatch import Dispatcher
 from codemode_mcp.runs.manager import Cell, open_manager
@@ -15,14 +17,15 @@ from codemode_mcp.settings import CodeModeSettings, PolicyRules
 from codemode_mcp.values import Values
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
     from codemode_mcp.catalog import Catalog
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.runs.manager import RunManager
+    from codemode_mcp.runs.questions import Way
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.typescript import Transformed
-    from upstream_clients.tools import ToolSource
+    from upstream_clients.tools import JsonObject, Question, ToolSource
 
 OWNER = "somebody"
 
@@ -38,6 +41,40 @@ class Clock:
 
     def advance(self, seconds: float) -> None:
         self._ahead += seconds
+
+
+class FakeClient:
+    """A client that is asked, gets the questions as an answer, or neither, as told; see `runs.questions.Client`.
+
+    `ask` gives out `replies` in order, and waits where there is none. What it was asked is in `asked`.
+    """
+
+    def __init__(self, way: Way = "none", *, replies: Sequence[JsonObject] = (), lasting: bool = False) -> None:
+        self.lasting = lasting
+        self.asked: list[Question] = []
+        self.taken_back = 0
+        self.is_asked = anyio.Event()
+        self.heard: list[str] = []
+        self.on_progress: Callable[[], None] = lambda: None
+        self._way = way
+        self._replies = list(replies)
+
+    async def progress(self, message: str) -> None:
+        self.heard.append(message)
+        self.on_progress()
+
+    def way(self, question: Question) -> Way:
+        return self._way
+
+    async def ask(self, question: Question) -> JsonObject:
+        self.asked.append(question)
+        self.is_asked.set()
+        if self._replies:
+            return self._replies.pop(0)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.taken_back += 1
 
 
 class Bench:

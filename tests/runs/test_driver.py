@@ -11,7 +11,7 @@ import pytest
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.manager import Cell
-from tests.runs.bench import OWNER, bench, texts
+from tests.runs.bench import OWNER, FakeClient, bench, texts
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Tool
 
@@ -353,15 +353,11 @@ async def test_halves_of_surrogate_pairs_pass_in_both_directions(engine: Engine)
 
 
 async def test_progress_of_a_call_reaches_whoever_waits(engine: Engine) -> None:
-    slow, heard = slow_source(), []
-
-    async def progress(message: str) -> None:
-        heard.append(message)
-        slow.release.set()
-
+    slow, client = slow_source(), FakeClient()
+    client.on_progress = slow.release.set
     async with bench(engine, slow) as it:
-        assert (await it.execute("return unwrap(await MCP.slow.work({}))", progress=progress)).value == "done"
-    assert heard == ["mcp:slow:work: 0.5/1 half way"]
+        assert (await it.execute("return unwrap(await MCP.slow.work({}))", client=client)).value == "done"
+    assert client.heard == ["mcp:slow:work: 0.5/1 half way"]
 
 
 async def test_queued_calls_are_dispatched_while_the_program_is_parked(engine: Engine) -> None:

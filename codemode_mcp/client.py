@@ -1,0 +1,205 @@
+"""The client behind one open request: progress to it, and the questions of upstream servers in the way of its era.
+
+Clients of the legacy revisions are asked by requests of ours while theirs is open. Those of 2026-07-28 get the
+questions as an `InputRequiredResult` and repeat their request with the answers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ValidationError
+
+from upstream_clients.errors import QuestionRefused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from mcp.server.context import ServerRequestContext
+
+    from codemode_mcp.runs.questions import Way
+    from upstream_clients.tools import JsonObject, Question
+
+log = logging.getLogger("codemode_mcp.client")
+
+PROGRESS_SECONDS = 2.0
+"""How often an open request tells its client that it goes on."""
+
+MAX_ROUNDS = 8
+"""How often one request is answered with questions. Clients give up after ten; then `wait` begins anew."""
+
+Request = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
+
+_REQUESTS: dict[str, type[Request]] = {
+    "elicitation/create": types.ElicitRequest,
+    "sampling/createMessage": types.CreateMessageRequest,
+    "roots/list": types.ListRootsRequest,
+}
+_RESULTS: dict[str, type[BaseModel]] = {
+    "elicitation/create": types.ElicitResult,
+    "sampling/createMessage": types.CreateMessageResultWithTools,
+    "roots/list": types.ListRootsResult,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """What a client of 2026-07-28 brings back with its answers: which run they are for.
+
+    Attributes:
+        run_id: empty for a request that continues nothing.
+        round: how often this request was answered with questions already.
+    """
+
+    run_id: str = ""
+    round: int = 0
+
+    @staticmethod
+    def of(state: str | None) -> Continued:
+        """`state` has been verified to be of our own making."""
+        return Continued() if state is None else Continued(*json.loads(state))
+
+    def text(self) -> str:
+        return json.dumps([self.run_id, self.round])
+
+
+class McpClient:
+    """Satisfies `runs.questions.Client`.
+
+    Args:
+        report: sends progress.
+        rounds: how often this request was answered with questions already.
+    """
+
+    def __init__(
+        self,
+        context: ServerRequestContext[Any],
+        report: Callable[[str], Awaitable[None]],
+        *,
+        rounds: int,
+        lasting: bool,
+    ) -> None:
+        self._session = context.session
+        self._request_id = context.request_id
+        self._report = report
+        self._rounds = rounds
+        self._modern = context.session.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self.lasting = lasting and not self._modern
+
+    async def progress(self, message: str) -> None:
+        await self._report(message)
+
+    def way(self, question: Question) -> Way:
+        if question.method == "roots/list" and not self._can(question):
+            return "ask"  # see there
+        if not self._can(question):
+            return "none"
+        if not self._modern:
+            return "ask"
+        if _request_of(question) is None:
+            return "ask"  # which refuses it
+        return "return" if self._rounds < MAX_ROUNDS else "none"
+
+    async def ask(self, question: Question) -> JsonObject:
+        """Ask now; see `runs.questions.Client`."""
+        if question.method == "roots/list" and not self._can(question):
+            return {"roots": []}  # nobody need be asked for what the client does not have
+        request = _request_of(question)
+        if request is None:
+            raise QuestionRefused(f"the params of {question.method} are not valid MCP")
+        related = None if self.lasting else ServerMessageMetadata(related_request_id=self._request_id)
+        try:
+            answer = await self._session.send_request(request, _RESULTS[question.method], metadata=related)
+        except MCPError as error:
+            raise QuestionRefused(f"the client answered with error {error.code}: {error.message[:200]}") from error
+        except ValidationError as error:
+            raise QuestionRefused("the client's answer is not valid MCP") from error
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise QuestionRefused("the client is gone") from error
+        return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    def _can(self, question: Question) -> bool:
+        """Whether the client has declared that it answers such questions."""
+        declared = self._session.client_capabilities
+        if declared is None:
+            return False
+        match question.method:
+            case "elicitation/create":
+                elicitation = declared.elicitation
+                if elicitation is None:
+                    return False
+                if question.params.get("mode") == "url":
+                    return elicitation.url is not None
+                # An empty capability is the form mode alone (2025-11-25).
+                return elicitation.form is not None or elicitation.url is None
+            case "sampling/createMessage":
+                with_tools = question.params.keys() & {"tools", "toolChoice"}
+                return declared.sampling is not None and (not with_tools or declared.sampling.tools is not None)
+            case "roots/list":
+                return declared.roots is not None
+
+
+def as_request(question: Question) -> Request:
+    """The MCP request that puts a question.
+
+    Raises:
+        ValidationError: its params, which are an upstream's, are not valid.
+    """
+    params = dict(question.params)
+    if question.method == "elicitation/create":
+        # The client shows the question as ours. Whose it is must not be left to the server's own words.
+        params["message"] = f"[{question.server}] {params.get('message', '')}"
+        if params.get("mode") == "url":
+            # Obliged in 2025-11-25, gone in 2026-07-28.
+            params.setdefault("elicitationId", secrets.token_hex(16))
+    return _REQUESTS[question.method].model_validate({"method": question.method, "params": params}, by_name=False)
+
+
+def _request_of(question: Question) -> Request | None:
+    try:
+        return as_request(question)
+    except ValidationError:
+        return None
+
+
+@asynccontextmanager
+async def open_client(context: ServerRequestContext[Any], *, rounds: int, lasting: bool) -> AsyncIterator[McpClient]:
+    """The client of an open request, with progress: at once for every message, and a sign of life in between."""
+    began = time.monotonic()
+    step = 0
+
+    async def report(message: str) -> None:
+        nonlocal step
+        step += 1
+        # When the client has gone, its request is about to be cancelled.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await context.session.report_progress(float(step), None, message)
+
+    async def tick() -> None:
+        while True:
+            await anyio.sleep(PROGRESS_SECONDS)
+            await report(f"running for {time.monotonic() - began:.0f} s")
+
+    meta = context.meta or {}
+    if meta.get("progressToken", meta.get("progress_token")) is None:
+        yield McpClient(context, _silent, rounds=rounds, lasting=lasting)
+        return
+    async with anyio.create_task_group() as group:
+        group.start_soon(tick)
+        yield McpClient(context, report, rounds=rounds, lasting=lasting)
+        group.cancel_scope.cancel()
+
+
+async def _silent(message: str) -> None:
+    """For a client that did not ask for progress."""

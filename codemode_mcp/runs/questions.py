@@ -1,0 +1,164 @@
+"""The questions that upstream servers have put and nobody has answered yet, of one run.
+
+A question belongs to the call in whose course the server asked. It stays open while its run is parked, and is put to
+whichever client observes the run next: that client may be asked while its request is open, or gets the questions as the
+answer to its request and comes back with the replies (revision 2026-07-28), or can do neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import anyio
+
+from upstream_clients.errors import QuestionRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from upstream_clients.tools import JsonObject, Question
+
+Way = Literal["ask", "return", "none"]
+"""How a client gets a question: by a request to it, as the answer to its own request, or not at all."""
+
+WINDOW = 0.1
+"""Seconds in which other calls may put questions too, before a request is answered with those that are there."""
+
+
+class Client(Protocol):
+    """The client behind one open `exec` or `wait`."""
+
+    @property
+    def lasting(self) -> bool:
+        """Whether a question to it may outlive its request."""
+        ...
+
+    async def progress(self, message: str) -> None:
+        """Tell it how far the open request is; never raises."""
+        ...
+
+    def way(self, question: Question) -> Way: ...
+
+    async def ask(self, question: Question) -> JsonObject:
+        """The MCP result of the question, for those of the way "ask".
+
+        Raises:
+            QuestionRefused: it does not answer.
+        """
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class OpenQuestion:
+    """One question without an answer.
+
+    Attributes:
+        call: the id of its call.
+        began: monotonic seconds.
+        asking: while a client is being asked: ends that.
+        lasting: whether that goes on when the request is over.
+    """
+
+    key: str
+    question: Question
+    call: int
+    began: float
+    asking: anyio.CancelScope | None = None
+    lasting: bool = False
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    answer: JsonObject | QuestionRefused | None = None
+
+
+class Questions:
+    """See the module. `on_change` is called when a question comes or goes."""
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self._open: dict[str, OpenQuestion] = {}
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"<Questions: {len(self._open)} open>"
+
+    @property
+    def open(self) -> Collection[OpenQuestion]:
+        return self._open.values()
+
+    @property
+    def calls(self) -> set[int]:
+        """The calls that wait for an answer."""
+        return {each.call for each in self._open.values()}
+
+    @property
+    def being_asked(self) -> bool:
+        return any(each.asking is not None for each in self._open.values())
+
+    def returned_to(self, client: Client | None) -> list[OpenQuestion]:
+        """Those that the client gets as the answer to its request."""
+        if client is None:
+            return []
+        return [each for each in self._open.values() if client.way(each.question) == "return"]
+
+    async def put(self, call: int, question: Question, now: float) -> JsonObject:
+        """The answer to a question; waits for it. Cancelling takes the question back.
+
+        Raises:
+            QuestionRefused: whoever was asked does not answer.
+        """
+        self._count += 1
+        opened = OpenQuestion(f"question-{self._count}", question, call, now)
+        self._open[opened.key] = opened
+        self._on_change()
+        try:
+            await opened.answered.wait()
+        finally:
+            del self._open[opened.key]
+            if opened.asking is not None:
+                opened.asking.cancel()
+            self._on_change()
+        assert opened.answer is not None
+        if isinstance(opened.answer, QuestionRefused):
+            raise opened.answer
+        return opened.answer
+
+    def answer(self, answers: Iterable[tuple[str, JsonObject | QuestionRefused]]) -> None:
+        """Give answers by key. A question that is no longer open, or has an answer, is passed over."""
+        for key, answer in answers:
+            opened = self._open.get(key)
+            if opened is not None and opened.answer is None:
+                opened.answer = answer
+                opened.answered.set()
+
+    def to_ask(self, client: Client | None) -> list[OpenQuestion]:
+        """Those to be put to the client now; each is given once, until `let_go`."""
+        if client is None:
+            return []
+        found = [
+            each
+            for each in self._open.values()
+            if each.asking is None and each.answer is None and client.way(each.question) == "ask"
+        ]
+        for each in found:
+            each.asking, each.lasting = anyio.CancelScope(), client.lasting
+        return found
+
+    async def ask(self, opened: OpenQuestion, client: Client) -> None:
+        """Put a question of `to_ask` to the client and keep its answer."""
+        assert opened.asking is not None
+        answer: JsonObject | QuestionRefused | None = None
+        with opened.asking:
+            try:
+                answer = await client.ask(opened.question)
+            except QuestionRefused as refusal:
+                answer = refusal
+        opened.asking = None
+        if answer is not None:
+            self.answer([(opened.key, answer)])
+        self._on_change()
+
+    def let_go(self) -> None:
+        """The open request is over: questions bound to it are taken back, to be put again later."""
+        for each in self._open.values():
+            if each.asking is not None and not each.lasting:
+                each.asking.cancel()

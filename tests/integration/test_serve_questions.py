@@ -1,0 +1,199 @@
+"""What upstream servers ask reaches the connected client in the way of its era, or waits until somebody can answer."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx2
+import mcp_types as types
+import pytest
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.integration.harness import SECONDS, SERVERS, Session, cli, serve, write_config
+from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http, write_http_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.http_harness import Served
+
+pytestmark = pytest.mark.anyio
+
+ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["modern client", "legacy client"])
+UPSTREAM_ERAS = pytest.mark.parametrize("upstream", ["modern", "legacy"], ids=["modern upstream", "legacy upstream"])
+
+
+def asking(upstream: str) -> dict[str, Any]:
+    return {"command": sys.executable, "args": [str(SERVERS / "asking.py"), upstream]}
+
+
+async def give_name(context: Any, params: Any) -> types.ElicitResult:
+    if params.mode == "url":
+        assert params.url == "https://example.com/consent"
+        return types.ElicitResult(action="accept")
+    assert params.message.startswith("[asker] Your name for ")
+    return types.ElicitResult(action="accept", content={"name": params.message.split()[-1].rstrip("?").upper()})
+
+
+async def think(context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+    (message,) = params.messages
+    assert isinstance(message.content, types.TextContent)
+    text = types.TextContent(type="text", text=f"about {message.content.text}")
+    return types.CreateMessageResult(role="assistant", content=text, model="test")
+
+
+async def folders(context: Any) -> types.ListRootsResult:
+    return types.ListRootsResult(roots=[types.Root(uri="file:///home/ada")])
+
+
+ALL = {"elicitation_callback": give_name, "sampling_callback": think, "list_roots_callback": folders}
+
+
+@ERAS
+@UPSTREAM_ERAS
+async def test_every_kind_of_question_reaches_the_client_and_its_answer_the_server(
+    mode: str, upstream: str, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, {"asker": asking(upstream)})
+    async with serve(config, mode=mode, **ALL) as session:
+        said = await session.value(
+            "const ask = async (tool) => unwrap(await MCP.asker[tool]({ label: 'ada' })).said;"
+            "return [await ask('name'), await ask('consent'), await ask('think'), await ask('folders')]"
+        )
+        name, consent, thought, roots = said
+        assert name == {"action": "accept", "content": {"name": "ADA"}}
+        assert consent["action"] == "accept"
+        assert thought["content"]["text"] == "about ada"
+        assert [root["uri"] for root in roots["roots"]] == ["file:///home/ada"]
+
+
+@ERAS
+@UPSTREAM_ERAS
+async def test_concurrent_calls_never_mix_up_their_questions(mode: str, upstream: str, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"asker": asking(upstream)})
+    async with serve(config, mode=mode, **ALL) as session:
+        answers = await session.value(
+            "const labels = Array.from({ length: 12 }, (_, n) => 'x' + n);"
+            "return Promise.all(labels.map(async (label) => unwrap(await MCP.asker.name({ label }))))"
+        )
+        assert [(each["label"], each["said"]["content"]["name"]) for each in answers] == [
+            (f"x{n}", f"X{n}") for n in range(12)
+        ]
+
+
+@ERAS
+@UPSTREAM_ERAS
+async def test_more_questions_in_a_row_than_a_client_takes_in_one_request(
+    mode: str, upstream: str, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, {"asker": asking(upstream)})
+    async with serve(config, mode=mode, **ALL) as session:
+        answer = await session.exec(
+            "const names = []; for (let n = 0; n < 20; n++)"
+            " names.push(unwrap(await MCP.asker.name({ label: 'x' + n })).said.content.name); return names"
+        )
+        assert (await session.finish(answer)).value == [f"X{n}" for n in range(20)]
+
+
+@ERAS
+@UPSTREAM_ERAS
+async def test_a_client_that_cannot_be_asked_sees_what_the_program_waits_for(
+    mode: str, upstream: str, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, {"asker": asking(upstream)})
+    async with serve(config, mode=mode) as session:
+        waiting = await session.exec("return unwrap(await MCP.asker.name({ label: 'ada' }))")
+        (pending,) = waiting.structured["pendingToolCalls"]
+        assert (pending["tool"], pending["status"]) == ("mcp:asker:name", "needs_input")
+        assert "'asker' asks the user: \"Your name for ada?\"" in waiting.read
+        cancelled = await session.wait(waiting.run_id, cancel=True)
+        assert cancelled.code == "aborted"
+
+
+@ERAS
+async def test_what_the_user_declines_is_told_to_the_server(mode: str, tmp_path: Path) -> None:
+    async def decline(context: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="decline")
+
+    config = write_config(tmp_path, {"asker": asking("modern")})
+    async with serve(config, mode=mode, elicitation_callback=decline) as session:
+        answer = await session.value("return unwrap(await MCP.asker.name({})).said")
+        assert answer == {"action": "decline"}
+
+
+@ERAS
+async def test_an_error_of_the_client_rejects_the_call_alone(mode: str, tmp_path: Path) -> None:
+    async def fail(context: Any, params: Any) -> types.ErrorData:
+        return types.ErrorData(code=-1, message="not today")
+
+    config = write_config(tmp_path, {"asker": asking("legacy")})
+    async with serve(config, mode=mode, sampling_callback=fail) as session:
+        if mode == "legacy":
+            code = "return (await MCP.asker.think({}).then(() => 'answered', (error) => error.message))"
+            assert "not today" in await session.value(code)
+
+
+def test_run_ends_when_only_a_person_could_go_on(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"asker": asking("modern")})
+    done = cli("run", "--config", str(config), "-e", "return unwrap(await MCP.asker.name({ label: 'ada' }))")
+    assert done.returncode == 1
+    assert "'asker' asks the user: \"Your name for ada?\", which this client could not be asked" in done.stderr
+    assert "aborted" in done.stderr
+
+
+async def test_a_person_may_think_for_longer_than_a_request_lasts(tmp_path: Path) -> None:
+    asked: list[str] = []
+    decided = anyio.Event()
+
+    async def think_long(context: Any, params: Any) -> types.ElicitResult:
+        asked.append(params.message)
+        await decided.wait()
+        return types.ElicitResult(action="accept", content={"name": "ADA"})
+
+    limits = {"timeoutMs": 1000, "maxRequestMs": 2000}
+    config = write_config(tmp_path, {"asker": asking("legacy")}, codeMode=limits)
+    async with serve(config, mode="legacy", elicitation_callback=think_long) as session:
+        waiting = await session.exec("return unwrap(await MCP.asker.name({})).said")
+        while not asked:
+            waiting = await session.wait(waiting.run_id)
+        assert "which is being asked" in (await session.wait(waiting.run_id)).read
+        decided.set()
+        assert (await session.finish(waiting)).value == {"action": "accept", "content": {"name": "ADA"}}
+    assert len(asked) == 1
+
+
+@UPSTREAM_ERAS
+async def test_clients_over_http_are_asked_about_their_own_programs_only(upstream: str, tmp_path: Path) -> None:
+    config = write_http_config(tmp_path, {"asker": asking(upstream)}, **TWO_TOKENS)
+    answers: dict[str, list[str]] = {}
+
+    async def take_part(served: Served, who: str, token: str, mode: str) -> None:
+        async def answer(context: Any, params: Any) -> types.ElicitResult:
+            assert params.message == f"[asker] Your name for {who}?"
+            return types.ElicitResult(action="accept", content={"name": who})
+
+        headers = {"authorization": f"Bearer {token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(SECONDS)) as http,
+            Client(
+                streamable_http_client(served.url, http_client=http), mode=mode, elicitation_callback=answer
+            ) as client,
+        ):
+            session = Session(client, served.stderr_path)
+            # Of an old server over stdio, the first question that may be anybody's is refused.
+            code = f"""
+                const found = [];
+                while (found.length < 3)
+                    try {{
+                        found.push(unwrap(await MCP.asker.name({{ label: '{who}' }})).said.content.name);
+                    }} catch (error) {{ if (!error.message.includes('repeat')) throw error; }}
+                return found"""
+            answers[who] = (await session.finish(await session.exec(code))).value
+
+    async with serve_http(config) as served, anyio.create_task_group() as group:
+        for number, (token, mode) in enumerate([(ALICE, "auto"), (ALICE, "legacy"), (BOB, "auto"), (BOB, "legacy")]):
+            group.start_soon(take_part, served, f"client-{number}", token, mode)
+    assert answers == {f"client-{number}": [f"client-{number}"] * 3 for number in range(4)}
