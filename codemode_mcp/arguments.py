@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from codemode_mcp.bridge import Absent, whole_characters
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.mismatch import Mismatch, Problem, clip, listed_names, path_text, seen, shown_name
-from codemode_mcp.nearest import misspells, plain
+from codemode_mcp.nearest import misspells, nearest, plain
 from upstream_clients.schemas import UnusableSchema, compile_schema
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 100
 """Levels of nesting that every MCP implementation on the way can be relied on to take."""
+
+MAX_TIMEOUT_MS = 600_000
+"""The longest that a program may let one call take."""
 
 _MAX_PROBLEMS = 20
 _MAX_LINE = 640
@@ -67,8 +70,8 @@ class ArgumentChecker:
         Raises:
             ProgramError: `nested_tool_failed` with every problem by its path, and the signature.
         """
-        if call.count > 1:
-            raise _refusal(expression, [f"takes one object, got {call.count} arguments"], signature())
+        if call.count > 2:
+            raise _refusal(expression, [f"takes one object and options, got {call.count} arguments"], signature())
         given = _read(call, expression, signature)
         if not isinstance(given, dict):
             raise _refusal(expression, [f"takes one plain object, got {seen(given)}"], signature())
@@ -77,6 +80,27 @@ class ArgumentChecker:
         if problems:
             raise _refusal(expression, problems, signature())
         return arguments
+
+    @staticmethod
+    def timeout(call: ToolCall, expression: str, signature: Callable[[], str]) -> float | None:
+        """Seconds that a call may take by its own options; None where they say nothing.
+
+        Raises:
+            ProgramError: `nested_tool_failed`, where they are no options.
+        """
+        if isinstance(call.options, Absent):
+            return None
+        try:
+            options = json.loads(whole_characters(call.options), parse_float=_finite)
+        except (ValueError, RecursionError):
+            options = call.options
+        if options is None:
+            return None
+        problem = _options_problem(options)
+        if problem is not None:
+            raise _refusal(expression, [problem], signature())
+        timeout = options.get("timeoutMs")
+        return None if timeout is None else timeout / 1000
 
     def _check(self, schema: Mapping[str, Any]) -> _Check:
         found = self._checks.get(id(schema))
@@ -287,6 +311,29 @@ def _lines(problems: list[Problem], *, complete: bool) -> list[str]:
     if left or (lines and not complete):
         lines.append(f"… and {left} more" if left and complete else "… and more")
     return lines
+
+
+_OPTIONS = ("timeoutMs",)
+
+
+def _options_problem(options: Any) -> str | None:
+    """What is wrong with the second argument of a call."""
+    if not isinstance(options, dict):
+        return f"takes one object, and options such as {{ timeoutMs: 5000 }} after it, not {seen(options)}"
+    for name in options:
+        if name not in _OPTIONS:
+            near = nearest(name, _OPTIONS, count=1)
+            hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(_OPTIONS)}."
+            return (
+                f"the second argument has options of the call: there is no option {shown_name(name)}; {hint} "
+                "What is meant for the tool goes into the first argument"
+            )
+    timeout = options.get("timeoutMs")
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 1 <= timeout <= MAX_TIMEOUT_MS:
+        return f"timeoutMs is a number of milliseconds from 1 to {MAX_TIMEOUT_MS}, not {seen(timeout)}"
+    return None
 
 
 def _refusal(expression: str, problems: list[str], signature: str) -> ProgramError:

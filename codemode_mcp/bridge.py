@@ -37,6 +37,7 @@ class ToolCall:
     Attributes:
         input: the first argument, as JSON text that nobody has read yet; ABSENT when there is none.
         count: how many arguments it was given.
+        options: the second argument, as JSON text that nobody has read yet.
         by_id: it came through `tools.call`, which is not the way to MCP tools.
     """
 
@@ -45,6 +46,7 @@ class ToolCall:
     input: str | Absent = ABSENT
     count: int = 1
     by_id: bool = False
+    options: str | Absent = ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,8 @@ class TurnReport:
         value: what the program returned, as JSON; meaningful when `state` is `done`.
         error: what ended it, when `state` is `failed` or `syntax`.
         fault: what stopped the job queue, if something did.
-        outputs: new ones, each `{"type": "text" | "json" | "image", ...}`.
+        outputs: new ones, each `{"type": "text" | "json" | "image", ...}`. An image has `mimeType`, of any kind of
+            content, `data` as the program wrote it, and the `uri` of the resource that it is, if it is one.
         dropped_items, dropped_size: output thrown away in the guest so far, over its own limit; characters.
         rejections: rejections nobody handled, once the program is over.
     """
@@ -340,7 +343,8 @@ def _requests(raw: Any) -> tuple[Request, ...]:
 def _read_call(raw: dict[str, Any]) -> Request:
     target, count = _string(raw["target"]), _integer(raw["count"])
     given = _string(raw["input"]) if "input" in raw else ABSENT
-    return ToolCall(_integer(raw["id"]), target, given, count, by_id=raw["op"] == "call_by_id")
+    options = _string(raw["options"]) if "options" in raw else ABSENT
+    return ToolCall(_integer(raw["id"]), target, given, count, by_id=raw["op"] == "call_by_id", options=options)
 
 
 def _read_search(raw: dict[str, Any]) -> Request:
@@ -377,7 +381,10 @@ _READERS: dict[str, Callable[[dict[str, Any]], Request]] = {
 
 def _output(raw: Any) -> dict[str, Any]:
     match raw:
-        case {"type": "text", "text": str()} | {"type": "image", "mimeType": str(), "data": str()}:
+        case {"type": "text", "text": str()}:
+            return dict(raw)
+        case {"type": "image", "mimeType": str(), "data": str()}:
+            _string(raw.get("uri", ""))
             return dict(raw)
         case {"type": "json", "value": _}:
             return dict(raw)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.finder import Finder
 from codemode_mcp.nearest import nearest
+from codemode_mcp.operations import OPERATIONS
 from codemode_mcp.policy import Deny, Effects, decide, effects
 from declarations.names import aliases, identifiers
 from declarations.render import ServerFile, ServerSummary, render_index, signature
@@ -25,48 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from codemode_mcp.finder import Meaning
+    from codemode_mcp.operations import Operation
     from codemode_mcp.settings import PolicyRules
-    from upstream_clients.tools import JsonObject, Operation, UpstreamView
+    from upstream_clients.tools import JsonObject, UpstreamView
 
 INDEX = "mcp/index.d.ts"
 """The one file that is no server's."""
 
+_GROUP_WORDS = {"resource": "resources", "template": "resources", "prompt": "prompts"}
+
 _GUEST_STATUS = {"idle": "ready", "connecting": "connecting", "ready": "ready", "down": "down", "stopped": "down"}
-
-_Operations = dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]]
-
-RESOURCE_OPERATIONS: _Operations = {
-    "list": ("resources/list", "List the resources of this server.", {"cursor": {"type": "string"}}, ()),
-    "read": ("resources/read", "Read one resource.", {"uri": {"type": "string"}}, ("uri",)),
-    "templates": (
-        "resources/templates/list",
-        "List the resource templates of this server.",
-        {"cursor": {"type": "string"}},
-        (),
-    ),
-}
-PROMPT_OPERATIONS: _Operations = {
-    "list": ("prompts/list", "List the prompts of this server.", {"cursor": {"type": "string"}}, ()),
-    "get": (
-        "prompts/get",
-        "Get one prompt, filled in.",
-        {"name": {"type": "string"}, "arguments": {"type": "object", "additionalProperties": {"type": "string"}}},
-        ("name",),
-    ),
-}
-_OPERATION_RESULTS = {
-    "resources/list": "{ resources: unknown[]; nextCursor?: string }",
-    "resources/read": "{ contents: { uri: string; mimeType?: string; text?: string; blob?: string }[] }",
-    "resources/templates/list": "{ resourceTemplates: unknown[]; nextCursor?: string }",
-    "prompts/list": "{ prompts: unknown[]; nextCursor?: string }",
-    "prompts/get": "{ description?: string; messages: unknown[] }",
-}
-"""In short; the declaration files say more."""
-
-_GROUPS: tuple[tuple[str, Operation, _Operations], ...] = (
-    ("resources", "resource", RESOURCE_OPERATIONS),
-    ("prompts", "prompt", PROMPT_OPERATIONS),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +45,23 @@ class Entry:
     Attributes:
         id: `mcp:<server>:<tool>`.
         server: the configured name of the upstream.
-        method: the MCP request it becomes: `tools/call` or one of the resource and prompt requests.
         path: the expression a program writes, e.g. `MCP.github.createIssue`.
         identifier: the last part of `path`.
+        operation: what it does with resources or prompts; None for a tool.
     """
 
     id: str
     server: str
-    method: str
     path: str
     identifier: str
-    operation: Operation
     tool: Tool
     effects: Effects
+    operation: Operation | None = None
+
+    @property
+    def method(self) -> str:
+        """The MCP request it becomes."""
+        return "tools/call" if self.operation is None else self.operation.method
 
     @property
     def repeatable(self) -> bool:
@@ -175,13 +148,16 @@ class Catalog:
 
     @cached_property
     def members(self) -> dict[str, frozenset[str] | None]:
-        """By every name of a server that works after `MCP.`, the names that work after that; None while unknown."""
+        """By every name of a server that works after `MCP.`, the names that work after that, such as `createIssue`,
+        `resources` and `resources.read`; None while unknown."""
         found: dict[str, frozenset[str] | None] = {}
         for server in self.servers:
             names: frozenset[str] | None = None
             if server.tools or server.status == "ready":
                 taken = {entry.identifier: entry.tool.name for entry in server.tools}
-                names = frozenset(taken) | frozenset(aliases(taken.values(), {v: k for k, v in taken.items()}))
+                grouped = [name for group, each in server.groups for name in (group, *map(_method, each))]
+                by_alias = aliases(taken.values(), {v: k for k, v in taken.items()})
+                names = frozenset((*taken, *by_alias, *grouped))
             found[server.identifier] = names
             if server.alias is not None:
                 found[server.alias] = names
@@ -381,7 +357,7 @@ class Catalog:
                 {
                     "method": _method(each),
                     "mcpTool": each.tool.name,
-                    "operation": each.operation,
+                    "operation": _kind(each),
                     "description": each.tool.description,
                 }
                 for each in shown
@@ -404,8 +380,8 @@ class Catalog:
         if kept is not None and kept[0] is observed:
             return kept[1]
         text = signature(entry.path, entry.tool, observed)
-        if entry.operation != "tool":
-            text = text.replace("Promise<McpToolResult>", f"Promise<{_OPERATION_RESULTS[entry.method]}>")
+        if entry.operation is not None:
+            text = text.replace("Promise<McpToolResult>", f"Promise<{entry.operation.result}>")
         self._signatures[entry.id] = observed, text
         return text
 
@@ -435,6 +411,7 @@ class Catalog:
                     **({"status": "down"} if found.status == "down" else {}),
                 }
             )
+        hits.extend(self._group_hits(query, wanted)[: max(0, limit - len(hits)) or 1])
         hits.extend(
             {
                 "server": each.identifier,
@@ -449,6 +426,25 @@ class Catalog:
             if each.status == "down" and not each.tools and (wanted is None or each is wanted)
         )
         return hits
+
+    def _group_hits(self, query: str, wanted: Server | None) -> list[dict[str, Any]]:
+        """What servers have besides tools, where that is asked for by name: the same functions everywhere, that would
+        otherwise crowd out the tools."""
+        asked = {group for word, group in _GROUP_WORDS.items() if word in query.casefold()}
+        return [
+            {
+                "server": each.identifier,
+                "path": f"{each.path}#{group}",
+                "call": f"MCP.{each.identifier}.{group}",
+                "signature": "; ".join(self.signature(entry) for entry in entries),
+                "description": f"The {group} of this server: {', '.join(entry.identifier for entry in entries)}.",
+                "score": 0,
+                **({"status": "down"} if each.status == "down" else {}),
+            }
+            for each in self.servers
+            for group, entries in each.groups
+            if group in asked and (wanted is None or each is wanted)
+        ]
 
     def prepare_search(self) -> None:
         """Make what the first search would otherwise wait for. May run in another thread."""
@@ -531,10 +527,8 @@ def _tool_entries(view: UpstreamView, identifier: str, rules: PolicyRules) -> It
         yield Entry(
             id=entry_id,
             server=view.name,
-            method="tools/call",
             path=f"MCP.{identifier}.{name}",
             identifier=name,
-            operation="tool",
             tool=tool,
             effects=declared,
         )
@@ -546,38 +540,42 @@ _READ_ONLY = Effects(read_only=True, destructive=False, idempotent=True, open_wo
 def _groups(
     view: UpstreamView, identifier: str, rules: PolicyRules, tools: Collection[str]
 ) -> Iterable[tuple[str, tuple[Entry, ...]]]:
-    for group, operation, operations in _GROUPS:
+    for group, operations in OPERATIONS.items():
         if not (view.resources if group == "resources" else view.prompts):
             continue
         # Reading resources and prompts is read-only by the protocol's definition, whatever the server says.
         declared = _READ_ONLY if view.name not in rules.distrusted_servers else Effects.of(None)
         entries = []
-        for name, (method, description, properties, required) in operations.items():
-            entry_id = f"mcp:{view.name}:{method}"
+        for operation in operations:
+            if operation.method == "completion/complete" and not view.completions:
+                continue
+            entry_id = f"mcp:{view.name}:{operation.id}"
             while entry_id in tools:
                 entry_id += "$"  # a tool may have any name, so also that of an operation
             if isinstance(decide(rules, entry_id, declared), Deny):
                 continue
-            schema = {
-                "type": "object",
-                "properties": properties,
-                "required": list(required),
-                "additionalProperties": False,
-            }
             entries.append(
                 Entry(
                     id=entry_id,
                     server=view.name,
-                    method=method,
-                    path=f"MCP.{identifier}.{group}.{name}",
-                    identifier=name,
-                    operation=operation,
-                    tool=Tool(name=method, description=description, input_schema=schema),
+                    path=f"MCP.{identifier}.{group}.{operation.name}",
+                    identifier=operation.name,
+                    tool=Tool(
+                        name=operation.method, description=operation.description, input_schema=operation.input_schema
+                    ),
                     effects=declared,
+                    operation=operation,
                 )
             )
         if entries:
             yield group, tuple(entries)
+
+
+def _kind(entry: Entry) -> str:
+    """As `$api` calls it."""
+    if entry.operation is None:
+        return "tool"
+    return "resource" if _method(entry).startswith("resources.") else "prompt"
 
 
 def _bytes(text: str) -> int:

@@ -5,6 +5,7 @@ Plain dicts in the shape of the protocol; `server` puts them into the SDK's type
 
 from __future__ import annotations
 
+import binascii
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,6 +26,9 @@ MAX_ITEMS = 1000
 PICTURE_BYTES = 8 * 1024 * 1024
 """Of base64 in one answer."""
 
+MAX_PICTURES = 100
+"""In one answer. Some models refuse a conversation with more."""
+
 _FRAME = 20
 """Bytes of an output that are not its own, about: they are not counted."""
 
@@ -41,7 +45,7 @@ class Rendered:
 
     Attributes:
         structured: a `CodeModeResult`.
-        content: MCP content blocks, text and images.
+        content: MCP content blocks: text, images, audio, embedded resources.
         is_error: the run failed.
     """
 
@@ -67,15 +71,18 @@ def render(ended: Outcome, settings: ToolSettings, offload: Offload, now: float)
             over = True
             value = _truncated(value_size, value_text, offload(ended.owner, value_text))
             value_size = _size(_dump(value))
-    outputs, left = _fit(ended.outputs, cap - value_size)
+    outputs, left, crowded = _fit([_readable(item) for item in ended.outputs], cap - value_size)
     if left:
         over = True
         text = _dump([_shown(item) for item in left])
         outputs.append({"type": "json", "value": _truncated(_size(text), text, offload(ended.owner, text))})
     # A suspended program goes on, and its runId must not be lost: what is over is offloaded there in any case.
-    if over and settings.code_mode.on_output_limit == "fail" and ended.status != "waiting":
+    failing = settings.code_mode.on_output_limit == "fail" and ended.status != "waiting"
+    if failing and (over or crowded or ended.dropped):
         outputs = outputs[:-1] if left else outputs
         message = f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
+        if crowded and not over:
+            message = f"more pictures than an answer has room for ({_PICTURE_ROOM}); show fewer, or smaller ones"
         return _failed(message, "output_limit_exceeded", outputs, ended.notes, telemetry, settings)
     notes = ended.notes
     if ended.dropped:
@@ -154,8 +161,34 @@ def _shown(item: dict[str, Any]) -> dict[str, Any]:
     """An output as `CodeModeOutput`: the bytes of an image travel in `content` only."""
     if item["type"] != "image":
         return item
-    data = item["data"].rstrip("=")
-    return {"type": "image", "mimeType": item["mimeType"], "bytes": len(data) * 3 // 4}
+    return {"type": "image", "mimeType": item["mimeType"], "bytes": item["bytes"]}
+
+
+def _readable(item: dict[str, Any]) -> dict[str, Any]:
+    """An output with the base64 that clients take, who refuse a whole answer otherwise: on one line, in the standard
+    alphabet, padded. An image gets its `bytes`; without valid data it is a line that says so."""
+    if item["type"] != "image":
+        return item
+    data = item["data"].translate(_PLAIN_BASE64).rstrip("=")
+    data += "=" * (-len(data) % 4)
+    try:
+        size = len(binascii.a2b_base64(data.encode(), strict_mode=True))
+    except ValueError:
+        return {"type": "text", "text": f"[{item['mimeType']}: cannot be shown, its data is not valid base64]"}
+    return {**item, "data": data, "bytes": size}
+
+
+_PLAIN_BASE64 = str.maketrans({"-": "+", "_": "/", "\n": None, "\r": None, " ": None, "\t": None})
+_PICTURE_ROOM = f"{PICTURE_BYTES * 3 // 4 // 1024 // 1024} MiB, {MAX_PICTURES} pictures"
+
+
+def _block(item: dict[str, Any]) -> dict[str, Any]:
+    """The content block of an image, or of what else `image()` passes on."""
+    kind, mime_type = item["mimeType"].partition("/")[0].lower(), item["mimeType"]
+    if kind in ("image", "audio"):
+        return {"type": kind, "mimeType": mime_type, "data": item["data"]}
+    resource = {"uri": item.get("uri", f"data:{mime_type}"), "mimeType": mime_type, "blob": item["data"]}
+    return {"type": "resource", "resource": resource}
 
 
 def _content(outputs: list[dict[str, Any]], tail: list[str], settings: ToolSettings) -> list[dict[str, Any]]:
@@ -173,9 +206,12 @@ def _content(outputs: list[dict[str, Any]], tail: list[str], settings: ToolSetti
                 lines.append(item["text"])
             case "json":
                 lines.append(_value_text(item["value"], settings))
+            case _ if item.get("left_out"):
+                size = f"{item['bytes']:,} bytes"
+                lines.append(f"[{item['mimeType']}, {size}: left out, an answer has room for {_PICTURE_ROOM}]")
             case _:
                 flush()
-                blocks.append({"type": "image", "mimeType": item["mimeType"], "data": item["data"]})
+                blocks.append(_block(item))
     lines.extend(tail)
     flush()
     return blocks
@@ -190,16 +226,26 @@ def _value_text(value: Any, settings: ToolSettings) -> str:
     return text
 
 
-def _fit(outputs: tuple[dict[str, Any], ...], room: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What fits into `room` bytes, and the rest. The data of pictures has room of its own: it is no text."""
-    pictures = PICTURE_BYTES
+def _fit(outputs: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
+    """What fits into `room` bytes, the rest, and whether pictures were left out of it.
+
+    The data of pictures has room of its own, as it is no text. A picture for which that is too little leaves its place.
+    """
+    pictures, count = PICTURE_BYTES, 0
+    fitting: list[dict[str, Any]] = []
+    crowded = False
     for number, item in enumerate(outputs):
         room -= _size(_dump(_shown(item))) - _FRAME
+        if room < 0 or number == MAX_ITEMS:
+            return fitting, outputs[number:], crowded
         if item["type"] == "image":
-            pictures -= len(item["data"])
-        if room < 0 or pictures < 0 or number == MAX_ITEMS:
-            return list(outputs[:number]), list(outputs[number:])
-    return list(outputs), []
+            if count == MAX_PICTURES or len(item["data"]) > pictures:
+                item, crowded = {**item, "left_out": True}, True
+            else:
+                pictures -= len(item["data"])
+                count += 1
+        fitting.append(item)
+    return fitting, [], crowded
 
 
 def _truncated(size: int, text: str, ref: str | None) -> dict[str, Any]:

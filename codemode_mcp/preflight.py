@@ -51,6 +51,8 @@ class MemberCall:
     """1-based, as JavaScript counts lines."""
     column: int
     """1-based, in UTF-16 units."""
+    operation: str | None = None
+    """What is called of `MCP.<server>.resources` or `.prompts`, which is the member then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +114,26 @@ def check_members(found: Preflight, members: Mapping[str, Collection[str] | None
 
     Args:
         found: what `inspect` gave.
-        members: every known server, by identifier and by alias, with its member names; `None` while they are unknown.
+        members: every known server, by identifier and by alias, with its member names, among them `resources` and
+            `resources.read` where it has them; `None` while they are unknown.
         language: for the positions.
 
     Raises:
         ProgramError: `invalid_input`, one line per distinct mistake (at most five), with the nearest names.
     """
-    mistakes: dict[tuple[str, str | None], str] = {}
-    key: tuple[str, str | None]
+    mistakes: dict[tuple[str, ...], str] = {}
+    key: tuple[str, ...]
     for call in found.member_calls:
         if call.server not in members:
-            key, problem = (call.server, None), _unknown_server
-        elif call.member is None or not _is_unknown(call.member, members[call.server]):
+            key, problem = (call.server,), _unknown_server
+        elif call.member is None:
             continue
-        else:
+        elif _is_unknown(call.member, members[call.server]):
             key, problem = (call.server, call.member), _unknown_member
+        elif call.operation is not None and _is_unknown(f"{call.member}.{call.operation}", members[call.server]):
+            key, problem = (call.server, call.member, call.operation), _unknown_operation
+        else:
+            continue
         if key not in mistakes:
             if len(mistakes) == _MAX_REPORTED:
                 break
@@ -141,14 +148,16 @@ _OBJECT_PROTOTYPE = words(
     "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf __proto__ "
     "__defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__"
 )
-_ALWAYS_THERE = _OBJECT_PROTOTYPE | {"$api", "resources", "prompts"}
+_ALWAYS_THERE = _OBJECT_PROTOTYPE | {"$api"}
 """Members that are ours or the language's, never a tool (SPEC 5)."""
+_GROUPS = frozenset(("resources", "prompts"))
+"""Members that have members, on servers that have them."""
 
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 
 
 def _is_unknown(member: str, names: Collection[str] | None) -> bool:
-    return names is not None and member not in _ALWAYS_THERE and member not in names
+    return names is not None and member.rpartition(".")[2] not in _ALWAYS_THERE and member not in names
 
 
 def _unknown_server(call: MemberCall, members: Mapping[str, Collection[str] | None], position: str) -> str:
@@ -161,15 +170,28 @@ def _unknown_server(call: MemberCall, members: Mapping[str, Collection[str] | No
 def _unknown_member(call: MemberCall, members: Mapping[str, Collection[str] | None], position: str) -> str:
     member = call.member or ""
     names = members[call.server] or ()
-    # Aliases are no file names; the index leads to the right file.
-    file = call.server if re.fullmatch(r"[a-z][A-Za-z0-9]*", call.server) else "index"
-    suggestion = _suggest(member, names, "It has")
     text = f"{_expression(call.server, member)} does not exist ({position})."
-    return f'{text} {suggestion} Read API.read("mcp/{file}.d.ts").'
+    if member in _GROUPS:
+        return f"{text} This server has no {member}."
+    return (
+        f"{text} {_suggest(member, [name for name in names if name not in _GROUPS], 'It has')} {_reading(call.server)}"
+    )
 
 
-def _expression(server: str, member: str | None = None) -> str:
-    names = [server] if member is None else [server, member]
+def _unknown_operation(call: MemberCall, members: Mapping[str, Collection[str] | None], position: str) -> str:
+    group, operation = call.member or "", call.operation or ""
+    there = [name.removeprefix(f"{group}.") for name in members[call.server] or () if name.startswith(f"{group}.")]
+    text = f"{_expression(call.server, group, operation)} does not exist ({position})."
+    return f"{text} {_suggest(operation, there, 'There is')} {_reading(call.server)}"
+
+
+def _reading(server: str) -> str:
+    # Aliases are no file names; the index leads to the right file.
+    file = server if re.fullmatch(r"[a-z][A-Za-z0-9]*", server) else "index"
+    return f'Read API.read("mcp/{file}.d.ts").'
+
+
+def _expression(*names: str) -> str:
     return "MCP" + "".join(f".{_cut(name)}" if _IDENTIFIER.fullmatch(name) else f'["{_cut(name)}"]' for name in names)
 
 
@@ -337,6 +359,7 @@ class _Use:
     server: str | None
     """`None`: it cannot be told which."""
     member: str | None = None
+    operation: str | None = None
     checked: bool = False
     """Whether the program relies on it being there."""
 
@@ -394,8 +417,11 @@ class _Finder:
             server, member = use.server, use.member
             if server is None or not use.checked or (server, None) in self._probed or (server, member) in self._probed:
                 continue
+            if use.operation is not None and (server, f"{member}.{use.operation}") in self._probed:
+                continue
             line, column = self.position(use.at)
-            calls.append(MemberCall(server, None if server in self._inspected else member, line, column))
+            inspected = server in self._inspected
+            calls.append(MemberCall(server, None if inspected else member, line, column, use.operation))
         return tuple(calls)
 
     def _own_uses(self) -> Iterator[_Use]:
@@ -518,6 +544,8 @@ class _Finder:
             optional = optional or _is_optional(user)
             member = self._member(user)
             index = _outermost(path, index - 1, {"non_null_expression"})
+            if member in _GROUPS and self._operation(path, scope, at, (server, member), index, optional):
+                return
             if _is_callee(path[index], path[index - 1]):
                 guarded = optional or _is_optional(path[index - 1])
             else:
@@ -542,6 +570,39 @@ class _Finder:
         if optional:
             self._probed.add((server, None))
         self._uses.append(_Use(at, server, member, checked=not (guarded or scope.caught)))
+
+    def _operation(
+        self, path: list[Node], scope: _Scope, at: int, group: tuple[str, str], index: int, optional: bool
+    ) -> bool:
+        """`MCP.<server>.resources` was read; whether what is done with it is that it is called by a member of its own,
+        or that one is asked about."""
+        user = path[index - 1]
+        server, member = group
+        if self._operator(user) == "in" and user.start_byte != path[index].start_byte:
+            tested = self._literal(user.children[0])
+            self._probed.add((server, member if tested is None else f"{member}.{tested}"))
+            self._probed.add((server, member))
+            self._uses.append(_Use(at, server))
+            return True
+        if user.type not in _MEMBER_ACCESS or user.start_byte != path[index].start_byte:
+            return False
+        guarded = optional or _is_optional(user)
+        if guarded:
+            self._probed.add(group)
+        if optional:
+            self._probed.add((server, None))
+        operation = self._member(user)
+        index = _outermost(path, index - 1, {"non_null_expression"})
+        if _is_callee(path[index], path[index - 1]):
+            guarded = guarded or _is_optional(path[index - 1])
+        elif self._is_tested(path, index) or _is_target(path, index):
+            guarded = True
+            if operation is not None:
+                self._probed.add((server, f"{member}.{operation}"))
+        else:
+            operation = None
+        self._uses.append(_Use(at, server, member, operation, checked=not (guarded or scope.caught)))
+        return True
 
     def _destructured(self, declarator: Node, at: int, scope: _Scope) -> None:
         """`const { github } = MCP`."""

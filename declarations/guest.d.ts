@@ -6,6 +6,9 @@
 /** The result of an MCP tool. A tool's own failure (`isError`) is a result as well; `unwrap` throws it. */
 interface McpToolResult<T = unknown> extends Record<string, unknown> { content?: unknown[]; structuredContent?: T; isError?: boolean }
 
+/** What a call takes after its argument: `timeoutMs` of 1 to 600,000 milliseconds. */
+interface McpCall { timeoutMs?: number }
+
 interface McpApiHeader { kind: "mcp_api"; scope: "root" | "server" | "tool"; header: string; servers?: { identifier: string; serverName: string; toolCount: number; status: string }[]; tools?: { method: string; mcpTool: string; operation: "tool" | "resource" | "prompt"; description: string }[]; schemas?: Record<string, unknown> }
 
 /** A tool of a plugin, of the core, or of the connected client. */
@@ -73,8 +76,11 @@ declare const namespaces: Record<string, unknown>;
 declare function text(value: unknown): void;
 /** Appends JSON to the output. */
 declare function json(value: unknown): void;
-/** Passes an MCP image block on to the output. */
-declare function image(block: unknown): void;
+/**
+ * Shows pictures: an MCP image block, or a result or resource that holds some. Audio and other binary content is passed on
+ * as well. What is returned or printed has `[image/png, 34,567 bytes; ...]` in the place of such data.
+ */
+declare function image(value: unknown): void;
 /** Ends this step of the program; `wait` goes on from here. */
 declare function yield_control(reason?: string): Promise<void>;
 /** The structured content of a result, else the JSON or text of its content; throws if `isError` is set. */

@@ -106,35 +106,58 @@ HEADER_TYPE: Final = (
 )
 _HEADER_TYPE_IN_SERVER: Final = 'interface McpApiHeader { kind: "mcp_api"; header: string } // more: mcp/index.d.ts'
 
+OPTIONS_TYPE: Final = "interface McpCall { timeoutMs?: number }"
+"""What a call takes after its argument; that a call takes it must cost few bytes."""
+
+_COMPLETION: Final = (
+    "argument: { name: string; value: string }; context?: { arguments?: Record<string, string> } }, o?: McpCall): "
+    "Promise<{ completion: { values: string[]; total?: number; hasMore?: boolean } }>"
+)
+_CONTENTS: Final = (
+    "{ uri: string; mimeType?: string } & ({ text: string; blob?: undefined } | { blob: string; text?: undefined })"
+)
+_CONTENT: Final = (
+    '{ type: "text"; text: string } | { type: "image" | "audio"; data: string; mimeType: string } | '
+    f'{{ type: "resource"; resource: {_CONTENTS} }} | '
+    '{ type: "resource_link"; uri: string; name: string; mimeType?: string }'
+)
+
 _GROUPS: Final = {
     "resources": {
         "list": (
-            "/** One page of the resources. */",
-            "(input?: { cursor?: string }): Promise<{ resources: { uri: string; name: string; title?: string; "
-            "description?: string; mimeType?: string; size?: number }[]; nextCursor?: string }>",
+            "/** All resources. A `nextCursor` says that there are more; with `cursor`, one page. */",
+            "(input?: { cursor?: string }, o?: McpCall): Promise<{ resources: { uri: string; name: string; "
+            "title?: string; description?: string; mimeType?: string; size?: number }[]; nextCursor?: string }>",
         ),
         "read": (
-            "/** The contents of one resource. */",
-            "(input: { uri: string }): "
-            "Promise<{ contents: { uri: string; mimeType?: string; text?: string; blob?: string }[] }>",
+            "/** The contents of one resource; `image(result)` shows those with a `blob` (base64). */",
+            f"(input: {{ uri: string }}, o?: McpCall): Promise<{{ contents: ({_CONTENTS})[] }}>",
         ),
         "templates": (
-            "/** One page of the URI templates of resources. */",
-            "(input?: { cursor?: string }): Promise<{ resourceTemplates: { uriTemplate: string; name: string; "
-            "title?: string; description?: string; mimeType?: string }[]; nextCursor?: string }>",
+            "/** All URI templates; `read` takes a URI made from one. */",
+            "(input?: { cursor?: string }, o?: McpCall): Promise<{ resourceTemplates: { uriTemplate: string; "
+            "name: string; title?: string; description?: string; mimeType?: string }[]; nextCursor?: string }>",
+        ),
+        "complete": (
+            "/** Values for a variable of a template, whose `uriTemplate` is the `uri`. */",
+            f"(input: {{ uri: string; {_COMPLETION}",
         ),
     },
     "prompts": {
         "list": (
-            "/** One page of the prompts. */",
-            "(input?: { cursor?: string }): Promise<{ prompts: { name: string; title?: string; "
+            "/** All prompts. A `nextCursor` says that there are more; with `cursor`, one page. */",
+            "(input?: { cursor?: string }, o?: McpCall): Promise<{ prompts: { name: string; title?: string; "
             "description?: string; arguments?: { name: string; description?: string; required?: boolean }[] }[]; "
             "nextCursor?: string }>",
         ),
         "get": (
             "/** One prompt, filled in. */",
-            "(input: { name: string; arguments?: Record<string, string> }): "
-            'Promise<{ description?: string; messages: { role: "user" | "assistant"; content: unknown }[] }>',
+            "(input: { name: string; arguments?: Record<string, string> }, o?: McpCall): Promise<{ "
+            f'description?: string; messages: {{ role: "user" | "assistant"; content: {_CONTENT} }}[] }}>',
+        ),
+        "complete": (
+            "/** Values for an argument of a prompt. */",
+            f"(input: {{ name: string; {_COMPLETION}",
         ),
     },
 }
@@ -145,7 +168,7 @@ _INHERITED: Final = frozenset(name for name in OBJECT_PROTOTYPE if not name.star
 """What TypeScript finds on every object: of another type, such an optional property would refuse all of them."""
 _TYPE_NAME_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 # Types that a rendered declaration uses and must not shadow with one of its own.
-_TAKEN_TYPE_NAMES: Final = frozenset({"McpApiHeader", "McpToolResult", "Promise", "Record", "String"})
+_TAKEN_TYPE_NAMES: Final = frozenset({"McpApiHeader", "McpCall", "McpToolResult", "Promise", "Record", "String"})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -531,7 +554,8 @@ class ServerFile:
         server_name: the server's name in the configuration, if it is another one.
         description: what the server is for, in its own or the operator's words.
         notes: lines for the head of the file, such as that the server is down.
-        resources, prompts: the operations on them that there are: `list`, `read`, `templates`; `list`, `get`.
+        resources, prompts: the operations on them that there are: `list`, `read`, `templates`, `complete`; `list`,
+            `get`, `complete`.
     """
 
     def __init__(
@@ -577,7 +601,7 @@ class ServerFile:
             return self._whole[1]
         body = "".join(
             (
-                f"{RESULT_TYPE}\n{_HEADER_TYPE_IN_SERVER}\n",
+                f"{RESULT_TYPE}\n{OPTIONS_TYPE}\n{_HEADER_TYPE_IN_SERVER}\n",
                 f"declare namespace MCP.{self._identifier} {{\n",
                 "  /** Return this API header. */\n",
                 "  function $api(toolName?: string, options?: { schema?: boolean }): Promise<McpApiHeader>;\n",
@@ -616,6 +640,7 @@ class ServerFile:
             (
                 _comment([f'Part of {self.path}, of MCP server "{self._called}".', *self._notes]),
                 f"{RESULT_TYPE}\n" if functions else "",
+                f"{OPTIONS_TYPE}\n",
                 f"declare namespace MCP.{self._identifier} {{\n",
                 *functions,
                 *[_group(group, operations) for group, operations in groups.items()],
@@ -708,7 +733,7 @@ class _Function:
             "".join([f"  {_indented(text)}\n" for text in declared]),
             doc,
             names,
-            f"{self._identifier}({parameter}{_indented(written)})",
+            f"{self._identifier}({parameter}{_indented(written)}, o?: McpCall)",
             output,
             observable=self._tool.output_schema is None,
         )

@@ -90,9 +90,9 @@ def test_a_long_argument_is_not_repeated_whole() -> None:
     assert len(problem) < 200
 
 
-@pytest.mark.parametrize("count", [2, 3, 100])
-def test_more_than_one_argument_is_refused(count: int) -> None:
-    assert complaint(OPEN, "{}", count=count) == [f"- takes one object, got {count} arguments"]
+@pytest.mark.parametrize("count", [3, 100])
+def test_more_than_one_argument_and_options_are_refused(count: int) -> None:
+    assert complaint(OPEN, "{}", count=count) == [f"- takes one object and options, got {count} arguments"]
 
 
 def test_every_problem_is_listed_by_its_path() -> None:
@@ -933,3 +933,48 @@ def test_a_value_has_problems_exactly_when_it_does_not_fit(schema: dict[str, Any
     problems, complete = Mismatch(schema).problems(given_)
     if complete and "$ref" not in json.dumps(schema):  # a schema that denies itself is true or false as one likes
         assert (not problems) == validator.is_valid(given_), problems
+
+
+def timeout(options: str | None) -> float | None:
+    given = ABSENT if options is None else options
+    call = ToolCall(1, "mcp:s:take", "{}", 2, options=given)
+    return ArgumentChecker.timeout(call, "MCP.s.take", lambda: SIGNATURE)
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        (None, None),
+        ("null", None),
+        ("{}", None),
+        ('{"timeoutMs": null}', None),
+        ('{"timeoutMs": 1}', 0.001),
+        ('{"timeoutMs": 1500.5}', 1.5005),
+        ('{"timeoutMs": 600000}', 600),
+    ],
+)
+def test_a_call_may_say_how_long_it_may_take(options: str | None, seconds: float | None) -> None:
+    assert timeout(options) == seconds
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("3", "takes one object, and options such as { timeoutMs: 5000 } after it, not number 3"),
+        ("[]", "not array"),
+        ('{"timeoutMs": 0.5}', "timeoutMs is a number of milliseconds from 1 to 600000, not number 0.5"),
+        ('{"timeoutMs": 600001}', "from 1 to 600000"),
+        ('{"timeoutMs": true}', "not boolean true"),
+        ('{"timeoutMs": "5"}', 'not string "5"'),
+        ('{"timeoutMs": 1e999}', "takes one object, and options"),
+        ('{"timeout": 5}', "there is no option timeout; did you mean timeoutMs?"),
+        ('{"owner": "me"}', "there is no option owner; there is timeoutMs. What is meant for the tool"),
+        ("[" * 100_000, "takes one object, and options"),
+    ],
+)
+def test_other_options_are_refused_before_anything_is_sent(options: str, problem: str) -> None:
+    with pytest.raises(ProgramError) as refused:
+        timeout(options)
+    assert problem in refused.value.message
+    assert "nothing was sent" in refused.value.message
+    assert len(refused.value.message) < 1_000

@@ -216,3 +216,66 @@ def test_a_path_in_another_form_is_told_the_right_one(path: str, told: str) -> N
     with pytest.raises(ProgramError) as raised:
         build([GITHUB], PolicyRules()).read(path)
     assert told in raised.value.message
+
+
+def test_completion_is_there_where_the_server_has_it_and_rules_allow_it() -> None:
+    able = replace(GITHUB, completions=True)
+    catalog = build([able], PolicyRules())
+    ids = ["mcp:github:resources/complete", "mcp:github:prompts/complete"]
+    assert [catalog.resolve(each).path for each in ids] == [
+        "MCP.github.resources.complete",
+        "MCP.github.prompts.complete",
+    ]
+    assert {catalog.resolve(each).method for each in ids} == {"completion/complete"}
+    assert catalog.resolve(ids[0]).repeatable
+    assert "complete" not in build([GITHUB], PolicyRules()).manifest
+    assert "complete" not in build([replace(able, resources=False, prompts=False)], PolicyRules()).manifest
+    denied = build([able], PolicyRules(deny=("*/complete",)))
+    assert "complete" not in denied.manifest
+    assert "complete" not in denied.file("mcp/github.d.ts")
+    assert "resources.read" in (denied.members["github"] or ())
+
+
+def test_a_tool_named_like_an_operation_leaves_both_reachable() -> None:
+    view = replace(GITHUB, tools=(Tool("prompts/complete"), Tool("resources/read")), completions=True)
+    catalog = build([view], PolicyRules())
+    assert catalog.resolve("mcp:github:prompts/complete").path == "MCP.github.promptsComplete"
+    assert catalog.resolve("mcp:github:prompts/complete$").path == "MCP.github.prompts.complete"
+    assert catalog.resolve("mcp:github:resources/read$").method == "resources/read"
+
+
+def test_members_are_tools_groups_and_operations_and_unknown_before_anything_is_known() -> None:
+    found = build([replace(GITHUB, prompts=False), DOWN], PolicyRules()).members
+    assert found == {
+        "github": {
+            *("createIssue", "create_issue", "deleteRepo", "delete_repo", "then_"),
+            *("resources", "resources.list", "resources.read", "resources.templates"),
+        },
+        "myDocs": None,
+        "my-docs": None,
+    }
+
+
+@pytest.mark.parametrize("state", ["idle", "connecting", "down", "stopped"])
+def test_the_groups_of_a_server_that_does_not_run_stay_as_last_known(state: str) -> None:
+    view = replace(GITHUB, state=state, error="it crashed" if state == "down" else None)
+    catalog = build([view], PolicyRules())
+    assert "prompts.get" in (catalog.members["github"] or ())
+    assert "namespace resources" in catalog.file("mcp/github.d.ts")
+
+
+def test_a_search_finds_resources_and_prompts_only_when_they_are_named() -> None:
+    other = replace(GITHUB, name="other")
+    catalog = build([GITHUB, other], PolicyRules())
+
+    def calls(query: str, server: str | None = None, limit: int = 8) -> list[str]:
+        return [hit["call"] for hit in catalog.search(query, limit, server) if hit["score"] == 0]
+
+    assert calls("create an issue") == []
+    assert calls("get a prompt") == ["MCP.github.prompts", "MCP.other.prompts"]
+    assert calls("Resource templates", "other") == ["MCP.other.resources"]
+    assert len(catalog.search("issue resources", 1, None)) == 2
+    [hit] = [hit for hit in catalog.search("prompts", 8, "github") if hit["score"] == 0]
+    assert hit["path"] == "mcp/github.d.ts#prompts"
+    assert hit["signature"].startswith("MCP.github.prompts.list(input?: { cursor?: string }): Promise<{ prompts: ")
+    assert catalog.read(hit["path"])["content"].count("function ") == 2

@@ -144,3 +144,58 @@ def test_an_error_before_anything_has_run_has_the_same_form() -> None:
     rendered = render_error(ProgramError("invalid_input", "no"), SETTINGS)
     assert set(rendered.structured) == {"status", "error", "code", "telemetry"}
     assert rendered.structured["telemetry"]["visibleTools"] == 2
+
+
+def picture(size: int = 30, mime_type: str = "image/png", **more: Any) -> dict[str, Any]:
+    return {"type": "image", "mimeType": mime_type, "data": "QUJD" * (size // 3), **more}
+
+
+def test_other_binary_content_is_what_it_is_in_the_content_and_has_one_form_in_the_output() -> None:
+    given = (picture(30, "audio/wav"), picture(33, "application/pdf", uri="file:///a.pdf"), picture(36, "font/woff2"))
+    rendered = shown(outcome(outputs=given))
+    assert [block["type"] for block in rendered.content] == ["audio", "resource", "resource"]
+    assert rendered.content[1]["resource"] == {
+        "uri": "file:///a.pdf",
+        "mimeType": "application/pdf",
+        "blob": "QUJD" * 11,
+    }
+    assert rendered.content[2]["resource"]["uri"] == "data:font/woff2"
+    assert rendered.structured["output"] == [
+        {"type": "image", "mimeType": "audio/wav", "bytes": 30},
+        {"type": "image", "mimeType": "application/pdf", "bytes": 33},
+        {"type": "image", "mimeType": "font/woff2", "bytes": 36},
+    ]
+
+
+@pytest.mark.parametrize("data", ["+/8=", "-_8", "-_8=", "+/\n8=", " +/8\r\n"])
+def test_base64_leaves_in_the_one_form_that_every_client_takes(data: str) -> None:
+    [block] = shown(outcome(outputs=({**picture(), "data": data},))).content
+    assert block["data"] == "+/8="
+
+
+@pytest.mark.parametrize("data", ["!", "Q", "QUJD=QUJD", "QÜJD", "QUJ\x00"])
+def test_what_is_no_base64_is_a_line_of_text(data: str) -> None:
+    rendered = shown(outcome(outputs=({**picture(), "data": data},)))
+    assert read(rendered) == "[image/png: cannot be shown, its data is not valid base64]"
+    assert rendered.structured["output"] == [text("[image/png: cannot be shown, its data is not valid base64]")]
+
+
+def test_pictures_beyond_their_room_leave_a_line_in_their_place_and_what_follows_is_shown() -> None:
+    big = picture(3 * 1024 * 1024)
+    rendered = shown(outcome(outputs=(big, big, picture(), text("after")), value=1))
+    assert [block["type"] for block in rendered.content] == ["image", "image", "text"]
+    assert read(rendered).startswith(
+        "[image/png, 30 bytes: left out, an answer has room for 6 MiB, 100 pictures]\nafter"
+    )
+    assert [item.get("bytes") for item in rendered.structured["output"]] == [3145728, 3145728, 30, None]
+    many = shown(outcome(outputs=(picture(),) * 101))
+    assert sum(block["type"] == "image" for block in many.content) == 100
+    assert not many.is_error
+
+
+def test_pictures_beyond_their_room_fail_where_the_limit_is_to_fail() -> None:
+    rendered = shown(outcome(outputs=(picture(),) * 101), on_output_limit="fail")
+    assert rendered.structured["code"] == "output_limit_exceeded"
+    assert "more pictures than an answer has room for" in rendered.structured["error"]
+    dropped = shown(outcome(outputs=(picture(),), dropped=9_000_000), on_output_limit="fail")
+    assert dropped.structured["code"] == "output_limit_exceeded"

@@ -18,7 +18,10 @@ from codemode_mcp.errors import ProgramError
 from codemode_mcp.preflight import MemberCall, check_members, inspect, looks_like_shell
 
 MEMBERS = {
-    "github": ["createIssue", "create_issue", "createIssueComment", "listIssues"],
+    "github": [
+        *("createIssue", "create_issue", "createIssueComment", "listIssues"),
+        *("resources", "resources.list", "resources.read", "prompts", "prompts.list", "prompts.get"),
+    ],
     "chromeDevtools": ["click"],
     "chrome-devtools": ["click"],
     "sleepy": None,
@@ -577,3 +580,54 @@ def test_inspecting_a_program_keeps_no_text_of_it(size: int) -> None:
     for _ in range(5):
         inspect("1;\n" * size, "javascript")
     assert held() - before < size
+
+
+GROUPS = {
+    "docs": ["search", "resources", "resources.list", "resources.read"],
+    "plain": ["search"],
+    "unknown": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "complaint"),
+    [
+        ("MCP.docs.resources.lst()", "MCP.docs.resources.lst does not exist (cell.js:1:1). Nearest: list. "),
+        (
+            'await MCP.docs["resources"]["raed"]({})',
+            "MCP.docs.resources.raed does not exist (cell.js:1:7). Nearest: read. ",
+        ),
+        ("MCP.docs.resources.xyz()", "MCP.docs.resources.xyz does not exist (cell.js:1:1). There is: list, read. "),
+        ("MCP.plain.prompts.list()", "MCP.plain.prompts does not exist (cell.js:1:1). This server has no prompts."),
+        ("MCP.docs.prompts.get({})", "MCP.docs.prompts does not exist (cell.js:1:1). This server has no prompts."),
+        ("if (MCP.docs.resources) MCP.docs.resources.lst()", None),
+        ("MCP.docs.resources.lst(); MCP.plain.search()", "MCP.docs.resources.lst does not exist"),
+        ("MCP.docs.readResource({})", "MCP.docs.readResource does not exist (cell.js:1:1). Nearest: resources.read"),
+        ("MCP.docs.resources.list()", None),
+        ("MCP.docs.resources.toString()", None),
+        ("MCP.docs.resources[name]()", None),
+        ("MCP.docs.resources.lst?.()", None),
+        ("MCP.docs.resources?.lst()", None),
+        ("MCP.plain.prompts?.list()", None),
+        ("MCP.plain?.prompts.list()", None),
+        ("if (MCP.plain.prompts) MCP.plain.prompts.list()", None),
+        ("MCP.plain.prompts && MCP.plain.prompts.list()", None),
+        ('if ("prompts" in MCP.plain) MCP.plain.prompts.list()', None),
+        ('if ("lst" in MCP.docs.resources) MCP.docs.resources.lst()', None),
+        ('typeof MCP.docs.resources.lst === "function" && MCP.docs.resources.lst()', None),
+        ("try { MCP.plain.prompts.list() } catch {}", None),
+        ("MCP.unknown.prompts.list()", None),
+        ("const MCP = x; MCP.plain.prompts.list()", None),
+        ("for (const key in MCP.plain) text(key); MCP.plain.prompts.list()", None),
+        ("const f = MCP.docs.resources.lst", None),
+    ],
+)
+def test_operations_and_groups_that_do_not_exist_fail_unless_the_code_asks(code: str, complaint: str | None) -> None:
+    found = inspect(code, "javascript")
+    if complaint is None:
+        check_members(found, GROUPS, "javascript")
+        return
+    with pytest.raises(ProgramError) as refused:
+        check_members(found, GROUPS, "javascript")
+    assert refused.value.code == "invalid_input"
+    assert refused.value.message.startswith(complaint)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import declarations
 from declarations import ServerSummary, identifiers, render_index, render_server, signature
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
-from declarations.render import HEADER_TYPE, LARGE_FILE, MAX_SIGNATURE, RESULT_TYPE, ServerFile
+from declarations.render import HEADER_TYPE, LARGE_FILE, MAX_SIGNATURE, OPTIONS_TYPE, RESULT_TYPE, ServerFile
 
 GUEST = (Path(declarations.__file__).parent / "guest.d.ts").read_text()
 
@@ -58,6 +58,7 @@ def test_a_server_file_reads_like_this() -> None:
     assert text == (
         '/** 2 tools of MCP server "github". await MCP.github.<tool>({ ... }); unwrap(result) is its value. Code. */\n'
         f"{RESULT_TYPE}\n"
+        "interface McpCall { timeoutMs?: number }\n"
         'interface McpApiHeader { kind: "mcp_api"; header: string } // more: mcp/index.d.ts\n'
         "declare namespace MCP.github {\n"
         "  /** Return this API header. */\n"
@@ -68,9 +69,9 @@ def test_a_server_file_reads_like_this() -> None:
         "   * @param title @minLength 1\n"
         "   * @param labels @default []\n"
         "   */\n"
-        "  function createIssue(input: { owner: string; title: string; labels?: string[] }): "
+        "  function createIssue(input: { owner: string; title: string; labels?: string[] }, o?: McpCall): "
         "Promise<McpToolResult<{ number: number; url?: string }>>;\n"
-        "  function ping(input?: { [key: string]: unknown }): Promise<McpToolResult>;\n"
+        "  function ping(input?: { [key: string]: unknown }, o?: McpCall): Promise<McpToolResult>;\n"
         "}\n"
     )
 
@@ -102,8 +103,10 @@ def test_named_types_are_shared_by_tools_that_mean_the_same() -> None:
     text = render_server("s", tools)
     assert text.count("type Node = { children?: Node[] };") == 1
     assert "type Node_2 = { leaf?: Node_2 };" in text
-    assert "function b(input?: { [key: string]: unknown }): Promise<McpToolResult<{ root?: Node }>>;" in text
-    assert "function c(input?: { root?: Node_2 }): Promise<McpToolResult>;" in text
+    assert (
+        "function b(input?: { [key: string]: unknown }, o?: McpCall): Promise<McpToolResult<{ root?: Node }>>;" in text
+    )
+    assert "function c(input?: { root?: Node_2 }, o?: McpCall): Promise<McpToolResult>;" in text
 
 
 def test_named_types_keep_clear_of_those_that_the_file_uses() -> None:
@@ -140,7 +143,7 @@ def test_a_new_observation_changes_one_function() -> None:
     plain = texts[0].splitlines()
     assert [line for line in texts[1].splitlines() if line not in plain] == [
         "  /** @returns Shape observed in earlier results; the server declares none. */",
-        "  function g(input?: { [key: string]: unknown }): Promise<McpToolResult<number>>;",
+        "  function g(input?: { [key: string]: unknown }, o?: McpCall): Promise<McpToolResult<number>>;",
     ]
 
 
@@ -175,10 +178,11 @@ def test_a_part_of_a_file_is_complete_in_itself(type_check: Callable[..., Any]) 
     assert file.some(["f3"]) == (
         '/** Part of mcp/s.d.ts, of MCP server "S". This server is down: no answer */\n'
         f"{RESULT_TYPE}\n"
+        "interface McpCall { timeoutMs?: number }\n"
         "declare namespace MCP.s {\n"
         "  type Node = { children?: Node[] };\n"
         "  /** @param user Who asks */\n"
-        "  function f3(input?: { user?: string; tree?: Node }): Promise<McpToolResult>;\n"
+        "  function f3(input?: { user?: string; tree?: Node }, o?: McpCall): Promise<McpToolResult>;\n"
         "}\n"
     )
     number = {"type": "number"}
@@ -207,13 +211,13 @@ def test_a_large_file_says_at_the_top_what_it_holds() -> None:
         description = "What this one does, at some length. " * 3
         return render_server("s", [(name, Tool(name, description)) for name in names], resources=["list"])
 
-    large, small = text(40), text(20)
+    large, small = text(44), text(20)
     assert len(small.encode()) <= LARGE_FILE < len(large.encode())
     assert "#" not in small
-    numbers = ",".join(str(n) for n in range(40))
+    numbers = ",".join(str(n) for n in range(44))
     assert large.splitlines()[:4] == [
         "/**",
-        ' * 47 tools of MCP server "s". await MCP.s.<tool>({ ... }); unwrap(result) is its value.',
+        ' * 51 tools of MCP server "s". await MCP.s.<tool>({ ... }); unwrap(result) is its value.',
         f' * {len(large) / 1024:.0f} KB; API.read("mcp/s.d.ts#<tool>") gives one tool, "#<tool>,<tool>" several, '
         "and what … cuts here. "
         f"Tools: addLabel, create, create{{A,B,C}}, get{{{numbers}}}, URLOf, x, resources",
@@ -276,7 +280,7 @@ def test_no_text_ends_a_comment(text: str) -> None:
     code = re.sub(r"/\*\*.*?\*/", "", body, flags=re.DOTALL)
     assert " ".join(code.split()) == (
         "function $api(toolName?: string, options?: { schema?: boolean }): Promise<McpApiHeader>; "
-        "function t(input?: { a?: unknown }): Promise<McpToolResult>; }"
+        "function t(input?: { a?: unknown }, o?: McpCall): Promise<McpToolResult>; }"
     )
 
 
@@ -344,7 +348,12 @@ def test_files_compile_alone_and_together(type_check: Callable[..., Any]) -> Non
     files = {
         "guest.d.ts": GUEST,
         "index.d.ts": render_index([ServerSummary("github", "github", 2), ServerSummary("b", "B", 1, "down", "Other")]),
-        "github.d.ts": render_server("github", tools, resources=["list", "read", "templates"], prompts=["list", "get"]),
+        "github.d.ts": render_server(
+            "github",
+            tools,
+            resources=["list", "read", "templates", "complete"],
+            prompts=["list", "get", "complete"],
+        ),
         "b.d.ts": render_server("b", tools),
     }
     for name, text in files.items():
@@ -358,6 +367,23 @@ def test_files_compile_alone_and_together(type_check: Callable[..., Any]) -> Non
             for (const hit of await API.search("issue")) json([hit.call, number]);
             const page = await MCP.github.resources.list();
             console.log(page.resources[0]?.uri, await MCP.github.prompts.get({ name: "p" }), issue._meta);
+            const { contents } = await MCP.github.resources.read({ uri: "x:1" }, { timeoutMs: 5000 });
+            for (const part of contents) {
+                const known: string = part.text !== undefined ? part.text : atob(part.blob);
+                image(part.blob === undefined ? { text: part.text + known } : part);
+            }
+            for (const { role, content } of (await MCP.github.prompts.get({ name: "p" })).messages) {
+                const who: "user" | "assistant" = role;
+                if (content.type === "resource_link") text(who + content.uri);
+                else if (content.type === "resource") image(content.resource.blob);
+                else text(content.type === "text" ? content.text : content.data);
+            }
+            const argument = { name: "a", value: "b" };
+            const values: string[] = (await MCP.github.prompts.complete({ name: "p", argument })).completion.values;
+            const context = { arguments: { a: values.join() } };
+            await MCP.github.resources.complete({ uri: "x:{a}", argument, context });
+            // @ts-expect-error an option that there is not
+            await MCP.github.createIssue({ owner: "o", title: "t" }, { timeout: 5 });
             setTimeout((word: string) => text(word), 10, "later");
             store("k", new TextEncoder().encode(new URL("https://example.com/?q=1").searchParams.get("q") ?? ""));
             // @ts-expect-error a misspelt parameter
@@ -410,6 +436,7 @@ def test_every_reserved_name_compiles_as_a_tool_and_as_a_server(type_check: Call
 
 def test_the_guest_declarations_repeat_the_shared_types_word_for_word() -> None:
     assert RESULT_TYPE in GUEST
+    assert OPTIONS_TYPE in GUEST
     assert HEADER_TYPE in GUEST
 
 

@@ -531,3 +531,131 @@ def test_half_of_a_pair_in_a_result_does_no_harm(cell: OpenCell) -> None:
     guest = cell()
     guest.start("const r = await MCP.files.readFile({}); return [r.length, r.charCodeAt(0) >= 0xd800]")
     assert guest.deliver(ok(1, "\ud83dx")).value[0] >= 2
+
+
+BASE64 = "QUJD" * 100
+
+
+@pytest.mark.parametrize(
+    ("expression", "shown"),
+    [
+        ("{ type: 'image', data, mimeType: 'image/png' }", "[image/png, 300 bytes; show it with image(block)]"),
+        ("{ type: 'audio', data: data + 'QQ==', mimeType: '' }", "[binary, 301 bytes; show it with image(block)]"),
+        ("{ uri: 'x:1', blob: data, mimeType: 'a/b' }", "[a/b, 300 bytes; image(contents) passes it on]"),
+        ("{ uri: 'x:1', blob: data.repeat(9000) }", "[binary, 2,700,000 bytes; image(contents) passes it on]"),
+        ("{ type: 'image', data, mimeType: 'x'.repeat(999) }", f"[{'x' * 100}…, 300 bytes; show it with image(block)]"),
+    ],
+)
+def test_binary_content_of_mcp_is_marked_in_all_that_is_shown(run: RunCode, expression: str, shown: str) -> None:
+    told = run(
+        f"const data = '{BASE64}'; const v = {expression}; json(v); text([v]); console.log({{ v }});"
+        "store('k', v); return { v, still: (v.data ?? v.blob).length }"
+    )
+    assert told.report is not None
+    listed, [printed], logged = told.report.outputs[0]["value"], *map(json.loads, told.texts)
+    for each in (told.value["v"], listed, printed, logged["v"]):
+        assert each.get("data", each.get("blob")) == shown
+    [kept] = told.requests
+    assert len(kept.value) > told.value["still"] >= 400
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "{ data }",
+        "{ blob: data }",
+        "{ type: 'image', data }",
+        "{ type: 'text', data, mimeType: 'image/png' }",
+        "{ uri: 1, blob: data }",
+        "{ type: 'image', data: 'a b'.repeat(99), mimeType: 'image/png' }",
+        "{ type: 'image', data: 'https://example.com/' + data, mimeType: 'image/png' }",
+        "{ type: 'image', data: 'QUJD', mimeType: 'image/png' }",
+        "{ get type() { return 'image' }, data, mimeType: 'image/png' }",
+        "[data]",
+    ],
+)
+def test_strings_of_the_program_s_own_are_never_marked(run: RunCode, expression: str) -> None:
+    told = run(f"const data = '{BASE64}'; const v = {expression}; text(JSON.stringify(v)); return v")
+    assert told.value == json.loads(told.texts[0])
+
+
+def test_a_proxy_that_lies_about_its_members_cannot_stop_a_value_from_being_shown(run: RunCode) -> None:
+    code = """
+        let asked = 0;
+        const traps = {
+            getOwnPropertyDescriptor(target, name) {
+                if (name === "type" && asked++ > 0) throw 1;
+                return Reflect.getOwnPropertyDescriptor(target, name);
+            },
+        };
+        return new Proxy({ type: "image", mimeType: "image/png", data: DATA }, traps);
+    """
+    told = run(code.replace("DATA", f"'{BASE64}'"))
+    assert told.value == {"type": "image", "mimeType": "image/png", "data": BASE64}
+
+
+@pytest.mark.parametrize(
+    ("expression", "count"),
+    [
+        ("block", 1),
+        ("{ ...block, type: undefined }", 1),
+        ("{ content: [{ type: 'text', text: 'x' }, block, block] }", 2),
+        ("[block, block, block]", 3),
+        ("{ contents: [{ uri: 'x:1', text: 't' }, { uri: 'x:1', blob: block.data, mimeType: 'image/png' }] }", 1),
+        ("{ type: 'resource', resource: { uri: 'x:1', blob: block.data } }", 1),
+        ("{ messages: [{ role: 'user', content: block }, { role: 'user', content: { type: 'text', text: '' } }] }", 1),
+        ("{ role: 'user', content: block }", 1),
+        ("'data:image/png;base64,' + block.data", 1),
+        ("{ ...block, mimeType: 'image/svg+xml; charset=utf-8' }", 1),
+    ],
+)
+def test_image_finds_what_it_can_show(run: RunCode, expression: str, count: int) -> None:
+    told = run(f"const block = {{ type: 'image', data: '{BASE64}', mimeType: 'image/png' }}; image({expression})")
+    assert told.report is not None
+    assert [item["data"] for item in told.report.outputs] == [BASE64] * count
+    assert {item["mimeType"] for item in told.report.outputs} <= {
+        "image/png",
+        "image/svg+xml",
+        "application/octet-stream",
+    }
+
+
+@pytest.mark.parametrize(
+    ("expression", "advice"),
+    [
+        ("Promise.resolve()", "await it first"),
+        (
+            "{ type: 'resource_link', uri: 'x:1', name: 'n' }",
+            'image(await MCP.<server>.resources.read({ uri: "x:1" }))',
+        ),
+        ("{ content: [{ type: 'text', text: 'x' }, { type: 'resource_link', uri: 'x:1' }] }", '{ uri: "x:1" }'),
+        ("{ type: 'text', text: 'x' }", "text(block.text)"),
+        ("{ contents: [{ uri: 'x:1', text: 't' }] }", "text(contents.text)"),
+        ("{ content: [] }", "there is no content in it"),
+        ("{ structuredContent: {} }", "image() takes an MCP image block"),
+        ("{ type: 'image', data: '', mimeType: 'image/png' }", "its data is empty"),
+        ("{ type: 'image', data: 'QUJD', mimeType: 'png' }", '"png" is no MIME type'),
+        ("'QUJD'", "a string alone does not say what it is"),
+        ("(() => { const a = {}; a.content = a; return a })()", "image() takes an MCP image block"),
+        ("(() => { const a = []; a.push(a, a); return a })()", "image() takes an MCP image block"),
+        ("new Proxy({}, { get() { throw 1 } })", "image() takes an MCP image block"),
+        (
+            "{ content: ['x'.repeat(5e6), { type: 'image', data: 'x'.repeat(5e6), mimeType: 'a/b' }] }",
+            "ask for a smaller",
+        ),
+    ],
+)
+def test_image_says_what_to_do_with_what_it_cannot_show(run: RunCode, expression: str, advice: str) -> None:
+    told = run(f"try {{ image({expression}) }} catch (error) {{ return error.message }}", output_limit=4_000_000)
+    assert advice in told.value
+    assert told.report is not None
+    assert told.report.outputs == ()
+
+
+def test_a_picture_for_which_the_output_has_no_room_left_leaves_a_line_and_counts_as_dropped(run: RunCode) -> None:
+    code = "const block = { data: 'QUJD'.repeat(1000), mimeType: 'image/png' }; image([block, block]); text('after')"
+    told = run(code, output_limit=6_000)
+    assert told.report is not None
+    assert [item["type"] for item in told.report.outputs] == ["image", "text", "text"]
+    assert told.texts == ["[left out, about 3,036 bytes: all outputs of a program together were too large]", "after"]
+    assert (told.report.dropped_items, told.report.dropped_size > 4_000) == (1, True)

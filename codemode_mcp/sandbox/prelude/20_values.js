@@ -33,6 +33,49 @@ function thrown(what, error) {
   return jsonStringify("[" + what + " threw: " + clip(safeString(message), 200) + "]");
 }
 
+// Pictures and other binary content inside MCP content are marked instead of shown, unless all of a value is kept. Only
+// blocks and contents as MCP has them: never a string of the program's own. What is shorter than a mark stays.
+const MIN_MARKED = 100;
+let marking = true;
+
+function ownString(object, key) {
+  try {
+    const property = getOwnPropertyDescriptor(object, key);
+    return property !== undefined && typeof property.value === "string" ? property.value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function isBase64Digit(c) {
+  return (c >= 97 && c <= 122) || (c >= 65 && c <= 90) || (c >= 47 && c <= 57) || c === 43 || c === 45 || c === 95;
+}
+
+function isBinary(object, key, data) {
+  for (let i = 0; i < 64; i++) {
+    const c = stringCharCodeAt(data, i);
+    if (!isBase64Digit(c) && c !== 10 && c !== 13) return false;
+  }
+  if (key === "blob") return ownString(object, "uri") !== undefined;
+  const type = ownString(object, "type");
+  return (type === "image" || type === "audio") && ownString(object, "mimeType") !== undefined;
+}
+
+function withThousands(n) {
+  let text = "" + n;
+  for (let at = text.length - 3; at > 0; at -= 3) text = stringSlice(text, 0, at) + "," + stringSlice(text, at);
+  return text;
+}
+
+function binaryMark(object, key, data) {
+  let length = data.length;
+  while (length > data.length - 2 && stringCharCodeAt(data, length - 1) === 61) length -= 1;
+  const mimeType = ownString(object, "mimeType");
+  const what = clip(mimeType === undefined || mimeType === "" ? "binary" : mimeType, 100);
+  const show = key === "blob" ? "image(contents) passes it on" : "show it with image(block)";
+  return "[" + what + ", " + withThousands(mathFloor((length * 3) / 4)) + " bytes; " + show + "]";
+}
+
 // Text of one JSON value, or undefined where a member of an object is left out, as JSON.stringify does.
 function encode(v, ancestors, depth) {
   switch (typeof v) {
@@ -136,13 +179,18 @@ function encodeMembers(v, here, depth, start) {
   let text = start;
   for (let i = 0; i < names.length; i++) {
     let member;
+    const name = names[i];
     try {
-      member = encode(v[names[i]], here, depth + 1);
+      const item = v[name];
+      member =
+        typeof item === "string" && marking && item.length > MIN_MARKED && (name === "data" || name === "blob") && isBinary(v, name, item)
+          ? jsonStringify(binaryMark(v, name, item))
+          : encode(item, here, depth + 1);
     } catch (error) {
       if (isEngineFault(error)) throw error;
       member = thrown("getter", error);
     }
-    if (member !== undefined) text += (text === "" ? "" : ",") + jsonStringify(names[i]) + ":" + member;
+    if (member !== undefined) text += (text === "" ? "" : ",") + jsonStringify(name) + ":" + member;
   }
   return "{" + text + "}";
 }
@@ -183,6 +231,17 @@ function encodeSet(v, here, depth) {
 
 function toJsonText(v) {
   return encode(v, null, 0) ?? "null";
+}
+
+// For what is kept and not shown.
+function toWholeJsonText(v) {
+  const before = marking;
+  marking = false;
+  try {
+    return toJsonText(v);
+  } finally {
+    marking = before;
+  }
 }
 
 // The author's frames of an engine stack, a line each, with the author's line numbers: a cell's text starts on the third

@@ -29,27 +29,133 @@ defineGlobal("text", exposed("text", (v) => emitText(toText(v))));
 
 defineGlobal("json", exposed("json", (v) => output('{"type":"json","value":' + toJsonText(v) + "}")));
 
-function isPicture(mimeType) {
-  if (stringSlice(mimeType, 0, 6) !== "image/" || mimeType.length > 100) return false;
-  for (let i = 6; i < mimeType.length; i++) {
-    const c = stringCharCodeAt(mimeType, i);
-    if (c < 43 || c > 122 || c === 44 || c === 47) return false;
+function isMimeType(text) {
+  const slash = stringIndexOf(text, "/");
+  if (slash < 1 || slash === text.length - 1 || text.length > 100) return false;
+  for (let i = 0; i < text.length; i++) {
+    const c = stringCharCodeAt(text, i);
+    if (c <= 32 || c >= 127 || c === 34 || c === 44) return false;
   }
-  return mimeType.length > 6;
+  return true;
+}
+
+const IMAGE_HELP =
+  'image() takes an MCP image block, { type: "image", data: "<base64>", mimeType: "image/png" }, or the result that holds it';
+
+function cannotShow(why) {
+  return new NativeTypeError(why === "" ? IMAGE_HELP : why + "; " + IMAGE_HELP);
+}
+
+function advice(text) {
+  return new NativeTypeError("image(): " + text);
+}
+
+// What is left of a MIME type without its parameters.
+function essence(mimeType) {
+  const end = stringIndexOf(mimeType, ";");
+  return end < 0 ? mimeType : stringSlice(mimeType, 0, end);
+}
+
+function binaryOutput(mimeType, data, uri, found) {
+  const shown = essence(mimeType);
+  if (data === "") throw cannotShow("its data is empty");
+  if (data.length > outputLimit) {
+    const most = withThousands(mathFloor((outputLimit * 3) / 4));
+    const size = withThousands(mathFloor((data.length * 3) / 4));
+    found.tooLarge = new NativeRangeError(
+      "image(): " + size + " bytes are more than the output can hold (" + most + "); ask for a smaller picture",
+    );
+    throw found.tooLarge;
+  }
+  if (!isMimeType(shown)) throw cannotShow(jsonStringify(clip(mimeType, 100)) + " is no MIME type");
+  return (
+    '{"type":"image","mimeType":' + jsonStringify(shown) + ',"data":' + jsonStringify(data) +
+    (uri === undefined ? "" : ',"uri":' + jsonStringify(clip(uri, 2000))) + "}"
+  );
+}
+
+function dataUrl(text, found) {
+  const comma = stringSlice(text, 0, 5) === "data:" ? stringIndexOf(text, ";base64,") : -1;
+  if (comma < 0) {
+    throw cannotShow("a string alone does not say what it is");
+  }
+  return binaryOutput(stringSlice(text, 5, comma), stringSlice(text, comma + 8), undefined, found);
+}
+
+const MAX_BLOCKS = 10_000;
+
+// Everything in a list that can be shown. One by one what cannot is refused, but a list may have it beside.
+function listed(list, found, depth) {
+  const length = lengthOf(list);
+  if (length === 0) throw cannotShow("there is no content in it");
+  const before = found.count;
+  let refusal;
+  for (let i = 0; i < length && i < MAX_BLOCKS; i++) {
+    try {
+      binaries(read(list, i), found, depth + 1);
+    } catch (error) {
+      if (isEngineFault(error) || error === found.tooLarge) throw error;
+      if (refusal === undefined || refusal === found.isText) refusal = error;
+    }
+  }
+  if (found.count === before) throw refusal;
+}
+
+// Collects the outputs that a value stands for: a block, contents of a resource, a message of a prompt, or a result with any of
+// them.
+function binaries(v, found, depth) {
+  if (typeof v === "string") return add(found, dataUrl(v, found));
+  if (v === null || typeof v !== "object" || depth > 8) throw cannotShow("");
+  if (isPromise(v)) throw advice("it was given a promise; await it first");
+  if (isArray(v)) return listed(v, found, depth);
+  const type = read(v, "type");
+  const mimeType = read(v, "mimeType");
+  const data = read(v, "data");
+  const blob = read(v, "blob");
+  const uri = read(v, "uri");
+  if (typeof data === "string" && typeof mimeType === "string") return add(found, binaryOutput(mimeType, data, undefined, found));
+  if (typeof blob === "string" && typeof uri === "string") {
+    const known = typeof mimeType === "string" && isMimeType(essence(mimeType)) ? mimeType : "application/octet-stream";
+    return add(found, binaryOutput(known, blob, uri, found));
+  }
+  if (type === "resource") return binaries(read(v, "resource"), found, depth + 1);
+  if (type === "resource_link") {
+    const link = typeof uri === "string" ? jsonStringify(clip(uri, 500)) : "...";
+    throw advice("a link has no data; read it first: image(await MCP.<server>.resources.read({ uri: " + link + " }))");
+  }
+  if (type === "text") throw (found.isText = advice("a block of text is shown with text(block.text)"));
+  if (typeof read(v, "text") === "string" && typeof uri === "string") {
+    throw (found.isText = advice("a resource that is text is shown with text(contents.text)"));
+  }
+  for (let i = 0; i < HOLDERS.length; i++) {
+    const held = read(v, HOLDERS[i]);
+    if (isArray(held)) return listed(held, found, depth);
+  }
+  const content = read(v, "content"); // of a prompt's message
+  if (content !== null && typeof content === "object") return binaries(content, found, depth + 1);
+  throw cannotShow("");
+}
+
+const HOLDERS = ["content", "contents", "messages"];
+
+function add(found, text) {
+  if (found.count >= MAX_BLOCKS) return;
+  found[found.count] = text;
+  found.count += 1;
 }
 
 defineGlobal(
   "image",
-  exposed("image", (block) => {
-    const data = block !== null && typeof block === "object" ? read(block, "data") : undefined;
-    const mimeType = block !== null && typeof block === "object" ? read(block, "mimeType") : undefined;
-    if (typeof data !== "string" || typeof mimeType !== "string" || !isPicture(mimeType)) {
-      throw new NativeTypeError(
-        'image() takes one MCP image block, { type: "image", data: "<base64>", mimeType: "image/png" }; ' +
-          "of a tool's result it is the one in result.content whose type is image",
-      );
+  exposed("image", (v) => {
+    const found = { __proto__: null, count: 0, tooLarge: null, isText: null };
+    binaries(v, found, 0);
+    for (let i = 0; i < found.count; i++) {
+      if (outputSize + found[i].length > outputLimit) {
+        const size = withThousands(mathFloor((found[i].length * 3) / 4));
+        emitText("[left out, about " + size + " bytes: all outputs of a program together were too large]");
+      }
+      output(found[i]);
     }
-    output('{"type":"image","mimeType":' + jsonStringify(mimeType) + ',"data":' + jsonStringify(data) + "}");
   }),
 );
 

@@ -20,6 +20,10 @@ function callFields(id, args) {
     if (input === undefined) throw new NativeTypeError("a " + typeof args[0] + " has no JSON form");
     text += ',"input":' + jsonStringify(input);
   }
+  if (args.length > 1 && args[1] !== undefined) {
+    refusePromises(args[1]);
+    text += ',"options":' + jsonStringify(jsonStringify(args[1]) ?? "null");
+  }
   return text;
 }
 
@@ -79,7 +83,7 @@ defineGlobal("yield_control", exposed("yield_control", (reason) =>
 // What goes wrong with it is reported like an unhandled rejection: the caller has nothing to await.
 defineGlobal("store", exposed("store", (key, v) => {
   const name = textArgument("store", "a key", key);
-  request("store", () => ',"key":' + name + ',"value":' + jsonStringify(toJsonText(v)));
+  request("store", () => ',"key":' + name + ',"value":' + jsonStringify(toWholeJsonText(v)));
 }));
 
 defineGlobal("load", exposed("load", (key) => request("load", () => ',"key":' + textArgument("load", "a key", key), true)));
@@ -157,6 +161,7 @@ function unreachable(object, server) {
     __proto__: null,
     get(known, name) {
       if (typeof name !== "string" || name === "$api" || NOT_TOOLS[name]) return known[name];
+      if (name === "resources" || name === "prompts") return known[name] ?? unreachable(objectCreate(null), server);
       return exposed(name, (...args) => requestCall("call", () => callFields(target, args)));
     },
   });
