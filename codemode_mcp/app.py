@@ -20,25 +20,29 @@ import anyio
 import anyio.to_thread
 import platformdirs
 
+from codemode_mcp import reload
+from codemode_mcp.audit import set_level
 from codemode_mcp.errors import CodeModeError, RuntimeUnavailable
 from codemode_mcp.policy import admits_nothing
 from declarations.names import identifiers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from codemode_mcp.catalog import Catalog
-    from codemode_mcp.config import Config
+    from codemode_mcp.config import Config, Reading
+    from codemode_mcp.dispatch import Dispatcher
     from codemode_mcp.outcome import Outcome
-    from codemode_mcp.runs.driver import Progress
     from codemode_mcp.runs.manager import RunManager
+    from codemode_mcp.runs.questions import Client
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.semantic import Meaning
-    from codemode_mcp.settings import Language
+    from codemode_mcp.settings import Language, ToolSettings
     from codemode_mcp.typescript import Transformed
     from codemode_mcp.values import Values
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.tools import JsonObject
 
 log = logging.getLogger("codemode_mcp.app")
 
@@ -73,20 +77,23 @@ class App:
 
     def __init__(self, config: Config, owner: str, engine: _EngineRoom) -> None:
         self._config = config
-        self._owner = owner
+        self.owner = owner
         self._engine = engine
         self._touched = anyio.Event()
         self._opened = anyio.Event()
         self._catalog: Catalog | None = None
         self._outdated: Catalog | None = None
-        self._catalog_changed = anyio.Event()
+        self._change = anyio.Event()
         self._meaning: Meaning | None = None
         self._esbuild: Path | None = None
         self._pool: UpstreamPool | None = None
         self._manager: RunManager | None = None
+        self._dispatcher: Dispatcher | None = None
         self._values: Values | None = None
-        names = identifiers([spec.name for spec in config.upstreams], kind="server")
-        self._server_names = tuple(names[spec.name] for spec in config.upstreams)
+        self.code_mode = config.tools.code_mode.enabled
+        """Whether there are `exec` and `wait`, or the tools themselves (pass-through); for good."""
+        self._server_names: tuple[str, ...] = ()
+        self._name_servers()
 
     # for the server
 
@@ -97,25 +104,42 @@ class App:
     def server_names(self) -> Sequence[str]:
         return self._server_names
 
+    def settings(self) -> ToolSettings:
+        """The newest: a changed configuration file makes others."""
+        return self._config.tools
+
     def admits_nothing(self) -> bool:
         return admits_nothing(self._config.tools.policy)
 
-    async def execute(self, source: str, language: Language | None, progress: Progress | None = None) -> Outcome:
+    async def execute(
+        self, source: str, language: Language | None, owner: str | None, client: Client | None = None
+    ) -> Outcome:
         """See `RunManager.execute`."""
         from codemode_mcp.runs.manager import Cell
 
         manager = await self.manager()
-        return await manager.execute(Cell(source, language, self._owner), progress)
+        return await manager.execute(Cell(source, language, owner), client)
 
     async def observe(
-        self, run_id: str, *, cancel: bool = False, from_start: bool = False, progress: Progress | None = None
+        self,
+        run_id: str,
+        owner: str | None,
+        *,
+        cancel: bool = False,
+        from_start: bool = False,
+        client: Client | None = None,
+        answers: Mapping[str, JsonObject] | None = None,
     ) -> Outcome:
         """See `RunManager.observe`."""
         manager = await self.manager()
-        return await manager.observe(run_id, self._owner, cancel=cancel, from_start=from_start, progress=progress)
+        return await manager.observe(
+            run_id, owner, cancel=cancel, from_start=from_start, client=client, answers=answers
+        )
 
     def offload(self, owner: str, text: str) -> str | None:
-        return None if self._values is None else self._values.offload(owner, text)
+        from codemode_mcp.runs.store import is_holder
+
+        return None if self._values is None or is_holder(owner) else self._values.offload(owner, text)
 
     # for the command line
 
@@ -125,6 +149,12 @@ class App:
         await self._opened.wait()
         assert self._manager is not None
         return self._manager
+
+    async def dispatcher(self) -> Dispatcher:
+        """Likewise."""
+        await self.manager()
+        assert self._dispatcher is not None
+        return self._dispatcher
 
     async def pool(self) -> UpstreamPool:
         """Likewise."""
@@ -152,6 +182,11 @@ class App:
         pool = await self.pool()
         await pool.wait_settled(names, seconds)
 
+    async def connect(self, seconds: float) -> None:
+        """Have every server connected, the idle ones too, for at most so long."""
+        pool = await self.pool()
+        await pool.connect(None, seconds)
+
     async def transform(self, source: str) -> Transformed:
         """TypeScript to JavaScript. Raises as `typescript.transform` and `typescript.find_esbuild`."""
         from codemode_mcp.typescript import find_esbuild, transform
@@ -165,11 +200,41 @@ class App:
     def _changed(self) -> None:
         if self._catalog is not None:
             self._catalog, self._outdated = None, self._catalog
-        self._catalog_changed.set()
+        self._change.set()
+        self._change = anyio.Event()
 
-    def _next_change(self) -> anyio.Event:
-        self._catalog_changed = anyio.Event()
-        return self._catalog_changed
+    def change(self) -> anyio.Event:
+        """For the next time that the catalog, or what is configured, may be another."""
+        return self._change
+
+    def apply(self, config: Config) -> None:
+        """Take another configuration, whatever is going on. What a program may call is decided by it from now on.
+
+        Runs keep their catalog, and servers whose entries are the same their connections.
+        """
+        before, self._config = self._config, config
+        set_level(config.log.level)
+        for line in reload.differences(before, config):
+            log.info("the configuration has changed: %s", line)
+        for line in reload.needs_restart(before, config):
+            log.warning("the configuration has changed: %s counts after a restart only", line)
+        self._esbuild = None
+        self._name_servers()
+        # Policy first: nothing may be called in between that is denied now.
+        if self._dispatcher is not None:
+            self._dispatcher.apply(config.tools.policy, config.tools.code_mode)
+        if self._manager is not None:
+            self._manager.apply(config.tools.code_mode)
+        if self._pool is not None:
+            self._pool.apply([_with_depth(spec) for spec in config.upstreams])
+        self._changed()
+
+    def _name_servers(self) -> None:
+        names = [spec.name for spec in self._config.upstreams]
+        if self.code_mode:
+            found = identifiers(names, kind="server")
+            names = [found[name] for name in names]
+        self._server_names = tuple(names)
 
     async def run(self) -> None:
         """Open what was put off, and keep it open until cancelled."""
@@ -183,22 +248,27 @@ class App:
         from codemode_mcp.shapes import Shapes
         from codemode_mcp.values import Values
         from codemode_mcp.warmup import Warmup
+        from upstream_clients.listing_cache import ListingCache
         from upstream_clients.pool import UpstreamPool
 
-        self._engine.start()
+        if self.code_mode:
+            self._engine.start()
         settings = self._config.tools.code_mode
         pool = UpstreamPool(
             [_with_depth(spec) for spec in self._config.upstreams],
             client_version=metadata.version("codemode-mcp"),
             on_change=self._changed,
+            cache=ListingCache(cache_dir() / "listings"),
         )
         self._values = Values(settings.store_max_bytes)
         self._meaning = Meaning(cache_dir() / "embeddings") if available() else None
+        shapes = Shapes() if self.code_mode else None
+        self._dispatcher = Dispatcher(pool.source, self._config.tools.policy, settings, shapes)
         async with pool:
             self._pool = pool
             async with open_manager(
                 engine=self._engine.get,
-                dispatcher=Dispatcher(pool.source, self._config.tools.policy, settings, Shapes()),
+                dispatcher=self._dispatcher,
                 store=MemoryStore(settings, time.monotonic),
                 values=self._values,
                 upstreams=self,
@@ -211,18 +281,25 @@ class App:
                 with Warmup(None if self._meaning is None else self._meaning.fill) as warmup:
                     async with anyio.create_task_group() as group:
                         group.start_soon(keep_small)
-                        group.start_soon(warmup.run, self.catalog, self._next_change)
+                        if self.code_mode:
+                            group.start_soon(warmup.run, self.catalog, self.change)
 
 
 @asynccontextmanager
-async def open_app(config: Config) -> AsyncIterator[App]:
-    """Everything, for the time inside. Leaving aborts what runs and closes all connections and processes."""
+async def open_app(config: Config, load: Callable[[Reading], Config] | None = None) -> AsyncIterator[App]:
+    """Everything, for the time inside. Leaving aborts what runs and closes all connections and processes.
+
+    Args:
+        load: reads the configuration file again, as `reload.Reloader` wants it; None where changes do not matter.
+    """
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     owner = f"stdio:{user}:{config.path or 'defaults'}"
     with _EngineRoom(config.tools.code_mode.max_running_runs) as engine:
         app = App(config, owner, engine)
         async with anyio.create_task_group() as group:
             group.start_soon(app.run)
+            if load is not None and config.path is not None:
+                group.start_soon(reload.Reloader(config, load, app.apply).run)
             try:
                 yield app
             finally:

@@ -6,12 +6,34 @@ import logging
 import re
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from codemode_mcp.settings import LogSettings
+    from codemode_mcp.settings import LogLevel, LogSettings
+
+
+class Secretive(Protocol):
+    """What knows secret values, a server's configuration for one."""
+
+    def redact(self, text: str) -> str: ...
+
+
+class Redactor:
+    """Replaces the secret values of every configuration that there has been: what was true once is secret still."""
+
+    def __init__(self) -> None:
+        self._known: list[Secretive] = []
+
+    def know(self, holders: Iterable[Secretive]) -> None:
+        """These hold secrets too, from now on. May be called in any thread."""
+        self._known += [holder for holder in holders if holder not in self._known]
+
+    def __call__(self, text: str) -> str:
+        for holder in self._known:
+            text = holder.redact(text)
+        return text
 
 
 class RedactingFormatter(logging.Formatter):
@@ -51,18 +73,23 @@ def logging_to(settings: LogSettings, redact: Callable[[str], str]) -> Iterator[
         handler = logging.FileHandler(settings.file, encoding="utf-8")
     handler.setFormatter(RedactingFormatter(redact))
     root = logging.getLogger()
-    level = getattr(logging, settings.level.upper())
     previous = root.level
     root.addHandler(handler)
-    root.setLevel(max(level, logging.WARNING))
-    # Our own rooms at the level asked for; libraries only when something is wrong.
-    for name in ("codemode_mcp", "upstream_clients"):
-        logging.getLogger(name).setLevel(level)
-    # The SDK logs lost connections and junk from servers with tracebacks; `upstream_clients` reports both in a line.
-    logging.getLogger("mcp").setLevel(logging.CRITICAL if level > logging.DEBUG else logging.DEBUG)
+    set_level(settings.level)
     try:
         yield
     finally:
         root.removeHandler(handler)
         root.setLevel(previous)
         handler.close()
+
+
+def set_level(name: LogLevel) -> None:
+    """How much is logged from now on."""
+    level = getattr(logging, name.upper())
+    # Our own rooms at the level asked for; libraries only when something is wrong.
+    logging.getLogger().setLevel(max(level, logging.WARNING))
+    for room in ("codemode_mcp", "upstream_clients"):
+        logging.getLogger(room).setLevel(level)
+    # The SDK logs lost connections and junk from servers with tracebacks; `upstream_clients` reports both in a line.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL if level > logging.DEBUG else logging.DEBUG)

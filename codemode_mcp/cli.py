@@ -10,10 +10,10 @@ import json
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Annotated, Any, NoReturn
 
 import anyio
 import typer
@@ -24,8 +24,12 @@ from codemode_mcp.settings import LogLevel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from codemode_mcp.app import App
+    from codemode_mcp.audit import Redactor
     from codemode_mcp.catalog import Catalog
-    from codemode_mcp.config import Config
+    from codemode_mcp.config import Config, Reading
+    from codemode_mcp.passthrough import Passthrough
+    from codemode_mcp.server import Surface
     from codemode_mcp.settings import Language
 
 app = typer.Typer(
@@ -58,16 +62,35 @@ LogFileOption = Annotated[str | None, typer.Option("--log-file", metavar="FILE",
 @app.command()
 def serve(
     config: ConfigOption = None,
-    transport: Annotated[str, typer.Option(help="Only stdio is available in this version.")] = "stdio",
+    transport: Annotated[str, typer.Option(help="stdio or http.")] = "stdio",
+    host: Annotated[str | None, typer.Option(help="With http: the address to listen on; default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="With http: default: 8808; 0: a free one.")] = None,
+    path: Annotated[str | None, typer.Option(help="With http: where MCP is; default: /mcp.")] = None,
+    allow_unauthenticated: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unauthenticated", help="With http: serve whoever reaches the address, without authentication."
+        ),
+    ] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Admit read-only tools only.")] = False,
     log_level: LogLevelOption = None,
     log_file: LogFileOption = None,
 ) -> None:
-    """Serve MCP on standard input and output."""
+    """Serve MCP on standard input and output, or over HTTP."""
     from codemode_mcp.app import DEPTH_VARIABLE, MAX_DEPTH, depth
 
-    if transport != "stdio":
-        _stop(2, f"--transport {transport}: only stdio is available in this version")
+    streams = None
+    if transport == "stdio":
+        for option, value in (("--host", host), ("--port", port), ("--path", path)):
+            if value is not None:
+                _stop(2, f"{option} is for --transport http")
+        from codemode_mcp.stdio import reserve
+
+        streams = reserve()
+    elif transport != "http":
+        _stop(2, f"--transport {transport}: it is stdio or http")
+    elif path is not None and (not path.startswith("/") or not path.isascii() or {*path} & {*' ?#%"\\'}):
+        _stop(2, f"--path {path}: it has to begin with / and to have no characters that a URL would encode")
     if depth(os.environ) >= MAX_DEPTH:
         _stop(
             2,
@@ -75,13 +98,33 @@ def serve(
             "look for a server entry that starts it",
         )
     loaded = _load(config, log_level, log_file, read_only=read_only)
-    with _logging(loaded):
-        anyio.run(_serve, loaded)
+    with _logging(loaded) as redactor:
+
+        def load(reading: Reading) -> Config:
+            from codemode_mcp.config import load_config
+
+            changed = load_config(loaded.path, environ=os.environ, reading=reading)
+            redactor.know(changed.upstreams)
+            return _with_options(changed, log_level, log_file, read_only=read_only)
+
+        if transport == "http":
+            anyio.run(
+                partial(
+                    _serve_http,
+                    loaded,
+                    load,
+                    "127.0.0.1" if host is None else host.strip("[]"),
+                    8808 if port is None else port,
+                    "/mcp" if path is None else path.rstrip("/") or "/",
+                    allow_unauthenticated=allow_unauthenticated,
+                )
+            )
+        else:
+            anyio.run(_serve, loaded, load, streams)
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, load: Callable[[Reading], Config], streams: tuple[IO[str], IO[str]] | None) -> None:
     from codemode_mcp.app import open_app
-    from codemode_mcp.server import Surface
 
     over = anyio.Event()
     by_signal = False
@@ -94,21 +137,87 @@ async def _serve(config: Config) -> None:
                 over.set()
                 return
 
-    async def talk(surface: Surface) -> None:
-        await surface.serve_stdio()
+    async def talk(surface: Surface | Passthrough) -> None:
+        await surface.serve_stdio(streams)
         over.set()
 
     async with anyio.create_task_group() as group:
         if sys.platform != "win32":
             group.start_soon(on_signal)
-        async with open_app(config) as opened:
-            group.start_soon(talk, Surface(opened, config.tools))
+        async with open_app(config, load) as opened:
+            group.start_soon(talk, _surface(opened, lambda _: opened.owner))
             await over.wait()
         if by_signal:
             # A thread sits in a blocking read of standard input; nothing can wake it, and no task ends before it does.
             sys.stderr.flush()
             os._exit(0)
         group.cancel_scope.cancel()
+
+
+def _surface(opened: App, owner_of: Callable[[Any], str | None]) -> Surface | Passthrough:
+    """What clients see, by the mode; the other one is not imported."""
+    if opened.code_mode:
+        from codemode_mcp.server import Surface
+
+        return Surface(opened, owner_of)
+    from codemode_mcp.passthrough import Passthrough
+
+    return Passthrough(opened, owner_of)
+
+
+async def _serve_http(
+    config: Config,
+    load: Callable[[Reading], Config],
+    host: str,
+    port: int,
+    path: str,
+    *,
+    allow_unauthenticated: bool,
+) -> None:
+    from codemode_mcp.app import open_app
+    from codemode_mcp.http.front import owner_of
+    from codemode_mcp.http.listener import CannotListen, listening, notes_for, refusal_to_listen
+
+    settings = config.http
+    refusal = refusal_to_listen(settings, host, allowed=allow_unauthenticated)
+    if refusal is not None:
+        _stop(2, refusal)
+    over = anyio.Event()
+
+    async def on_signal() -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                over.set()
+                return
+
+    async with AsyncExitStack() as stack:
+        try:
+            listener = await stack.enter_async_context(listening(settings, host, port, path))
+        except CannotListen as error:
+            _stop(1, str(error))
+        async with anyio.create_task_group() as group:
+            if sys.platform != "win32":
+                group.start_soon(on_signal)
+            async with open_app(config, load) as opened:
+                await listener.serve(_surface(opened, owner_of).server)
+                _say(f"codemode-mcp serves MCP at {listener.url}")
+                for note in notes_for(settings, host):
+                    _say(note)
+
+                async def become_ready() -> None:
+                    try:
+                        if opened.code_mode:
+                            await opened.engine()
+                    except CodeModeError:
+                        return  # logged; without the engine it is never ready
+                    await opened.wait_settled(None, config.tools.code_mode.connect_wait_ms / 1000)
+                    listener.set_ready()
+
+                group.start_soon(become_ready)
+                await over.wait()
+                await listener.drain()
+            # Whoever still waits has been told that its run is aborted; that is written before the connections end.
+            group.cancel_scope.cancel()
 
 
 @app.command()
@@ -158,14 +267,17 @@ async def _run(config: Config, source: str, language: Language | None, *, as_jso
 
     async with open_app(config) as opened:
         run_id = None
+        asked = False
         while True:
             notes: tuple[str, ...] = ()
             try:
                 if run_id is None:
-                    outcome = await opened.execute(source, language)
+                    outcome = await opened.execute(source, language, opened.owner)
                 else:
-                    outcome = await opened.observe(run_id)
+                    outcome = await opened.observe(run_id, opened.owner, cancel=asked)
                 notes = outcome.notes
+                # Nobody can answer here, and without an answer it would not go on.
+                asked = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
                 rendered = render(outcome, config.tools, opened.offload, time.monotonic())
             except CodeModeError as error:
                 rendered = render_error(error, config.tools)
@@ -224,7 +336,7 @@ async def _tools(config: Config, query: str | None) -> tuple[list[dict[str, Any]
     from codemode_mcp.app import open_app
 
     async with open_app(config) as opened:
-        await opened.wait_settled(None, 30)
+        await opened.connect(30)
         catalog = opened.catalog()
         problems = _problems(catalog)
         if query is not None:
@@ -269,7 +381,7 @@ async def _types(config: Config) -> tuple[dict[str, str], list[str]]:
     from codemode_mcp.app import open_app
 
     async with open_app(config) as opened:
-        await opened.wait_settled(None, 30)
+        await opened.connect(30)
         catalog = opened.catalog()
         files = {path: catalog.file(path) for path in catalog.paths}
     files["guest.d.ts"] = (resources.files("declarations") / "guest.d.ts").read_text("utf-8")
@@ -301,6 +413,60 @@ def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         raise typer.Exit(2)
     if any(check.status == "fail" for check in checks):
         raise typer.Exit(1)
+
+
+@app.command()
+def login(
+    server: Annotated[str, typer.Argument(help="The name of the server in the configuration.")],
+    config: ConfigOption = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+    timeout: Annotated[float, typer.Option(min=1, max=3600, help="Seconds to wait for the browser.")] = 300,
+) -> None:
+    """Log in to a server that wants it, with a browser."""
+    from codemode_mcp.login import NoLoginHere, find_server, log_in, open_browser
+    from upstream_clients.errors import LoginError
+
+    loaded = _load(config, "warning", None)
+
+    def show(url: str) -> None:
+        opened = not no_browser and open_browser(url)
+        print(f"{'Your browser shows' if opened else 'Open in a browser'}:\n\n  {url}\n", flush=True)  # noqa: T201
+
+    with _logging(loaded):
+        try:
+            spec = find_server(loaded, server)
+        except NoLoginHere as error:
+            _stop(2, str(error))
+        try:
+            where = anyio.run(partial(log_in, spec, show, timeout=timeout))
+        except LoginError as error:
+            _stop(1, spec.redact(f"no login to server {server!r}: {error}"))
+        except KeyboardInterrupt:
+            _stop(1, f"no login to server {server!r}: interrupted")
+    print(f"logged in to server {server!r}; the login is kept in {where}")  # noqa: T201
+
+
+@app.command()
+def logout(
+    server: Annotated[str, typer.Argument(help="The name of the server in the configuration.")],
+    config: ConfigOption = None,
+) -> None:
+    """Forget the login to a server."""
+    from codemode_mcp.login import NoLoginHere, find_server, log_out
+    from upstream_clients.errors import LoginError
+
+    loaded = _load(config, "warning", None)
+    with _logging(loaded):
+        try:
+            spec = find_server(loaded, server)
+            there_was = anyio.run(log_out, spec)
+        except NoLoginHere as error:
+            _stop(2, str(error))
+        except LoginError as error:
+            _stop(1, spec.redact(f"still logged in to server {server!r}: {error}"))
+    print(  # noqa: T201
+        f"logged out of server {server!r}" if there_was else f"nobody was logged in to server {server!r}"
+    )
 
 
 @app.command()
@@ -353,8 +519,6 @@ def _compiled(open_engine: Callable[..., Any], cache: Path) -> str:
 
 
 def _load(path: str | None, level: LogLevel | None, file: str | None, *, read_only: bool = False) -> Config:
-    from dataclasses import replace
-
     from codemode_mcp.app import config_dir
     from codemode_mcp.config import find_config, load_config
 
@@ -367,6 +531,13 @@ def _load(path: str | None, level: LogLevel | None, file: str | None, *, read_on
         for problem in error.problems:
             _say(f"  - {problem}")
         raise typer.Exit(2) from None
+    return _with_options(loaded, level, file, read_only=read_only)
+
+
+def _with_options(loaded: Config, level: LogLevel | None, file: str | None, *, read_only: bool) -> Config:
+    """What the command line says goes before what the file says."""
+    from dataclasses import replace
+
     log = loaded.log
     if level is not None:
         log = replace(log, level=level)
@@ -379,20 +550,17 @@ def _load(path: str | None, level: LogLevel | None, file: str | None, *, read_on
 
 
 @contextmanager
-def _logging(config: Config, level: LogLevel | None = None) -> Iterator[None]:
+def _logging(config: Config, level: LogLevel | None = None) -> Iterator[Redactor]:
     from dataclasses import replace
 
-    from codemode_mcp.audit import logging_to
+    from codemode_mcp.audit import Redactor, logging_to
 
-    def redact(text: str) -> str:
-        for spec in config.upstreams:
-            text = spec.redact(text)
-        return text
-
+    redactor = Redactor()
+    redactor.know(config.upstreams)
     settings = config.log if level is None else replace(config.log, level=level)
     try:
-        with logging_to(settings, redact):
-            yield
+        with logging_to(settings, redactor):
+            yield redactor
     except OSError as error:
         _stop(1, f"cannot log to {settings.file}: {error.strerror}")
 

@@ -39,6 +39,9 @@ function: await MCP.server.tool({{...}}), typed by API.read("mcp/<server>.d.ts")
 many calls in one program and return only what matters. A result with status "waiting" carries a runId: pass it to wait.
 {servers}"""
 
+_PASSTHROUGH = """\
+The tools of several MCP servers, each under the name of its server: <server>__<tool>. Servers: {servers}."""
+
 OUTPUT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -110,12 +113,18 @@ def instructions(servers: Sequence[str], languages: Sequence[Language]) -> str:
     return _INSTRUCTIONS.format(languages=spoken, servers=f"Servers: {_listed(servers, room)}.")
 
 
+def passthrough_instructions(servers: Sequence[str]) -> str:
+    """The server's `instructions` in pass-through mode; `servers` are the configured names."""
+    room = INSTRUCTIONS_BYTES - _size(_PASSTHROUGH.format(servers=""))
+    return _PASSTHROUGH.format(servers=_listed(servers, room, more=""))
+
+
 def _languages(languages: Sequence[Language]) -> str:
     names = {"javascript": "JavaScript", "typescript": "TypeScript"}
     return " or ".join(names[language] for language in languages)
 
 
-def _listed(servers: Sequence[str], room: int) -> str:
+def _listed(servers: Sequence[str], room: int, more: str = ", see API.list()") -> str:
     """`a, b, c`, or as many as there is room for and how many more there are."""
     if not servers:
         return "none configured"
@@ -124,13 +133,13 @@ def _listed(servers: Sequence[str], room: int) -> str:
         return whole
     shown: list[str] = []
     for name in servers:
-        tail = f" and {len(servers) - len(shown) - 1} more, see API.list()"
+        tail = f" and {len(servers) - len(shown) - 1} more{more}"
         if _size(", ".join([*shown, name]) + tail) > room:
             break
         shown.append(name)
     if not shown:
-        return f"{len(servers)} servers, see API.list()"
-    return f"{', '.join(shown)} and {len(servers) - len(shown)} more, see API.list()"
+        return f"{len(servers)} servers{more}"
+    return f"{', '.join(shown)} and {len(servers) - len(shown)} more{more}"
 
 
 def _size(text: str) -> int:

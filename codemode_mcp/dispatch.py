@@ -11,22 +11,27 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import anyio
+
 from codemode_mcp import bridge
 from codemode_mcp.arguments import ArgumentChecker
 from codemode_mcp.bridge import Completion, GuestError, ToolCall, json_text
 from codemode_mcp.errors import CodeModeError, InternalError, PolicyDenied, ProgramError, UpstreamError
-from codemode_mcp.policy import Ask, Deny, decide
+from codemode_mcp.operations import perform
+from codemode_mcp.policy import Ask, Deny, Effects, decide
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError
+from upstream_clients.tools import Asking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from codemode_mcp.bridge import Lookup
     from codemode_mcp.catalog import Catalog, Entry
+    from codemode_mcp.operations import Operation
     from codemode_mcp.outcome import CallRecord
     from codemode_mcp.settings import CodeModeSettings, PolicyRules
     from codemode_mcp.shapes import Shapes
-    from upstream_clients.tools import ProgressFn, ToolSource
+    from upstream_clients.tools import AskFn, ProgressFn, ToolSource
 
 log = logging.getLogger("codemode_mcp.calls")
 
@@ -80,6 +85,10 @@ class Dispatcher:
             catalog = catalog.observed(self._shapes.of(owner))
         return CallContext(run_id, owner, catalog)
 
+    def apply(self, rules: PolicyRules, settings: CodeModeSettings) -> None:
+        """Decide by these from now on, also for runs that have begun."""
+        self._rules, self._settings = rules, settings
+
     # look-ups
 
     def answer(self, lookup: Lookup, context: CallContext) -> Completion:
@@ -115,16 +124,22 @@ class Dispatcher:
     # calls
 
     async def call(
-        self, call: ToolCall, context: CallContext, record: CallRecord, on_progress: ProgressFn | None
+        self,
+        call: ToolCall,
+        context: CallContext,
+        record: CallRecord,
+        on_progress: ProgressFn | None,
+        ask: AskFn | None = None,
     ) -> Completion:
         """Carry one nested call to its tool and back. Failures are completions, not exceptions.
 
-        Cancelling it cancels the request upstream.
+        Cancelling it cancels the request upstream. `ask` puts what the tool's server wants to know.
         """
         context.counts.call += 1
         record.status = "executing"
         try:
-            result = await self._call(call, context, record, on_progress)
+            asking = None if ask is None else Asking(context.run_id, ask)
+            result = await self._call(call, context, record, on_progress, asking)
         except CodeModeError as error:
             completion = Completion(call.id, error=_guest_error(error, record))
         except Exception:
@@ -147,16 +162,24 @@ class Dispatcher:
         return completion
 
     async def _call(
-        self, call: ToolCall, context: CallContext, record: CallRecord, on_progress: ProgressFn | None
+        self,
+        call: ToolCall,
+        context: CallContext,
+        record: CallRecord,
+        on_progress: ProgressFn | None,
+        asking: Asking | None,
     ) -> str:
         if call.by_id:
             raise _no_such_tool(call.target, context.catalog)
         entry = context.catalog.resolve(call.target)
         self._admit(entry)
-        arguments = self._arguments.prepare(
-            call, entry.path, entry.tool.input_schema, lambda: context.catalog.signature(entry)
-        )
-        result = await self._send(entry, arguments, record, on_progress)
+
+        def signature() -> str:
+            return context.catalog.signature(entry)
+
+        timeout = self._arguments.timeout(call, entry.path, signature)
+        arguments = self._arguments.prepare(call, entry.path, entry.tool.input_schema, signature)
+        result = await self._send(entry, arguments, record, on_progress, asking, timeout)
         text = json_text(result)
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if size > self._settings.max_tool_result_bytes:
@@ -170,7 +193,9 @@ class Dispatcher:
         return text
 
     def _admit(self, entry: Entry) -> None:
-        match decide(self._rules, entry.id, entry.effects):
+        # The rules may be newer than the run's catalog, and the server distrusted since then.
+        trusted = entry.server not in self._rules.distrusted_servers
+        match decide(self._rules, entry.id, entry.effects if trusted else Effects.of(None)):
             case Deny(reason=reason):
                 raise PolicyDenied(f"{entry.path} may not be called: {reason}")
             case Ask(reason=reason):
@@ -180,7 +205,13 @@ class Dispatcher:
                 )
 
     async def _send(
-        self, entry: Entry, arguments: dict[str, Any], record: CallRecord, on_progress: ProgressFn | None
+        self,
+        entry: Entry,
+        arguments: dict[str, Any],
+        record: CallRecord,
+        on_progress: ProgressFn | None,
+        asking: Asking | None,
+        timeout: float | None,
     ) -> Mapping[str, Any]:
         try:
             source = self._source(entry.server)
@@ -188,18 +219,43 @@ class Dispatcher:
             raise UpstreamError(f"server {entry.server!r} is no longer configured", dispatched=False) from None
         record.dispatched = True
         try:
-            if entry.method == "tools/call":
-                outcome = await source.call_tool(entry.tool.name, arguments, on_progress=on_progress)
+            if entry.operation is None:
+                outcome = await source.call_tool(
+                    entry.tool.name, arguments, on_progress=on_progress, timeout=timeout, asking=asking
+                )
                 for note in outcome.notes:
                     log.warning("%s: %s", entry.id, note)
                 return outcome.result
-            return await source.request(entry.method, arguments)
+            return await self._perform(source, entry, entry.operation, arguments, asking, timeout)
         except UpstreamCallError as error:
             record.dispatched = error.dispatched
             raise UpstreamError(f"{entry.path}: {error.message}", dispatched=error.dispatched) from error
         except UpstreamClientError as error:
             record.dispatched = False
             raise UpstreamError(f"{entry.path}: {error.message}", dispatched=False) from error
+
+    async def _perform(
+        self,
+        source: ToolSource,
+        entry: Entry,
+        operation: Operation,
+        arguments: dict[str, Any],
+        asking: Asking | None,
+        timeout: float | None,
+    ) -> Mapping[str, Any]:
+        """An operation on resources or prompts, all its pages within `timeout` seconds."""
+        room = self._settings.max_tool_result_bytes
+
+        def has_room(page: Mapping[str, Any]) -> bool:
+            nonlocal room
+            room -= len(json_text(page).encode("utf-8", "surrogatepass"))
+            return room >= 0
+
+        with anyio.move_on_after(timeout):
+            return await perform(
+                operation, arguments, lambda method, params: source.request(method, params, asking=asking), has_room
+            )
+        raise UpstreamError(f"{entry.path} timed out after {timeout:g} s", dispatched=True)
 
 
 def _guest_error(error: CodeModeError, record: CallRecord) -> GuestError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -66,7 +67,7 @@ async def _engine(app: App) -> Check:
 
     try:
         await app.engine()
-        outcome = await app.execute("return 6 * 7", "javascript")
+        outcome = await app.execute("return 6 * 7", "javascript", app.owner)
     except CodeModeError as error:
         return Check("engine", "fail", error.message, "reinstall codemode-mcp with its dependencies")
     if outcome.value != 42:
@@ -88,10 +89,13 @@ async def _esbuild(app: App, config: Config) -> Check:
 
 async def _servers(app: App, config: Config) -> Iterable[Check]:
     pool = await app.pool()
-    await pool.wait_settled(None, CONNECT_SECONDS)
+    await pool.connect(None, CONNECT_SECONDS)
     checks = []
     for view in pool.views():
         name = f"server {view.name}"
+        if view.login_required:
+            checks.append(Check(name, "fail", "needs a login", f"run codemode-mcp login {shlex.quote(view.name)}"))
+            continue
         if view.state != "ready":
             checks.append(
                 Check(

@@ -9,48 +9,53 @@ from __future__ import annotations
 import json
 import logging
 import time
-from contextlib import asynccontextmanager, suppress
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import anyio
 import mcp_types as types
-from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from codemode_mcp import descriptions
+from codemode_mcp.announce import Announcer, AnnouncingServer
+from codemode_mcp.client import Continued, as_request, open_client
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.nearest import nearest
 from codemode_mcp.output import Rendered, render, render_error
 
 if TYPE_CHECKING:
     import contextvars
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mcp.server.context import ServerRequestContext
+    from mcp.server.lowlevel import Server
     from mcp.shared._context_streams import ContextReceiveStream
 
     from codemode_mcp.outcome import Outcome
+    from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import Language, ToolSettings
 
 log = logging.getLogger("codemode_mcp.server")
-
-PROGRESS_SECONDS = 2.0
-"""How often an open request tells its client that it goes on."""
-
-
-class ProgressFn(Protocol):
-    async def __call__(self, message: str) -> None: ...
 
 
 class Runs(Protocol):
     """What the surface needs; the run manager behind the composition root."""
 
-    async def execute(self, source: str, language: Language | None, progress: ProgressFn) -> Outcome: ...
+    async def execute(self, source: str, language: Language | None, owner: str | None, client: Client) -> Outcome: ...
 
-    async def observe(self, run_id: str, *, cancel: bool, from_start: bool, progress: ProgressFn) -> Outcome: ...
+    async def observe(
+        self,
+        run_id: str,
+        owner: str | None,
+        *,
+        cancel: bool = False,
+        from_start: bool = False,
+        client: Client,
+        answers: Mapping[str, Any] | None = None,
+    ) -> Outcome: ...
 
     def offload(self, owner: str, text: str) -> str | None: ...
 
@@ -58,76 +63,127 @@ class Runs(Protocol):
 
     def admits_nothing(self) -> bool: ...
 
+    def settings(self) -> ToolSettings:
+        """The newest: a changed configuration file makes others."""
+        ...
+
+    def change(self) -> anyio.Event:
+        """For the next time that anything of these may be another."""
+        ...
+
     def touch(self) -> None:
         """A client is there: whatever was put off until then may begin."""
         ...
 
 
 class Surface:
-    """Handlers for one `Server`, whatever carries it."""
+    """Handlers for one `Server`, whatever carries it.
 
-    def __init__(self, runs: Runs, settings: ToolSettings) -> None:
+    Args:
+        owner_of: whose runs a request may see; None where nobody is known, so that a run belongs to whoever holds its
+            id (SPEC 7).
+    """
+
+    def __init__(self, runs: Runs, owner_of: Callable[[ServerRequestContext[Any]], str | None]) -> None:
         self._runs = runs
-        self._settings = settings
-        languages = settings.code_mode.languages
-        self.server: Server[Any] = Server(
+        self._owner_of = owner_of
+        self._lasting = False
+        settings = runs.settings()
+        self._announcer = Announcer(self._shown, runs.change)
+        self.server: Server[Any] = AnnouncingServer(
             "codemode-mcp",
+            announcer=self._announcer,
             version=metadata.version("codemode-mcp"),
             title="Code mode",
-            instructions=descriptions.instructions(runs.server_names(), languages),
+            instructions=descriptions.instructions(runs.server_names(), settings.code_mode.languages),
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
+        # What a client brings back with its answers says which run they are for: nobody else may make that up.
+        security = RequestStateSecurity.ephemeral(ttl=float(settings.code_mode.snapshot_ttl_seconds))
+        self.server.middleware.append(RequestStateBoundary(security, default_audience="codemode-mcp"))
 
     async def _list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         self._runs.touch()
+        self._announcer.listed()
         if self._runs.admits_nothing():
             return types.ListToolsResult(tools=[])
-        tools = tool_list(self._runs.server_names(), self._settings)
+        tools = tool_list(self._runs.server_names(), self._runs.settings())
         if [tool.name for tool in tools] != ["exec", "wait"]:
             raise RuntimeError("the tool list is not what it has to be")  # fails closed
         return types.ListToolsResult(tools=tools)
 
     async def _call_tool(
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
+    ) -> types.CallToolResult | types.InputRequiredResult:
         self._runs.touch()
-        async with _progress(context) as progress:
-            rendered = await self._rendered(params.name, params.arguments or {}, progress)
-        return _tool_result(rendered)
+        continued = Continued.of(params.request_state)
+        async with open_client(context, rounds=continued.round, lasting=self._lasting) as client:
+            try:
+                outcome = await self._answer(context, params, continued, client)
+                if outcome.questions:
+                    state = Continued(outcome.run_id, continued.round + 1)
+                    return types.InputRequiredResult(
+                        input_requests={key: as_request(question) for key, question in outcome.questions},
+                        request_state=state.text(),
+                    )
+                rendered = render(outcome, self._runs.settings(), self._runs.offload, time.monotonic())
+            except CodeModeError as error:
+                rendered = render_error(error, self._runs.settings())
+            except Exception:
+                log.exception("a request failed in an unexpected way")
+                fault = InternalError("the request failed inside codemode-mcp; see its log")
+                rendered = render_error(fault, self._runs.settings())
+        return _tool_result(rendered, context.session.protocol_version)
 
-    async def _rendered(self, tool: str, arguments: Mapping[str, Any], progress: ProgressFn) -> Rendered:
-        try:
-            outcome = await self._answer(tool, arguments, progress)
-            return render(outcome, self._settings, self._runs.offload, time.monotonic())
-        except CodeModeError as error:
-            return render_error(error, self._settings)
-        except Exception:
-            log.exception("a request failed in an unexpected way")
-            fault = InternalError("the request failed inside codemode-mcp; see its log")
-            return render_error(fault, self._settings)
-
-    async def _answer(self, tool: str, arguments: Mapping[str, Any], progress: ProgressFn) -> Outcome:
+    async def _answer(
+        self,
+        context: ServerRequestContext[Any],
+        params: types.CallToolRequestParams,
+        continued: Continued,
+        client: Client,
+    ) -> Outcome:
         if self._runs.admits_nothing():
             raise ProgramError("invalid_input", "the policy of this server allows no tools, so there is nothing to run")
-        match tool:
+        owner = self._owner_of(context)
+        arguments = params.arguments or {}
+        if continued.run_id:
+            # The same request again, with the answers to what the last one came back with (revision 2026-07-28).
+            answers = (context.params or {}).get("inputResponses") or {}
+            return await self._runs.observe(continued.run_id, owner, client=client, answers=answers)
+        match params.name:
             case "exec":
                 source, language = exec_arguments(arguments)
-                return await self._runs.execute(source, language, progress)
+                return await self._runs.execute(source, language, owner, client)
             case "wait":
                 run_id, cancel, from_start = wait_arguments(arguments)
-                return await self._runs.observe(run_id, cancel=cancel, from_start=from_start, progress=progress)
+                return await self._runs.observe(run_id, owner, cancel=cancel, from_start=from_start, client=client)
         raise ProgramError(
             "invalid_input",
-            f"there is no tool {tool[:100]!r} here; the tools are exec and wait, and others are called inside exec",
+            f"there is no tool {params.name[:100]!r} here; the tools are exec and wait, "
+            "and others are called inside exec",
         )
 
-    async def serve_stdio(self) -> None:
-        """Serve on the process's standard streams until the client closes its end."""
-        async with stdio_server() as (read, write):
-            await self.server.run(_Lines(read), write, self.server.create_initialization_options())
+    async def serve_stdio(self, streams: tuple[IO[str], IO[str]] | None = None) -> None:
+        """Serve on the process's standard streams, or on what `stdio.reserve` made of them, until the client closes
+        its end."""
+        self._lasting = True  # one client, for as long as this lasts
+        await serve_stdio(self.server, streams)
+
+    def _shown(self) -> tuple[tuple[str, ...], tuple[Language, ...], bool]:
+        """All that the two tools and the instructions depend on."""
+        names, languages = tuple(self._runs.server_names()), self._runs.settings().code_mode.languages
+        self.server.instructions = descriptions.instructions(names, languages)
+        return names, languages, self._runs.admits_nothing()
+
+
+async def serve_stdio(server: Server[Any], streams: tuple[IO[str], IO[str]] | None = None) -> None:
+    """Serve on the process's standard streams, or on `streams`, until the client closes its end."""
+    ends = (None, None) if streams is None else (anyio.wrap_file(streams[0]), anyio.wrap_file(streams[1]))
+    async with stdio_server(*ends) as (read, write):
+        await server.run(_Lines(read), write, server.create_initialization_options())
 
 
 def tool_list(servers: Sequence[str], settings: ToolSettings) -> list[types.Tool]:
@@ -277,42 +333,22 @@ def _read_again(error: ValidationError) -> SessionMessage | Exception:
         return error
 
 
-def _tool_result(rendered: Rendered) -> types.CallToolResult:
-    content: list[types.ContentBlock] = [
-        types.TextContent(type="text", text=block["text"])
-        if block["type"] == "text"
-        else types.ImageContent(type="image", data=block["data"], mime_type=block["mimeType"])
-        for block in rendered.content
-    ]
+def _tool_result(rendered: Rendered, version: str | None) -> types.CallToolResult:
+    content = [_content_block(block, has_audio=version != "2024-11-05") for block in rendered.content]
     return types.CallToolResult(content=content, structured_content=rendered.structured, is_error=rendered.is_error)
 
 
-@asynccontextmanager
-async def _progress(context: ServerRequestContext[Any]) -> AsyncIterator[ProgressFn]:
-    """Progress of an open request: at once for every message, and a sign of life in between."""
-    began = time.monotonic()
-    step = 0
-
-    async def report(message: str) -> None:
-        nonlocal step
-        step += 1
-        # When the client has gone, its request is about to be cancelled.
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await context.session.report_progress(float(step), None, message)
-
-    async def tick() -> None:
-        while True:
-            await anyio.sleep(PROGRESS_SECONDS)
-            await report(f"running for {time.monotonic() - began:.0f} s")
-
-    if (context.meta or {}).get("progressToken", (context.meta or {}).get("progress_token")) is None:
-        yield _silent
-        return
-    async with anyio.create_task_group() as group:
-        group.start_soon(tick)
-        yield report
-        group.cancel_scope.cancel()
-
-
-async def _silent(message: str) -> None:
-    """For a client that did not ask."""
+def _content_block(block: dict[str, Any], *, has_audio: bool) -> types.ContentBlock:
+    match block["type"]:
+        case "text":
+            return types.TextContent(type="text", text=block["text"])
+        case "image":
+            return types.ImageContent(type="image", data=block["data"], mime_type=block["mimeType"])
+        case "audio" if has_audio:
+            return types.AudioContent(type="audio", data=block["data"], mime_type=block["mimeType"])
+        case "audio":
+            resource = {"uri": "data:" + block["mimeType"], "mimeType": block["mimeType"], "blob": block["data"]}
+        case _:
+            resource = block["resource"]
+    contents = types.BlobResourceContents.model_validate(resource, by_name=False)
+    return types.EmbeddedResource(type="resource", resource=contents)

@@ -99,6 +99,72 @@ class PolicyRules:
 
 
 @dataclass(frozen=True, slots=True)
+class StaticToken:
+    """One of `http.auth.tokens`. Of the token itself only a digest is kept."""
+
+    name: str
+    """Whom it stands for."""
+    digest: bytes
+    """SHA-256."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerSettings:
+    """`http.auth` with an issuer: access tokens of an authorization server."""
+
+    issuer: str
+    audience: str
+    resource: str
+    """The URL that clients know this server by."""
+    scopes: tuple[str, ...] = ()
+    """A token needs all of them."""
+    jwks_url: str | None = None
+    """Where the keys are; None: where the issuer's metadata says."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """`http`: what `serve --transport http` lets in, and how much of it."""
+
+    tokens: tuple[StaticToken, ...] = ()
+    oauth: IssuerSettings | None = None
+    allow_unauthenticated: bool = False
+    """Whether to listen without authentication on an address that other machines reach."""
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    max_request_bytes: int = 4 * MIB
+    request_read_ms: int = 15_000
+    """For the headers of a request, and again for its body."""
+    requests_per_second: int = 100
+    """Of one principal, or of one address without authentication."""
+    request_burst: int = 1000
+    """Requests that may come at once."""
+    max_connections: int = 2048
+    max_sessions: int = 2048
+    """Sessions of legacy clients."""
+    session_idle_seconds: int = 1800
+    shutdown_grace_ms: int = 3500
+    """For open calls, once the server has been told to end."""
+
+    @property
+    def authenticates(self) -> bool:
+        return bool(self.tokens) or self.oauth is not None
+
+
+HTTP_CLAMPS: dict[str, Clamp] = {
+    "maxRequestBytes": Clamp(1 * KIB, 256 * MIB),
+    "requestReadMs": Clamp(100, 300_000),
+    "requestsPerSecond": Clamp(1, 100_000),
+    "requestBurst": Clamp(1, 1_000_000),
+    "maxConnections": Clamp(1, 100_000),
+    "maxSessions": Clamp(1, 100_000),
+    "sessionIdleSeconds": Clamp(1, 86_400),
+    "shutdownGraceMs": Clamp(0, 600_000),
+}
+"""Likewise, of `http`."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     """`log`, `--log-level`, `--log-file`."""
 

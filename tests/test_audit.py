@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from codemode_mcp.audit import RedactingFormatter
+from codemode_mcp.audit import RedactingFormatter, Redactor
 
 SECRET = "-----BEGIN KEY-----\nabcdef\n-----END KEY-----"
 
@@ -20,3 +20,18 @@ def test_secrets_are_replaced_also_those_of_several_lines() -> None:
 
 def test_what_is_readable_stays_as_it_is() -> None:
     assert line("größer → 😀 %s", "naïve").endswith("größer → 😀 naïve")
+
+
+class Holder:
+    def __init__(self, secret: str) -> None:
+        self.secret = secret
+
+    def redact(self, text: str) -> str:
+        return text.replace(self.secret, "***")
+
+
+def test_the_secrets_of_every_configuration_there_has_been_are_replaced() -> None:
+    redactor = Redactor()
+    redactor.know([Holder("first")])
+    redactor.know([Holder("second")])
+    assert redactor("first, second, third") == "***, ***, third"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.config import FILE_NAME, PATH_VARIABLE, Config, find_config, load_config
+from codemode_mcp.config import FILE_NAME, PATH_VARIABLE, Config, Reading, find_config, load_config
 from codemode_mcp.config.patterns import ANNOTATION_TESTS
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.policy import Effects, matches
@@ -276,6 +276,11 @@ def test_a_mistake_is_named_with_its_path_the_value_seen_and_what_is_allowed(
         ({"command": "x", "env": {"A": {"command": "echo"}}}, "s.env.A.command: expected an array of strings"),
         ({"command": "x", "timeoutMs": 0}, "s.timeoutMs: expected a positive integer, got 0"),
         ({"command": "x", "timeoutMs": "5s"}, 's.timeoutMs: expected a positive integer, got "5s"'),
+        ({"command": "x", "start": "lasy"}, 's.start: expected "lazy" or "eager", got "lasy" (did you mean "lazy"?)'),
+        ({"command": "x", "idleSeconds": -1}, "s.idleSeconds: expected an integer of 0 or more, got -1"),
+        ({"command": "x", "idleSeconds": True}, "s.idleSeconds: expected an integer of 0 or more, got true"),
+        ({"command": "x", "maxConcurrentCalls": 0}, "s.maxConcurrentCalls: expected a positive integer, got 0"),
+        ({"command": "x", "connectTimeoutMs": 1.5}, "s.connectTimeoutMs: expected a positive integer, got 1.5"),
         ({"command": "x", "disabled": "no"}, 's.disabled: expected true or false, got "no"'),
         ({"command": "x", "trustAnnotations": 0}, "s.trustAnnotations: expected true or false, got 0"),
         ({"command": "x", "description": 1}, "s.description: expected a string, got a number"),
@@ -323,17 +328,11 @@ def test_a_pattern_that_can_match_no_tool_is_refused_as_it_would_fail_open_in_de
         ({"plugins": {"issues": {"module": "my_plugin:register"}}}, "plugins"),
         ({"store": {"kind": "sqlite"}}, "store.kind"),
         ({"store": {"kind": None}}, "store.kind"),
-        ({"http": {"auth": {"issuer": "https://x"}}}, "http.auth"),
         ({"audit": {"trajectory": "runs.jsonl"}}, "audit.trajectory"),
         ({"audit": {"includeInputs": True}}, "audit.includeInputs"),
         ({"audit": {"includeInputs": 0}}, "audit.includeInputs"),
         ({"tools": {"contexts": {"guests": {}}}}, "tools.contexts"),
         ({"tools": {"duplicates": {"max": 3}}}, "tools.duplicates"),
-        ({"tools": {"codeMode": False}}, "tools.codeMode"),
-        ({"tools": {"codeMode": {"enabled": False}}}, "tools.codeMode.enabled"),
-        ({"tools": {"codeMode": {"enabled": 1}}}, "tools.codeMode.enabled"),
-        ({"mcpServers": {"s": {"url": "http://h", "auth": "oauth"}}}, "mcpServers.s.auth"),
-        ({"mcpServers": {"s": {"command": "x", "env": {"A": {"keyring": "k"}}}}}, "mcpServers.s.env.A.keyring"),
     ],
     ids=lambda value: str(value),
 )
@@ -750,6 +749,10 @@ def test_no_secret_shows_in_the_repr_of_a_valid_configuration(folder: Folder, en
         {"url": "http://h", "headers": {f"Authorization: Bearer {SECRET}": ""}},
         {"url": "http://h", "headers": {"Authorization": "${T}\n"}},
         {"url": "http://h", "auth": SECRET},
+        {"url": "http://h", "auth": {"type": SECRET}},
+        {"url": "http://h", "auth": {"type": "oauth", "clientSecret": SECRET}},
+        {"url": "http://h", "auth": {"type": "oauth", "clientId": "c", "clientSecret": {"keyring": SECRET}}},
+        {"url": "http://h", "auth": {"type": "oauth", "secret": SECRET}},
     ],
     ids=str,
 )
@@ -806,7 +809,7 @@ KEYS = st.sampled_from(
             "allow",
             "deny",
         ),
-        *("languages", "maxOutputBytes", "file", "esbuild", "keyring"),
+        *("languages", "maxOutputBytes", "file", "esbuild", "keyring", "type", "clientId", "clientSecret", "scopes"),
     ]
 )
 TEXTS = st.one_of(
@@ -837,3 +840,41 @@ def test_any_bytes_give_a_configuration_or_problems_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
     outcome(Folder(tmp_path_factory.getbasetemp()), content)
+
+
+@pytest.mark.parametrize(("given", "enabled"), [(False, False), (True, True), ({"enabled": False}, False), ({}, True)])
+def test_pass_through_is_asked_for_in_either_form(folder: Folder, given: object, enabled: bool) -> None:
+    assert folder.load({"tools": {"codeMode": given}}).tools.code_mode.enabled is enabled
+
+
+def test_the_mode_is_true_or_false_and_nothing_else(folder: Folder) -> None:
+    (problem,) = folder.problems({"tools": {"codeMode": {"enabled": 1}}})
+    assert problem.startswith("tools.codeMode.enabled: expected true or false")
+
+
+def test_the_files_that_the_configuration_depends_on_are_known_even_when_one_is_missing(folder: Folder) -> None:
+    (folder.root / "there.env").write_text("A=1\n", "utf-8")
+    entries = {name: {"command": "x", "envFile": f"{name}.env"} for name in ("there", "missing")}
+    assert folder.load({"mcpServers": {"there": entries["there"]}}).files == (folder.root / "there.env",)
+    folder.problems({"mcpServers": entries})
+    reading = Reading()
+    with pytest.raises(ConfigError):
+        load_config(folder.path, environ={}, reading=reading)
+    assert reading.files == [folder.root / "there.env", folder.root / "missing.env"]
+
+
+def test_a_reading_that_was_stopped_starts_no_programs(folder: Folder) -> None:
+    reading = Reading()
+    reading.stop()
+    program = [sys.executable, "-c", f"open({str(folder.root / 'ran')!r}, 'w')"]
+    folder.path.write_text(json.dumps({"mcpServers": {"s": {"command": "x", "env": {"A": {"command": program}}}}}))
+    with pytest.raises(ConfigError):
+        load_config(folder.path, environ={}, reading=reading)
+    assert not (folder.root / "ran").exists()
+
+
+def test_the_life_of_a_server_is_configured(folder: Folder) -> None:
+    entry = {"start": "eager", "idleSeconds": 0, "maxConcurrentCalls": 3, "connectTimeoutMs": 1500}
+    specs = folder.load({"mcpServers": {"a": {"command": "x", **entry}, "b": {"command": "x"}}}).upstreams
+    lives = [(spec.start, spec.idle_after, spec.max_concurrent_calls, spec.connect_timeout) for spec in specs]
+    assert lives == [("eager", float("inf"), 3, 1.5), ("lazy", 600, 32, 30)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.values import ENTRY, Values
+from codemode_mcp.values import ENTRY, FULL_OWNERS, Values
 
 
 def test_values_belong_to_their_owner_and_the_last_one_counts() -> None:
@@ -54,3 +54,22 @@ def test_results_make_room_and_stored_values_do_not() -> None:
 def test_refs_cannot_be_stored_under() -> None:
     with pytest.raises(ProgramError, match="belong to results"):
         Values(1000).store("ann", "result:1", "1")
+
+
+def test_owners_that_were_not_here_for_longest_make_room_for_others() -> None:
+    values = Values(10_000)
+    values.store("early", "kept", "1")
+    for number in range(FULL_OWNERS + 1):
+        values.store(f"owner {number}", "large", "x" * 9_000)
+        values.store("early", "kept", "1")
+    assert values.load("early", "kept") == "1"
+    assert values.load("owner 0", "large") is None
+    assert values.load(f"owner {FULL_OWNERS}", "large") is not None
+
+
+def test_room_that_an_owner_gives_back_is_there_for_others() -> None:
+    values = Values(10_000)
+    for number in range(FULL_OWNERS):
+        for _ in range(100):
+            values.store(f"owner {number}", "large", "x" * 9_000)
+    assert all(values.load(f"owner {number}", "large") for number in range(FULL_OWNERS))

@@ -5,9 +5,12 @@ No message here holds an expanded value, a line of a file or the output of a pro
 
 from __future__ import annotations
 
+import errno
 import os
+import queue
 import re
 import subprocess
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +27,54 @@ _ENV_LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_.-]*)\s*=\s*(.*)")
 _QUOTED = re.compile(r"""(?:'([^']*)'|"((?:[^"\\]|\\.)*)")(?:\s+#.*)?""")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _PROGRAM_SECONDS = 10
+_KEYRING_SECONDS = 20
+
+
+class Reading:
+    """What one reading of the configuration touches besides its file.
+
+    Attributes:
+        files: those that it refers to, whether they could be read or not.
+    """
+
+    def __init__(self) -> None:
+        self.files: list[Path] = []
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    def run(self, argv: tuple[str, ...], folder: Path, environ: Mapping[str, str]) -> tuple[int, bytes]:
+        """Exit code and output of a program.
+
+        Raises:
+            OSError: it cannot be run.
+            subprocess.TimeoutExpired: it did not end.
+        """
+        with self._lock:
+            if self._stopped:
+                raise InterruptedError(errno.EINTR, "everything is ending")
+            self._process = process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd=folder,
+                env=dict(environ),
+            )
+        with process:
+            try:
+                output, _ = process.communicate(timeout=_PROGRAM_SECONDS)
+            except BaseException:
+                process.kill()
+                raise
+        return process.returncode, output
+
+    def stop(self) -> None:
+        """End the program that runs, and start no more. May be called in any thread."""
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                self._process.kill()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +89,7 @@ class Expander:
     environ: Mapping[str, str]
     folder: Path
     used: list[str] = field(default_factory=list)
+    reading: Reading = field(default_factory=Reading)
 
     def text(self, node: Node) -> str:
         """The string with its references expanded.
@@ -82,6 +134,7 @@ def read_env_file(node: Node, expander: Expander) -> dict[str, str]:
     path = expander.path(node)
     if not node.sound:
         return {}
+    expander.reading.files.append(path)
     try:
         lines = read_text(path).splitlines()
     except SourceError as error:
@@ -103,17 +156,8 @@ def read_env_file(node: Node, expander: Expander) -> dict[str, str]:
 def run_program(node: Node, argv: tuple[str, ...], expander: Expander) -> str | None:
     """What a program prints, stripped; no shell. `None`, with the problem reported, when it gives no value."""
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=expander.folder,
-            env=dict(expander.environ),
-            timeout=_PROGRAM_SECONDS,
-            check=False,
-        )
-        output = done.stdout.decode().strip()
+        exit_code, printed = expander.reading.run(argv, expander.folder, expander.environ)
+        output = printed.decode().strip()
     except subprocess.TimeoutExpired:
         node.fail(f"the program did not end within {_PROGRAM_SECONDS} s")
     except UnicodeDecodeError:
@@ -121,12 +165,45 @@ def run_program(node: Node, argv: tuple[str, ...], expander: Expander) -> str | 
     except OSError as error:
         node.fail(f"the program cannot be run: {error.strerror}")
     else:
-        if done.returncode != 0:
-            node.fail(f"the program failed with exit code {done.returncode}")
+        if exit_code != 0:
+            node.fail(f"the program failed with exit code {exit_code}")
         elif not output or "\0" in output:
             node.fail("the program printed no text")
         else:
             return output
+    return None
+
+
+def read_keyring(node: Node, name: str) -> str | None:
+    """The value of this name in the system keyring. `None`, with the problem reported, when there is none."""
+    from upstream_clients import keychain
+
+    answers: queue.SimpleQueue[str | keychain.NoKeychain | None] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(keychain.read(keychain.SECRETS, name))
+        except keychain.NoKeychain as error:
+            answers.put(error)
+
+    # In a thread that nobody has to wait for: a locked keyring may ask a person who is not there.
+    threading.Thread(target=ask, name="keyring", daemon=True).start()
+    try:
+        found = answers.get(timeout=_KEYRING_SECONDS)
+    except queue.Empty:
+        node.fail(f"the system keyring did not answer within {_KEYRING_SECONDS} s; unlock it")
+        return None
+    if isinstance(found, keychain.NoKeychain):
+        node.fail(f'{found}; use a variable, "${{NAME}}", or {{"command": [...]}}')
+    elif found is None:
+        node.fail(
+            f"the system keyring has no such entry for {keychain.SECRETS}; "
+            f"make one with: keyring set {keychain.SECRETS} NAME"
+        )
+    elif not found or "\0" in found:
+        node.fail("the entry in the system keyring is empty or holds NUL")
+    else:
+        return found
     return None
 
 

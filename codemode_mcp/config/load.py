@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.config.expand import resolve
+from codemode_mcp.config.expand import Reading, resolve
+from codemode_mcp.config.http import HttpSection
 from codemode_mcp.config.nodes import Node, Report, describe
 from codemode_mcp.config.patterns import id_pattern
 from codemode_mcp.config.servers import ROOT_KEYS, read_servers
-from codemode_mcp.config.source import SourceError, parse, read_text
+from codemode_mcp.config.source import Seen, SourceError, look, parse, read_text
 from codemode_mcp.errors import ConfigError
-from codemode_mcp.settings import CLAMPS, CodeModeSettings, LogSettings, PolicyRules, ToolSettings
+from codemode_mcp.settings import CLAMPS, CodeModeSettings, HttpSettings, LogSettings, PolicyRules, ToolSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,14 +42,19 @@ class Config:
         upstreams: the enabled servers, in the order of the file.
         notes: what `doctor` reports: clamped values, ignored keys of other clients, disabled servers.
         disabled: the names of the servers with `disabled: true`.
+        files: what the file refers to and was read too.
+        seen: how the file was just before it was read, as `source.look` has it.
     """
 
     path: Path | None = None
     upstreams: tuple[UpstreamSpec, ...] = ()
     tools: ToolSettings = field(default_factory=ToolSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
     notes: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    seen: Seen = None
 
     def __repr__(self) -> str:
         return f"<Config {self.path}: {len(self.upstreams)} upstreams, {len(self.disabled)} disabled>"
@@ -69,7 +75,7 @@ def find_config(explicit: str | None, *, environ: Mapping[str, str], cwd: Path, 
     return next((folder / FILE_NAME for folder in (cwd, user_config_dir) if os.path.exists(folder / FILE_NAME)), None)
 
 
-def load_config(path: Path | None, *, environ: Mapping[str, str]) -> Config:
+def load_config(path: Path | None, *, environ: Mapping[str, str], reading: Reading | None = None) -> Config:
     """Read the file at `path`; `None` gives the defaults.
 
     Raises `ConfigError` with all problems, one message each. Programs that print values (`{"command": [...]}`) run
@@ -78,6 +84,7 @@ def load_config(path: Path | None, *, environ: Mapping[str, str]) -> Config:
     if path is None:
         return Config()
     path = Path(os.path.abspath(path))
+    (seen,) = look((path,))
     try:
         value = parse(read_text(path))
     except SourceError as error:
@@ -88,21 +95,29 @@ def load_config(path: Path | None, *, environ: Mapping[str, str]) -> Config:
     report = Report()
     fields = Node(value, "", report).fields(_KEYS, foreign=_FOREIGN_KEYS)
     roots = {key: fields[key] for key in ROOT_KEYS if key in fields}
-    servers = read_servers(roots, environ=environ, folder=path.parent)
+    reading = reading or Reading()
+    servers = read_servers(roots, environ=environ, folder=path.parent, reading=reading)
     tools = _tools(fields["tools"], path.parent) if "tools" in fields else ToolSettings()
     log = _log(fields["log"], path.parent) if "log" in fields else LogSettings()
+    http = HttpSection()
+    if "http" in fields:
+        http.read(fields["http"], environ=environ, folder=path.parent, reading=reading)
     _refuse_what_is_not_available(fields)
     report.raise_problems()
 
     servers.run_programs()
+    http.run_programs()
     report.raise_problems()
     return Config(
         path=path,
         upstreams=tuple(servers.specs.values()),
         tools=replace(tools, policy=servers.add_to(tools.policy)),
         log=log,
+        http=http.settings,
         notes=tuple(report.notes),
         disabled=tuple(servers.disabled),
+        seen=seen,
+        files=tuple(dict.fromkeys(servers.reading.files)),
     )
 
 
@@ -110,7 +125,7 @@ def _refuse_what_is_not_available(fields: Mapping[str, Node]) -> None:
     """The sections of which this version has nothing yet but the defaults."""
     if "plugins" in fields:
         fields["plugins"].refuse_unless_default("plugins")
-    for section, known in (("store", ("kind",)), ("http", ("auth",)), ("audit", ("trajectory", "includeInputs"))):
+    for section, known in (("store", ("kind",)), ("audit", ("trajectory", "includeInputs"))):
         if section in fields and fields[section].value is not None:
             for key, node in fields[section].fields(known).items():
                 node.refuse_unless_default(f"{section}.{key}")
@@ -135,15 +150,14 @@ def _tools(node: Node, folder: Path) -> ToolSettings:
 def _code_mode(node: Node) -> CodeModeSettings:
     """`tools.codeMode`: an object, or its `enabled` alone."""
     if isinstance(node.value, bool):
-        node.refuse_unless_default("tools.codeMode.enabled")
-        return CodeModeSettings()
+        return CodeModeSettings(enabled=node.value)
     if not isinstance(node.value, dict):
         node.fail_type("an object, true or false")
         return CodeModeSettings()
     fields = node.fields(("enabled", "runtime", "mode", "languages", *CLAMPS, "onOutputLimit"))
     settings: dict[str, Any] = {}
     if "enabled" in fields:
-        fields["enabled"].refuse_unless_default("tools.codeMode.enabled")
+        settings["enabled"] = fields["enabled"].flag()
     if "runtime" in fields:
         fields["runtime"].choice("quickjs-wasi")
     if "mode" in fields:

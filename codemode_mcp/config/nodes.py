@@ -19,14 +19,10 @@ if TYPE_CHECKING:
 NOT_AVAILABLE: Mapping[str, tuple[str, tuple[object, ...]]] = {
     "plugins": ("loading plugins", (None, {})),
     "store.kind": ('a store other than "memory"', ("memory",)),
-    "http.auth": ("authentication of HTTP clients", (None, {})),
     "audit.trajectory": ("the trajectory", (None,)),
     "audit.includeInputs": ("recording inputs", (False,)),
     "tools.contexts": ("a named context", (None, {})),
     "tools.duplicates": ("the check for repeated calls", (None, {})),
-    "tools.codeMode.enabled": ("pass-through (false)", (True,)),
-    "mcpServers.*.auth": ("OAuth login", (None,)),
-    "mcpServers.*.keyring": ("the keyring", ()),
 }
 """What SPEC describes and this version lacks: key, its name, and the values that do not ask for it.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from codemode_mcp.config.expand import Expander, read_env_file, run_program
+from codemode_mcp.config.expand import Expander, Reading, read_env_file, read_keyring, run_program
 from codemode_mcp.config.nodes import Node, describe, nearest
 from codemode_mcp.config.patterns import tool_pattern
-from upstream_clients.spec import TransportKind, UpstreamSpec
+from upstream_clients.spec import OAuthSettings, TransportKind, UpstreamSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +24,12 @@ _KEYS = (
     *("command", "args", "env", "cwd", "envFile"),
     *("url", "serverUrl", "headers", "auth", "type", "transport"),
     *("timeoutMs", "disabled", "allow", "deny", "description", "trustAnnotations"),
+    *("start", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
 )
-_ECHOED_KEYS = ("type", "transport", "timeoutMs", "disabled", "allow", "deny", "trustAnnotations")
+_ECHOED_KEYS = (
+    *("type", "transport", "timeoutMs", "disabled", "allow", "deny", "trustAnnotations"),
+    *("start", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
+)
 _FOREIGN_KEYS: Mapping[str, str] = {
     "autoApprove": "`tools.approved`",
     "alwaysAllow": "`tools.approved`",
@@ -36,17 +40,21 @@ _FOREIGN_KEYS: Mapping[str, str] = {
 """What other clients' files carry, and what to use here instead, if there is such a thing."""
 _KINDS: Mapping[str, TransportKind] = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
 
+_LONGEST = 10**9
+"""Of times: more means never, and has to stay a number that clocks can add."""
+
 _NOT_IN_A_NAME = re.compile("[:*?\0-\x1f\x7f\ud800-\udfff]")
 _NOT_IN_A_VARIABLE = re.compile("[=\0\ud800-\udfff]")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
-Table = Literal["env", "headers"]
+Table = Literal["env", "headers", "auth"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A program whose output becomes one value of `env` or `headers`."""
+    """A program whose output becomes one value of `env`, `headers` or `auth`; or an entry of the keyring likewise."""
 
     server: str
     table: Table
@@ -54,6 +62,7 @@ class _Program:
     node: Node
     argv: tuple[str, ...]
     expander: Expander
+    keyring: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,7 @@ class Servers:
     allow: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     deny: list[str] = field(default_factory=list)
     programs: list[_Program] = field(default_factory=list)
+    reading: Reading = field(default_factory=Reading)
 
     def add_to(self, rules: PolicyRules) -> PolicyRules:
         """The rules of `tools` together with those of the entries."""
@@ -77,24 +87,31 @@ class Servers:
         )
 
     def run_programs(self) -> None:
-        """Fill in the values that programs print; equal command lines are run once."""
-        outputs: dict[tuple[str, ...], str | None] = {}
+        """Fill in the values that programs print and the keyring has; equal ones are asked for once."""
+        outputs: dict[tuple[str | None, tuple[str, ...]], str | None] = {}
         for program in self.programs:
-            if program.argv not in outputs:
-                outputs[program.argv] = run_program(program.node, program.argv, program.expander)
-            value = outputs[program.argv]
+            asked = (program.keyring, program.argv)
+            if asked not in outputs and program.keyring is not None:
+                outputs[asked] = read_keyring(program.node, program.keyring)
+            elif asked not in outputs:
+                outputs[asked] = run_program(program.node, program.argv, program.expander)
+            value = outputs[asked]
             if value is None or not _fits(program.table, program.node, value):
                 continue
             spec = self.specs[program.server]
             if program.table == "env":
                 self.specs[program.server] = replace(spec, env={**spec.env, program.key: value})
+            elif program.table == "auth":
+                self.specs[program.server] = replace(
+                    spec, oauth=replace(spec.oauth or OAuthSettings(), client_secret=value)
+                )
             else:
                 self.specs[program.server] = replace(spec, headers={**spec.headers, program.key: value})
 
 
-def read_servers(roots: Mapping[str, Node], *, environ: Mapping[str, str], folder: Path) -> Servers:
+def read_servers(roots: Mapping[str, Node], *, environ: Mapping[str, str], folder: Path, reading: Reading) -> Servers:
     """Read all entries; `roots` are the values of `ROOT_KEYS` that the file has."""
-    found = Servers()
+    found = Servers(reading=reading)
     names: set[str] = set()
     for root in roots.values():
         for name, node in replace(root, secret=True).entries().items():
@@ -116,7 +133,7 @@ def read_servers(roots: Mapping[str, Node], *, environ: Mapping[str, str], folde
                 node.note("disabled")
                 found.disabled.append(name)
             else:
-                _Entry(name, node, fields, Expander(environ, folder), found).read()
+                _Entry(name, node, fields, Expander(environ, folder, reading=found.reading), found).read()
     return found
 
 
@@ -135,8 +152,6 @@ class _Entry:
             return
         self._read_rules()
         fields = self.fields
-        if "auth" in fields:
-            fields["auth"].refuse_unless_default("mcpServers.*.auth")
         transport = self._transport()
         command, args = self._command_line()
         env = read_env_file(fields["envFile"], self.expander) if "envFile" in fields else {}
@@ -144,7 +159,9 @@ class _Entry:
         cwd = str(self.expander.path(fields["cwd"])) if "cwd" in fields else None
         url = self._url()
         headers = self._table("headers")
-        timeout_ms = self._timeout_ms()
+        oauth = self._oauth(headers)
+        timeout_ms = self._positive("timeoutMs")
+        life = self._life()
         description = fields["description"].text() if "description" in fields else None
         if self.node.report.problems:
             return  # a spec refuses to be made of stand-ins
@@ -160,6 +177,8 @@ class _Entry:
             timeout_ms=timeout_ms,
             description=description,
             secrets=tuple(self.expander.used),
+            oauth=oauth,
+            **life,
         )
 
     def _read_rules(self) -> None:
@@ -186,7 +205,7 @@ class _Entry:
         if local and remote:
             self.node.fail("has `command` and `url`; keep `command` for a local server, `url` for a remote one")
         elif local:
-            self._refuse(("headers",), "url")
+            self._refuse(("headers", "auth"), "url")
             for given, kind in declared:
                 if kind != "stdio":
                     given.fail(f'{describe(given.value)} contradicts `command`; allowed: "stdio"')
@@ -202,7 +221,7 @@ class _Entry:
 
     def _refuse(self, keys: tuple[str, ...], owner: str) -> None:
         for key in keys:
-            if key in self.fields and self.fields[key].value not in ({}, []):
+            if key in self.fields and self.fields[key].value not in ({}, [], None):
                 self.fields[key].fail(f"only a server with `{owner}` has `{key}`")
 
     def _command_line(self) -> tuple[str | None, tuple[str, ...]]:
@@ -226,13 +245,30 @@ class _Entry:
                 self.fields[key].fail("expected a URL like https://host/path; allowed: http and https")
         return next(iter(urls.values()), None)
 
-    def _timeout_ms(self) -> int | None:
-        if "timeoutMs" not in self.fields:
+    def _positive(self, key: str) -> int | None:
+        if key not in self.fields:
             return None
-        value = self.fields["timeoutMs"].integer("a positive integer")
+        value = self.fields[key].integer("a positive integer")
         if value is not None and value <= 0:
-            self.fields["timeoutMs"].fail_type("a positive integer")
+            self.fields[key].fail_type("a positive integer")
         return value
+
+    def _life(self) -> dict[str, Any]:
+        """When the server is started and stopped, and how many calls it gets at once."""
+        fields = self.fields
+        life: dict[str, Any] = {}
+        if "start" in fields:
+            life["start"] = fields["start"].choice("lazy", "eager")
+        if "idleSeconds" in fields:
+            seconds = fields["idleSeconds"].integer("an integer of 0 or more")
+            if seconds is not None and seconds < 0:
+                fields["idleSeconds"].fail_type("an integer of 0 or more")
+            life["idle_seconds"] = None if seconds is None else min(seconds, _LONGEST)
+        if (calls := self._positive("maxConcurrentCalls")) is not None:
+            life["max_concurrent_calls"] = calls
+        if (milliseconds := self._positive("connectTimeoutMs")) is not None:
+            life["connect_timeout"] = min(milliseconds, _LONGEST) / 1000
+        return life
 
     def _table(self, table: Table) -> dict[str, str]:
         """The values of `env` or `headers`, except those that programs print: these are put on the list."""
@@ -247,9 +283,7 @@ class _Entry:
             elif table == "headers" and not _HEADER_NAME.fullmatch(key):
                 node.fail("the name of a header is empty or has a character that is not allowed, like `:` or a space")
             elif isinstance(item.value, dict):
-                argv = self._program(item)
-                if argv:
-                    self.found.programs.append(_Program(self.name, table, key, item, argv, self.expander))
+                self._program(table, key, item)
             elif not isinstance(item.value, str):
                 item.fail_type('a string, {"command": [...]} or {"keyring": "name"}')
             else:
@@ -257,19 +291,74 @@ class _Entry:
                 _fits(table, item, values[key])
         return values
 
-    def _program(self, node: Node) -> tuple[str, ...]:
-        """The command line of `{"command": [...]}`; empty, with the problem reported, when there is none."""
+    def _program(self, table: Table, key: str, node: Node) -> None:
+        """Put `{"command": [...]}` or `{"keyring": "name"}` on the list."""
         fields = node.fields(("command", "keyring"))
-        if "keyring" in fields:
-            fields["keyring"].refuse_unless_default("mcpServers.*.keyring")
+        argv: tuple[str, ...] = ()
+        keyring = None
+        if "command" in fields and "keyring" in fields:
+            node.fail("has `command` and `keyring`; keep one")
+        elif "keyring" in fields:
+            keyring = fields["keyring"].filled()
         elif "command" in fields:
             argv = tuple(map(self.expander.text, fields["command"].items()))
             if fields["command"].sound and not (argv and argv[0].strip()):
                 fields["command"].fail("names no program")
-            return argv
         elif not node.value:
             node.fail_type('a string, {"command": [...]} or {"keyring": "name"}')
-        return ()
+        if argv or keyring is not None:
+            self.found.programs.append(_Program(self.name, table, key, node, argv, self.expander, keyring))
+
+    def _oauth(self, headers: Mapping[str, str]) -> OAuthSettings | None:
+        """`auth`: "oauth", or an object where the authorization server has to be told more."""
+        node = self.fields.get("auth")
+        if node is None or node.value is None:
+            return None
+        given: dict[str, Any] = {}
+        if isinstance(node.value, dict):
+            fields = node.fields(("type", "clientId", "clientSecret", "clientMetadataUrl", "scopes", "redirectPort"))
+            if "type" not in fields:
+                node.fail('needs `type`: "oauth"')
+            else:
+                fields["type"].choice("oauth")
+            if "clientId" in fields:
+                given["client_id"] = self.expander.text(fields["clientId"])
+                if fields["clientId"].sound and not given["client_id"].strip():
+                    fields["clientId"].fail("must not be empty")
+            self._client_secret(fields, given)
+            if "clientMetadataUrl" in fields:
+                given["client_metadata_url"] = url = self.expander.text(fields["clientMetadataUrl"])
+                if fields["clientMetadataUrl"].sound and not _is_document_url(url):
+                    fields["clientMetadataUrl"].fail("expected a URL like https://host/path")
+                if "clientId" in fields:
+                    node.fail("has `clientId` and `clientMetadataUrl`; keep one")
+            if "scopes" in fields:
+                scopes = tuple(item.text() for item in fields["scopes"].items())
+                if fields["scopes"].sound and not all(map(_SCOPE.fullmatch, scopes)):
+                    fields["scopes"].fail("each scope is one word")
+                given["scopes"] = scopes
+            if "redirectPort" in fields:
+                port = fields["redirectPort"].integer("a port from 1 to 65535")
+                if port is not None and not 0 < port < 65536:
+                    fields["redirectPort"].fail("expected a port from 1 to 65535")
+                given["redirect_port"] = port
+        elif node.value != "oauth":
+            node.fail('expected "oauth" or {"type": "oauth", ...}')
+        programs = {each.key for each in self.found.programs if each.server == self.name and each.table == "headers"}
+        if any(name.lower() == "authorization" for name in (*headers, *programs)):
+            node.fail("contradicts the Authorization header in `headers`; keep one")
+        return OAuthSettings(**given)
+
+    def _client_secret(self, fields: Mapping[str, Node], given: dict[str, Any]) -> None:
+        if "clientSecret" not in fields:
+            return
+        node = fields["clientSecret"]
+        if "clientId" not in fields:
+            node.fail("needs `clientId` too")
+        if isinstance(node.value, dict):
+            self._program("auth", "clientSecret", node)
+        else:
+            given["client_secret"] = self.expander.text(node)
 
 
 def _fits(table: Table, node: Node, value: str) -> bool:
@@ -277,6 +366,11 @@ def _fits(table: Table, node: Node, value: str) -> bool:
         node.fail("the value has a character that no header can have, like a line break")
         return False
     return True
+
+
+def _is_document_url(url: str) -> bool:
+    """Whether `url` can be a client id: `https` with a path."""
+    return _is_http_url(url) and url.startswith("https://") and url.count("/") > 2 and not url.endswith("/")
 
 
 def _is_http_url(url: str) -> bool:

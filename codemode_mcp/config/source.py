@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 256 * 1024  # the JSON5 reader needs about a second for 100 KB
 _SYNTAX_ERROR = re.compile(r"<string>:(\d+) Unexpected (.*) at column (\d+)", re.DOTALL)
+
+Seen = tuple[int, ...] | None
+"""How a file was; None for one that is not there."""
 
 
 class SourceError(Exception):
@@ -28,6 +32,19 @@ class JsonObject(dict[str, Any]):
             if key in self and key not in self.repeated:
                 self.repeated.append(key)
             self[key] = value
+
+
+def look(paths: Iterable[Path]) -> tuple[Seen, ...]:
+    """How each file is, behind symbolic links: equal for equal files."""
+    found: list[Seen] = []
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError):
+            found.append(None)
+        else:
+            found.append((status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev))
+    return tuple(found)
 
 
 def read_text(path: Path) -> str:

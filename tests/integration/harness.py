@@ -300,8 +300,13 @@ class Session:
 
 
 @asynccontextmanager
-async def serve(config: Path, *, mode: str = "auto", env: dict[str, str] | None = None) -> AsyncIterator[Session]:
-    """`codemode-mcp serve` and a client of it. Its stderr never holds a traceback."""
+async def serve(
+    config: Path, *, mode: str = "auto", env: dict[str, str] | None = None, **callbacks: Any
+) -> AsyncIterator[Session]:
+    """`codemode-mcp serve` and a client of it. Its stderr never holds a traceback.
+
+    `callbacks` are the SDK client's for what a server may ask of it.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stderr"
         with path.open("w", encoding="utf-8") as errlog:
@@ -312,7 +317,7 @@ async def serve(config: Path, *, mode: str = "auto", env: dict[str, str] | None 
                 env={**os.environ, **(env or {})},
                 cwd=config.parent,
             )
-            async with Client(stdio_client(parameters, errlog=errlog), mode=mode) as client:
+            async with Client(stdio_client(parameters, errlog=errlog), mode=mode, **callbacks) as client:
                 session = Session(client, path)
                 yield session
         assert "Traceback" not in session.stderr, session.stderr

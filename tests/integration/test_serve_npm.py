@@ -84,6 +84,41 @@ async def test_prompts_are_listed_and_got(session: Session) -> None:
     assert "Turin" in value["text"]
 
 
+async def test_arguments_of_prompts_and_templates_are_completed(session: Session) -> None:
+    code = """
+        const name = "completable-prompt";
+        const first = await MCP.everything.prompts.complete({ name, argument: { name: "department", value: "Eng" } });
+        const [department] = first.completion.values;
+        const second = await MCP.everything.prompts.complete({
+            name, argument: { name: "name", value: "" }, context: { arguments: { department } } });
+        const uri = "demo://resource/dynamic/text/{resourceId}";
+        const third = await MCP.everything.resources.complete({ uri, argument: { name: "resourceId", value: "7" } });
+        return [department, second.completion.values.length > 0, third.completion.values];
+    """
+    assert await session.value(code) == ["Engineering", True, ["7"]]
+
+
+async def test_a_resource_that_is_binary_is_passed_on_and_read_in_the_program(session: Session) -> None:
+    code = """
+        const read = await MCP.everything.resources.read({ uri: "demo://resource/dynamic/blob/7" });
+        const linked = await MCP.everything.getResourceReference({ resourceType: "Blob", resourceId: 2 });
+        image(read);
+        image(linked);
+        return atob(read.contents[0].blob);
+    """
+    answer = await session.exec(code)
+    assert answer.value.startswith("Resource 7: This is a base64 blob")
+    assert [block.type for block in answer.content] == ["resource", "resource", "text"]
+    blobs = [base64.b64decode(block.resource.blob).decode() for block in answer.content[:2]]
+    assert [blob[:11] for blob in blobs] == ["Resource 7:", "Resource 2:"]
+
+
+async def test_a_picture_that_is_returned_is_not_inflated_into_text(session: Session) -> None:
+    answer = await session.exec("return await MCP.everything.getTinyImage()")
+    assert len(answer.read) < 400
+    assert answer.value["content"][1]["data"] == "[image/png, 4,033 bytes; show it with image(block)]"
+
+
 async def test_a_slow_operation_reports_its_progress(session: Session) -> None:
     seen: list[str] = []
 

@@ -120,7 +120,7 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         ("{ toJSON: () => 5 }", "got number 5"),
         ("{ toJSON: () => undefined }", "has no JSON form"),
         ("new Date(0)", 'got string "1970-01-01T'),
-        ("{}, {}", "2 arguments"),
+        ("{}, {}, {}", "3 arguments"),
     ],
 }
 

@@ -1,0 +1,471 @@
+"""The MCP surface of pass-through mode: the tools of all upstreams as `<server>__<tool>`, without `exec` and `wait`.
+
+Every call takes the one road of `dispatch`. What policy denies is not listed, and a guess at its name is answered as
+any unknown name is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import re
+import secrets
+import time
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import anyio
+import mcp_types as types
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+from mcp_types import methods
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from codemode_mcp import descriptions
+from codemode_mcp.announce import Announcer, AnnouncingServer
+from codemode_mcp.bridge import ToolCall, json_text
+from codemode_mcp.catalog import Catalog
+from codemode_mcp.client import Continued, McpClient, as_request
+from codemode_mcp.dispatch import CallContext
+from codemode_mcp.nearest import nearest
+from codemode_mcp.outcome import CallRecord
+from codemode_mcp.runs.questions import WINDOW, Questions
+from codemode_mcp.server import serve_stdio
+from upstream_clients.errors import QuestionRefused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from typing import IO
+
+    from anyio.abc import TaskGroup
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.lowlevel import Server
+
+    from codemode_mcp.bridge import Completion
+    from codemode_mcp.catalog import Entry
+    from codemode_mcp.dispatch import Dispatcher
+    from codemode_mcp.settings import PolicyRules, ToolSettings
+    from upstream_clients.tools import JsonObject, ProgressFn, Question
+
+log = logging.getLogger("codemode_mcp.server")
+
+SEPARATOR: Final = "__"
+MAX_NAME: Final = 64
+"""Characters that common clients take in a tool's name."""
+
+MAX_CALLS: Final = 4096
+"""Under way at once, those included whose clients think about a question."""
+
+_FIT_FOR_CLIENTS = re.compile(r"[A-Za-z0-9_-]+")
+_DIGEST_CHARACTERS = 8
+_LIKE_A_DIGEST = re.compile(rf"_[0-9a-f]{{{_DIGEST_CHARACTERS}}}$")
+_HINTS = (
+    ("readOnlyHint", "read_only"),
+    ("destructiveHint", "destructive"),
+    ("idempotentHint", "idempotent"),
+    ("openWorldHint", "open_world"),
+)
+
+
+def exposed_name(server: str, tool: str) -> str:
+    """What clients call a tool: `<server>__<tool>` where clients take that and nobody can read it in another way.
+
+    Otherwise it is made fit and ends in a digest of both names. It depends on these alone, so that no other tool that
+    comes or goes renames this one.
+    """
+    name = server + SEPARATOR + tool
+    if (
+        len(name) <= MAX_NAME
+        and _FIT_FOR_CLIENTS.fullmatch(name)
+        and SEPARATOR not in server
+        and not server.endswith("_")
+        and not _LIKE_A_DIGEST.search(name)
+    ):
+        return name
+    digest = hashlib.sha256(json.dumps([server, tool]).encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    fit = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    return f"{fit[: MAX_NAME - _DIGEST_CHARACTERS - 1]}_{digest}"
+
+
+class Listing:
+    """What clients are shown for one catalog.
+
+    Attributes:
+        catalog: the same tools, whose messages speak of them by the names that clients use.
+        entries: by these names.
+        tools: in MCP's form, by name.
+        fingerprint: equal for equal `tools`.
+    """
+
+    def __init__(self, catalog: Catalog, rules: PolicyRules) -> None:
+        self.entries: dict[str, Entry] = {}
+        servers = []
+        for server in catalog.servers:
+            entries = []
+            for entry in server.tools:
+                name = exposed_name(entry.server, entry.tool.name)
+                if name in self.entries:  # two equal digests; the configuration's order decides
+                    log.warning("%s is not shown: its name %s is taken by %s", entry.id, name, self.entries[name].id)
+                    continue
+                self.entries[name] = replace(entry, path=name)
+                entries.append(self.entries[name])
+            servers.append(replace(server, tools=tuple(entries), groups=()))
+        self.catalog = Catalog(tuple(servers))
+        text = json_text(
+            [_shown(name, entry, rules) for name, entry in sorted(self.entries.items(), key=lambda item: item[0])]
+        )
+        self.tools: list[dict[str, Any]] = json.loads(_whole(text))
+        self.fingerprint = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        self._fitted: dict[str, list[dict[str, Any]]] = {}
+
+    def of_version(self, version: str) -> list[dict[str, Any]]:
+        """`tools` as far as a protocol revision can say them; a tool that it cannot say at all is left out."""
+        found = self._fitted.get(version)
+        if found is None:
+            found = self._fitted[version] = [
+                fitted for tool in self.tools if (fitted := _fit_tool(tool, version)) is not None
+            ]
+        return found
+
+
+def _shown(name: str, entry: Entry, rules: PolicyRules) -> dict[str, Any]:
+    tool = entry.tool
+    shown: dict[str, Any] = {"name": name, "inputSchema": tool.input_schema}
+    if tool.description:
+        shown["description"] = tool.description
+    if tool.title is not None:
+        shown["title"] = tool.title
+    if tool.output_schema is not None:
+        shown["outputSchema"] = tool.output_schema
+    if entry.server not in rules.distrusted_servers:
+        declared = ((key, getattr(tool.annotations, attribute)) for key, attribute in _HINTS)
+        annotations = {key: value for key, value in declared if value is not None}
+        if annotations:
+            shown["annotations"] = annotations
+    return shown
+
+
+class Upstreams(Protocol):
+    """What the surface needs; the composition root."""
+
+    def touch(self) -> None: ...
+
+    def settings(self) -> ToolSettings: ...
+
+    def server_names(self) -> Sequence[str]: ...
+
+    def catalog(self) -> Catalog: ...
+
+    def change(self) -> anyio.Event:
+        """For the next time that the catalog may be another."""
+        ...
+
+    async def dispatcher(self) -> Dispatcher:
+        """Once everything is open."""
+        ...
+
+    async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None: ...
+
+
+@dataclass(eq=False)
+class _Call:
+    """One call under way. It may outlive the request that began it, whose client comes back with answers.
+
+    Attributes:
+        id: unguessable.
+        conversation: the same for all calls of one client. A server of the older revisions that asks does not say in
+            the course of which call; its question may go to any of these.
+        client, on_progress: of the latest request.
+        changed: replaced when it was set.
+        observed: whether a request waits for it.
+    """
+
+    id: str
+    conversation: str
+    owner: str | None
+    client: McpClient
+    on_progress: ProgressFn | None
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    changed: anyio.Event = field(default_factory=anyio.Event)
+    completion: Completion | None = None
+    observed: bool = False
+    questions: Questions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.questions = Questions(self.change)
+
+    def change(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()
+
+    async def ask(self, question: Question) -> JsonObject:
+        """Put a question of the tool's server to the client, in the way of its protocol revision."""
+        match self.client.way(question):
+            case "ask":
+                return await self.client.ask(question)
+            case "return":
+                return await self.questions.put(1, question, time.monotonic())
+        raise QuestionRefused("the client cannot be asked")
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if self.on_progress is not None:
+            await self.on_progress(progress, total, message)
+
+    def unanswered(self) -> dict[str, Question]:
+        return {opened.key: opened.question for opened in self.questions.open if opened.answer is None}
+
+
+class Passthrough:
+    """Handlers for one `Server`, whatever carries it.
+
+    Args:
+        owner_of: who makes a request.
+    """
+
+    def __init__(self, upstreams: Upstreams, owner_of: Callable[[ServerRequestContext[Any]], str | None]) -> None:
+        self._upstreams = upstreams
+        self._owner_of = owner_of
+        self._of_catalog: Catalog | None = None
+        self._listing = Listing(Catalog(()), upstreams.settings().policy)
+        self._deadline: float | None = None
+        self._calls: dict[str, _Call] = {}
+        self._group: TaskGroup | None = None
+        self._announcer = Announcer(self._fingerprint, upstreams.change)
+        self.server = AnnouncingServer(
+            "codemode-mcp",
+            announcer=self._announcer,
+            lifespan=self._lifespan,
+            version=metadata.version("codemode-mcp"),
+            title="Tools of several servers",
+            instructions=descriptions.passthrough_instructions(upstreams.server_names()),
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+        )
+        # What a client brings back with its answers says which call they are for: nobody else may make that up.
+        security = RequestStateSecurity.ephemeral(ttl=float(upstreams.settings().code_mode.snapshot_ttl_seconds))
+        self.server.middleware.append(RequestStateBoundary(security, default_audience="codemode-mcp"))
+
+    async def serve_stdio(self, streams: tuple[IO[str], IO[str]] | None = None) -> None:
+        """Serve on the process's standard streams, or on `streams`, until the client closes its end."""
+        await serve_stdio(self.server, streams)
+
+    @asynccontextmanager
+    async def _lifespan(self, server: Server[Any]) -> AsyncIterator[dict[str, Any]]:
+        async with self._announcer.lifespan(server), anyio.create_task_group() as self._group:
+            yield {}
+            self._group.cancel_scope.cancel()
+
+    async def _list_tools(
+        self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        self._upstreams.touch()
+        await self._settled()
+        listing = self._current()
+        self._announcer.listed()
+        tools = [_TOOL(tool, by_name=False) for tool in listing.of_version(context.protocol_version)]
+        return types.ListToolsResult(tools=tools)
+
+    async def _call_tool(
+        self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> dict[str, Any] | types.InputRequiredResult:
+        self._upstreams.touch()
+        version = context.protocol_version
+        owner = self._owner_of(context)
+        continued = Continued.of(params.request_state)
+        client, on_progress = McpClient(context, _silent, rounds=continued.round, lasting=False), _progress(context)
+        if continued.run_id:
+            # The same request again, with the answers to what the last one came back with (revision 2026-07-28).
+            found = self._calls.get(continued.run_id)
+            if found is None or found.owner != owner or found.observed:
+                return _failure("this call is over, or was given up meanwhile; make it again", version)
+            call = found
+            call.client, call.on_progress = client, on_progress
+            call.questions.answer(((context.params or {}).get("inputResponses") or {}).items())
+        else:
+            listing, entry = await self._resolve(params.name)
+            if len(self._calls) >= MAX_CALLS:
+                return _failure(f"{MAX_CALLS} calls are under way already; try again when one has ended", version)
+            call_id = "call_" + secrets.token_urlsafe(18)
+            call = _Call(call_id, _conversation(context, owner, call_id), owner, client, on_progress)
+            dispatcher = await self._upstreams.dispatcher()
+            assert self._group is not None
+            self._calls[call.id] = call
+            self._group.start_soon(self._run, call, dispatcher, listing, entry, json_text(params.arguments or {}))
+        questions = await self._observe(call)
+        if questions:
+            return types.InputRequiredResult(
+                input_requests={key: as_request(question) for key, question in questions.items()},
+                request_state=Continued(call.id, continued.round + 1).text(),
+            )
+        if call.completion is None:
+            return _failure("the call was given up", version)
+        if call.completion.error is not None:
+            return _failure(call.completion.error.message, version)
+        return _result(json.loads(_whole(call.completion.value)), version)
+
+    async def _resolve(self, name: str) -> tuple[Listing, Entry]:
+        await self._upstreams.dispatcher()
+        if name not in self._current().entries:
+            await self._settled()
+        listing = self._current()
+        entry = listing.entries.get(name)
+        if entry is None:
+            near = nearest(name, listing.entries)
+            hint = f" Nearest: {', '.join(near)}." if near else ""
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {json.dumps(name[:100])}.{hint}")
+        return listing, entry
+
+    async def _run(self, call: _Call, dispatcher: Dispatcher, listing: Listing, entry: Entry, arguments: str) -> None:
+        """The task of one call."""
+        now, effects = time.monotonic(), entry.effects
+        try:
+            with call.scope:
+                call.completion = await dispatcher.call(
+                    ToolCall(1, entry.id, arguments),
+                    CallContext(call.conversation, call.owner or call.id, listing.catalog),
+                    CallRecord(1, entry.id, now, repeatable=entry.repeatable, read_only=effects.read_only),
+                    None if call.on_progress is None else call.progress,
+                    call.ask,
+                )
+        finally:
+            del self._calls[call.id]
+            call.change()
+
+    async def _observe(self, call: _Call) -> dict[str, Question]:
+        """Wait until a call is over, or its client has to answer something. Cancelling this cancels the call."""
+        call.observed, call.scope.deadline = True, math.inf
+        try:
+            while call.id in self._calls:
+                changed = call.changed
+                if call.unanswered():
+                    await anyio.sleep(WINDOW)  # there may be more
+                    questions = call.unanswered()
+                    if call.id in self._calls and questions:
+                        ttl = self._upstreams.settings().code_mode.snapshot_ttl_seconds
+                        call.scope.deadline = anyio.current_time() + ttl
+                        return questions
+                else:
+                    await changed.wait()
+        except anyio.get_cancelled_exc_class():
+            call.scope.cancel()
+            raise
+        finally:
+            call.observed = False
+        return {}
+
+    async def _settled(self) -> None:
+        """Wait for servers whose tools nobody knows yet; all requests together no longer than `connectWaitMs`."""
+        await self._upstreams.dispatcher()
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._upstreams.settings().code_mode.connect_wait_ms / 1000
+        await self._upstreams.wait_settled(None, max(0.0, self._deadline - time.monotonic()))
+
+    def _current(self) -> Listing:
+        catalog = self._upstreams.catalog()
+        if catalog is not self._of_catalog:
+            self._listing = Listing(catalog, self._upstreams.settings().policy)
+            self._of_catalog = catalog
+            self.server.instructions = descriptions.passthrough_instructions(self._upstreams.server_names())
+        return self._listing
+
+    def _fingerprint(self) -> str:
+        # Before the first list there is no catalog, and nobody to tell.
+        return self._listing.fingerprint if self._of_catalog is None else self._current().fingerprint
+
+
+def _conversation(context: ServerRequestContext[Any], owner: str | None, call_id: str) -> str:
+    """As in `_Call`; a call of somebody unknown is by itself. Fit for the log."""
+    if owner is None:
+        return call_id
+    session = context.session._connection.session_id or ""
+    return "client_" + hashlib.sha256(f"{owner}\0{session}".encode()).hexdigest()[:16]
+
+
+async def _silent(message: str) -> None:
+    """Only what a tool tells is passed on: signs of life of our own could not be told from it."""
+
+
+def _progress(context: ServerRequestContext[Any]) -> ProgressFn | None:
+    meta = context.meta or {}
+    if meta.get("progressToken", meta.get("progress_token")) is None:
+        return None
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        # When the client has gone, its request is about to be cancelled.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await context.session.report_progress(progress, total, message)
+
+    return report
+
+
+# what the SDK lets through
+
+_TOOL = types.Tool.model_validate
+_SAID = frozenset({"content", "structuredContent", "isError", "_meta", "tools"})
+
+
+def _whole(text: str) -> str:
+    """JSON text with U+FFFD for halves of surrogate pairs, which no transport can write."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def _fit_tool(tool: dict[str, Any], version: str) -> dict[str, Any] | None:
+    without_output = {key: value for key, value in tool.items() if key != "outputSchema"}
+    any_object = {**without_output, "inputSchema": {"type": "object"}}
+    for form in (tool, without_output, any_object):
+        if _fits("tools/list", {"tools": [form], "ttlMs": 0, "cacheScope": "private"}, version):
+            return form
+    return None
+
+
+def _result(result: dict[str, Any], version: str) -> dict[str, Any]:
+    """A tool's result as the client's protocol revision can say it.
+
+    A part that this revision does not know is shown as text, so that nothing is lost.
+    """
+    result.setdefault("content", [])
+    if _fits("tools/call", result, version):
+        return _complete(result, version)
+    content = [
+        block if _fits("tools/call", {"content": [block]}, version) else _text(json_text(block))
+        for block in result["content"]
+    ]
+    fitted: dict[str, Any] = {"content": content, "isError": result.get("isError", False)}
+    for key in ("structuredContent", "_meta"):
+        if key not in result:
+            continue
+        if _fits("tools/call", {"content": [], key: result[key]}, version):
+            fitted[key] = result[key]
+        elif key == "structuredContent" and not content:
+            content.append(_text(json_text(result[key])))
+    return _complete(fitted, version)
+
+
+def _fits(method: str, result: Mapping[str, Any], version: str) -> bool:
+    try:
+        said = methods.serialize_server_result(method, version, _complete(result, version))
+    except ValidationError:
+        return False
+    # In 2026-07-28 anything can pass for a result that asks for input, without what that one has not.
+    return said.keys() >= {key for key, value in result.items() if value is not None and key in _SAID}
+
+
+def _complete(result: Mapping[str, Any], version: str) -> dict[str, Any]:
+    return {**result, "resultType": "complete"} if version in MODERN_PROTOCOL_VERSIONS else dict(result)
+
+
+def _failure(message: str, version: str) -> dict[str, Any]:
+    return _result({"content": [_text(message)], "isError": True}, version)
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}

@@ -1,0 +1,89 @@
+"""The end of input ends the server and everything that it has started, in time, whatever is going on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.harness import MODERN, counting, events, is_running, other, pids, raw, until, write_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.harness import Raw
+
+pytestmark = pytest.mark.anyio
+
+ENDS_WITHIN = 5.0
+"""Seconds, as promised."""
+
+
+async def call(client: Raw, request: int, tool: str, arguments: dict[str, Any]) -> None:
+    await client.send(id=request, method="tools/call", params={**MODERN, "name": tool, "arguments": arguments})
+
+
+async def check_end(client: Raw, *children: int) -> None:
+    """End the input, and see that all is over."""
+    began = time.monotonic()
+    assert await client.end() == 0
+    assert time.monotonic() - began < ENDS_WITHIN
+    await until(lambda: not any(map(is_running, children)))
+
+
+def process_id(path: Path) -> int:
+    return int(path.read_text("utf-8").split()[-1])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+async def test_children_that_neither_see_the_end_nor_listen_to_signals(tmp_path: Path) -> None:
+    files = [tmp_path / "one.pid", tmp_path / "two.pid"]
+    servers = {
+        f"stubborn{number}": other("raw_server.py", "stubborn", f"pid={file}") for number, file in enumerate(files)
+    }
+    async with raw(write_config(tmp_path, servers)) as client:
+        code = "return (await Promise.all([MCP.stubborn0.echo({}), MCP.stubborn1.echo({})])).length"
+        await call(client, 1, "exec", {"code": code})
+        assert (await client.answer_to(1))["result"]["structuredContent"]["value"] == 2
+        await call(client, 2, "exec", {"code": "return await MCP.stubborn0.hang({})"})
+        await check_end(client, *map(process_id, files))
+
+
+async def test_a_program_that_computes(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"one": counting(tmp_path / "log")}, codeMode={"timeoutMs": 40_000})
+    async with raw(config) as client:
+        await call(client, 1, "exec", {"code": "return unwrap(await MCP.one.count({ name: 'x' }))"})
+        assert (await client.answer_to(1))["result"]["structuredContent"]["value"] == "x"
+        await call(client, 2, "exec", {"code": "for (;;);"})
+        await call(client, 3, "exec", {"code": "return 2"})  # answered while the loop runs, so that it has begun
+        assert (await client.answer_to(3))["result"]["structuredContent"]["value"] == 2
+        await check_end(client, *pids(tmp_path / "log"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+async def test_calls_under_way_through_the_proxy(tmp_path: Path) -> None:
+    pid_file, log = tmp_path / "pid", tmp_path / "log"
+    servers = {"stubborn": other("raw_server.py", "stubborn", f"pid={pid_file}"), "one": counting(log)}
+    async with raw(write_config(tmp_path, servers, codeMode=False)) as client:
+        await call(client, 1, "stubborn__echo", {})
+        assert "result" in await client.answer_to(1)
+        await call(client, 2, "stubborn__hang", {})
+        await call(client, 3, "one__hold", {"name": "x"})
+        await until(lambda: "call x" in events(log))
+        await check_end(client, process_id(pid_file), *pids(log))
+
+
+async def test_a_change_of_the_configuration_that_is_being_read(tmp_path: Path) -> None:
+    log, started = tmp_path / "log", tmp_path / "started"
+    one = counting(log)
+    config = write_config(tmp_path, {"one": one})
+    code = f"import os, time; print(os.getpid(), file=open({str(started)!r}, 'w'), flush=True); time.sleep(600)"
+    slow = {**one, "env": {"SECRET": {"command": [sys.executable, "-c", code]}}}
+    async with raw(config) as client:
+        await call(client, 1, "exec", {"code": "return unwrap(await MCP.one.count({ name: 'x' }))"})
+        await client.answer_to(1)
+        write_config(tmp_path, {"one": slow})
+        await until(lambda: started.exists() and started.read_text("utf-8").endswith("\n"))
+        await check_end(client, process_id(started), *pids(log))
