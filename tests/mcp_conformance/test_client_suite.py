@@ -1,0 +1,68 @@
+"""The suite's client scenarios, against the client that upstream servers are called with."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.mcp_conformance.client import client
+from tests.mcp_conformance.suite import PATIENCE, REVISIONS, ROOT, Expected, Report, cases, revisions, run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = [
+    pytest.mark.anyio,
+    # Of connections that are cut off in mid-handshake, some streams between tasks are left to the garbage collector.
+    pytest.mark.filterwarnings("ignore:.*MemoryObjectSendStream.__del__:pytest.PytestUnraisableExceptionWarning"),
+]
+
+RELAY = [sys.executable, "-I", "-S", str(ROOT / "tests" / "mcp_conformance" / "relay.py")]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """Of module scope, so that the tests share the runs."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Report]]:
+    """By revision."""
+    folder = tmp_path_factory.mktemp("suite")
+    # The suite splits the command at spaces and gives it to a shell.
+    command = shlex.join(RELAY) if os.name == "posix" else " ".join(f'"{part}"' for part in RELAY)
+    with pytest.MonkeyPatch.context() as patch:
+        # Logins are kept here, and in no keyring.
+        patch.setenv("XDG_DATA_HOME", str(folder / "data"))
+        patch.setenv("LOCALAPPDATA", str(folder / "data"))
+        patch.setenv("HOME", str(folder / "data"))
+        patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+        async with client() as address:
+            yield {
+                revision: await run(
+                    "client",
+                    revision,
+                    Expected.read(f"client-{revision}"),
+                    folder,
+                    "--command",
+                    command,
+                    f"--timeout={PATIENCE * 1000}",
+                    environ={"CONFORMANCE_CLIENT": address},
+                )
+                for revision in REVISIONS
+            }
+
+
+@pytest.mark.parametrize(("revision", "scenario"), cases("client"))
+async def test_the_client_passes(reports: dict[str, Report], revision: str, scenario: str) -> None:
+    assert not reports[revision].surprises(scenario), "\n".join(reports[revision].surprises(scenario))
+
+
+@pytest.mark.parametrize("revision", revisions())
+async def test_the_suite_agrees(reports: dict[str, Report], revision: str) -> None:
+    assert reports[revision].code == 0, reports[revision].output
