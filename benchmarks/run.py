@@ -1,7 +1,7 @@
 """Measure what the specification sets bars for, as ratios taken in one run: python benchmarks/run.py [NAME ...].
 
 Names: sandbox, startup, exec, sequential, parallel; search and tools, which want recorded tool lists (`--tools`); and
-hostile and memory, which take minutes. The last four are measured only when they are named.
+dead, http, hostile and memory, which take minutes. The last six are measured only when they are named.
 
 Every figure is the median of several rounds; things that are compared are measured in turn, A B A B, so that a machine
 whose speed drifts does not favour either.
@@ -21,6 +21,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import dead
+import http_clients
 import limits
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
@@ -205,7 +207,12 @@ def main() -> None:
         "sequential": lambda: anyio.run(sequential),
         "parallel": lambda: anyio.run(parallel),
     }
-    long = {"hostile": lambda: anyio.run(limits.hostile), "memory": lambda: anyio.run(limits.memory)}
+    long = {
+        "dead": lambda: anyio.run(dead.dead),
+        "http": lambda: anyio.run(http_clients.http),
+        "hostile": lambda: anyio.run(limits.hostile),
+        "memory": lambda: anyio.run(limits.memory),
+    }
     lists = {"search": lambda: search(given.tools, given.queries), "tools": lambda: many(given.tools)}
     parser = argparse.ArgumentParser(description="Measure codemode-mcp against a plain MCP server and client.")
     parser.add_argument(

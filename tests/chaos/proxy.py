@@ -1,0 +1,137 @@
+"""A TCP proxy on loopback whose line is as bad as a test wants it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from typing import Literal, Self
+
+Line = Literal["good", "stalled", "lossy", "trickling", "endless headers", "silent"]
+"""What the line does. stalled: bytes wait until it is another one. lossy: bytes vanish, connections stay. trickling:
+answers come a byte at a time. endless headers: requests vanish, and each is answered with headers that have no end.
+silent: new connections are accepted and nothing is ever read from them."""
+
+BYTE_SECONDS = 0.001
+HEADER_SECONDS = 0.02
+
+
+def free_port() -> int:
+    """A port of loopback that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Proxy:
+    """An async context manager. `port` stays the same while it is entered."""
+
+    def __init__(self, target: int) -> None:
+        self.port = free_port()
+        self._target = target
+        self._line: Line = "good"
+        self._changed = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.accept()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.refuse()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # What was aborted is closed in the next round of the event loop.
+        await asyncio.sleep(0)
+
+    def line(self, line: Line) -> None:
+        """From now on, for connections that are there too."""
+        self._line = line
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def cut(self) -> None:
+        """Reset all connections that are there."""
+        for writer in list(self._writers):
+            with suppress(OSError):
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            writer.transport.abort()
+
+    def refuse(self) -> None:
+        """Listen no longer, and reset what is there."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.cut()
+
+    async def accept(self) -> None:
+        """Listen, unless it does."""
+        if self._server is not None:
+            return
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, backlog=1024)
+
+    @property
+    def connections(self) -> int:
+        return len(self._writers) // 2
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        onward: asyncio.StreamWriter | None = None
+        try:
+            while self._line == "silent":
+                await self._changed.wait()
+            back, onward = await asyncio.open_connection("127.0.0.1", self._target)
+            self._writers.add(onward)
+            up = asyncio.create_task(self._carry(reader, onward, answers=writer))
+            down = asyncio.create_task(self._carry(back, writer, down=True))
+            try:
+                await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                up.cancel()
+                down.cancel()
+                await asyncio.gather(up, down, return_exceptions=True)
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            for each in (writer, onward):
+                if each is not None:
+                    each.transport.abort()
+                    self._writers.discard(each)
+            self._tasks.discard(task)
+
+    async def _carry(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        down: bool = False,
+        answers: asyncio.StreamWriter | None = None,
+    ) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                while self._line in ("stalled", "silent"):
+                    await self._changed.wait()
+                if self._line == "lossy" or (self._line == "endless headers" and down):
+                    continue
+                if self._line == "endless headers" and answers is not None:
+                    answers.write(b"HTTP/1.1 200 OK\r\n")
+                    while self._line == "endless headers":
+                        answers.write(b"X-More: 1\r\n")
+                        await answers.drain()
+                        await asyncio.sleep(HEADER_SECONDS)
+                    return
+                if self._line == "trickling" and down:
+                    for byte in data:
+                        writer.write(bytes((byte,)))
+                        await writer.drain()
+                        if self._line == "trickling":
+                            await asyncio.sleep(BYTE_SECONDS)
+                else:
+                    writer.write(data)
+                    await writer.drain()

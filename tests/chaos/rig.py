@@ -1,0 +1,323 @@
+"""`codemode-mcp serve` between a client and servers that misbehave, and the books: what was asked, done and answered.
+
+Every call has an id of its own. What a program was told of a call is held against what the servers wrote into their
+ledgers: a call has one outcome; one that was answered was done once; one that failed with `dispatched: false` was never
+done; none was done twice, and nothing was done that nobody had asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from tests.chaos.proxy import free_port
+from tests.integration.harness import Answer, checked, is_running, until, write_config
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+
+SERVERS = Path(__file__).resolve().parent / "servers"
+SECONDS = 60
+"""No program may take longer, whatever happens to its calls."""
+AT_ONCE = 128
+CALL_MS = 1000
+"""`timeoutMs` of servers that are made to hang."""
+HASTY = "Hasty"
+"""Behind the name of a server that is configured once more, with that timeout."""
+
+PROGRAM = """
+const asked = %s;
+const call = ([server, id, how]) => MCP[server].act({ id, how }).then((result) => result.content[0].text);
+const outcomes = await Promise.allSettled(asked.map(call));
+return outcomes.map((o) => o.status === "fulfilled"
+  ? ["done", o.value]
+  : [o.reason?.data?.dispatched === true ? "unknown" : o.reason?.data?.dispatched === false ? "not sent" : "?",
+     String(o.reason?.message)]);
+"""
+
+
+@dataclass
+class Job:
+    """One program: the calls it makes and, once it has ended, what it was told of each."""
+
+    asked: list[tuple[str, str, str]]
+    """Server, id of the call, how it is to be answered."""
+    outcomes: list[tuple[str, str]] | None = None
+    """`done` with the answer's text; `unknown`, `not sent` or `?` with the error."""
+    answer: Answer | None = None
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def ends(self) -> Counter[str]:
+        assert self.outcomes is not None, self.answer
+        return Counter(end for end, _ in self.outcomes)
+
+    @property
+    def errors(self) -> set[str]:
+        assert self.outcomes is not None
+        return {text for end, text in self.outcomes if end != "done"}
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What the process of the server holds."""
+
+    sockets: int
+    other_fds: int
+    threads: int
+    children: int
+    tasks: dict[str, int]
+    resident: int
+    """Bytes."""
+
+
+class Rig:
+    """See the module."""
+
+    def __init__(self, client: Client, folder: Path, tasks: Path, stderr: Path) -> None:
+        self.client = client
+        self.folder = folder
+        self._tasks = tasks
+        self._stderr = stderr
+        self.pid: int = json.loads(tasks.read_text("utf-8").splitlines()[0])["pid"]
+        self.jobs: list[Job] = []
+        self._ids = itertools.count(1)
+
+    # programs
+
+    def job(self, server: str, calls: int, how: str | Callable[[int], str] = "now", *, beacon: str = "") -> Job:
+        """A program of so many calls of one server at once; `beacon` is called behind the first hundred of them.
+
+        When the beacon has been called, those before it have left for their server.
+        """
+        names = (f"{server}-{next(self._ids)}" for _ in range(calls))
+        asked = [(server, name, how if isinstance(how, str) else how(i)) for i, name in enumerate(names)]
+        if beacon:
+            asked.insert(100, (beacon, f"beacon-{next(self._ids)}", "now"))
+        return self.add(asked)
+
+    def add(self, asked: list[tuple[str, str, str]]) -> Job:
+        job = Job(asked)
+        self.jobs.append(job)
+        return job
+
+    async def run(self, job: Job) -> Job:
+        """The program, to its end, and what is to be said of it at once."""
+        code = PROGRAM % json.dumps(job.asked)
+        with anyio.fail_after(SECONDS):
+            answer = checked(await self.client.call_tool("exec", {"code": code}))
+            while answer.status == "waiting":
+                answer = checked(await self.client.call_tool("wait", {"runId": answer.run_id}))
+        job.answer = answer
+        job.outcomes = [(end, text) for end, text in answer.value]
+        job.ended.set()
+        self.audit(job)
+        return job
+
+    async def works(self, server: str) -> None:
+        """Call it until it answers: it may need a moment to come back."""
+        said: set[str] = set()
+        with anyio.move_on_after(SECONDS / 2):
+            while True:
+                job = await self.run(self.job(server, 1))
+                if job.ends["done"]:
+                    return
+                said |= job.errors
+                await anyio.sleep(0.05)
+        raise AssertionError(f"{server} does not come back: {said}")
+
+    # the books
+
+    def ledger(self, server: str) -> Path:
+        """A server that is configured twice has one."""
+        return self.folder / f"{server.removesuffix(HASTY)}.ledger"
+
+    def lines(self, server: str, kind: str) -> list[str]:
+        path = self.ledger(server)
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        return [line.partition(" ")[2] for line in lines if line.startswith(f"{kind} ")]
+
+    def pid_of(self, server: str) -> int:
+        """The latest process of a server."""
+        return int(self.lines(server, "pid")[-1])
+
+    def done(self, job: Job) -> int:
+        """How many of the calls of a program were done so far."""
+        acted = {server: set(self.lines(server, "act")) for server in {server for server, _, _ in job.asked}}
+        return sum(name in acted[server] for server, name, _ in job.asked)
+
+    async def until_done(self, job: Job, calls: int) -> None:
+        await until(lambda: self.done(job) >= calls)
+
+    def audit(self, *jobs: Job) -> None:
+        """Hold what programs were told against what was done."""
+        servers = {server for job in jobs for server, _, _ in job.asked}
+        acts = {server: Counter(self.lines(server, "act")) for server in servers}
+        for job in jobs:
+            if job.outcomes is None:
+                continue
+            assert len(job.outcomes) == len(job.asked)
+            for (server, name, how), (end, text) in zip(job.asked, job.outcomes, strict=True):
+                times = acts[server][name]
+                what = f"call {name} ({how}) was done {times} times; the program was told: {end}: {text}"
+                match end:
+                    case "done":
+                        assert (times, text) == (1, name), what
+                    case "unknown":
+                        assert times <= 1, what
+                    case _:
+                        assert (times, end) == (0, "not sent"), what
+
+    def audit_all(self) -> None:
+        """Once more in the end: what was late may have been done since."""
+        self.audit(*self.jobs)
+        asked = Counter(name for job in self.jobs for _, name, _ in job.asked)
+        for server in {server for job in self.jobs for server, _, _ in job.asked}:
+            for name, times in Counter(self.lines(server, "act")).items():
+                assert times <= asked[name], f"call {name} was done {times} times"
+
+    # the process
+
+    async def footprint(self) -> Footprint:
+        before = len(self._tasks.read_text("utf-8").splitlines())
+        os.kill(self.pid, signal.SIGUSR1)
+        await until(lambda: len(self._tasks.read_text("utf-8").splitlines()) > before)
+        return self._footprint(json.loads(self._tasks.read_text("utf-8").splitlines()[-1])["tasks"])
+
+    def _footprint(self, tasks: dict[str, int]) -> Footprint:
+        targets = []
+        for fd in Path(f"/proc/{self.pid}/fd").iterdir():
+            with suppress(OSError):
+                targets.append(str(fd.readlink()))
+        sockets = sum(target.startswith("socket:") for target in targets)
+        status = Path(f"/proc/{self.pid}/status").read_text("utf-8").splitlines()
+        resident = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+        threads = len(list(Path(f"/proc/{self.pid}/task").iterdir()))
+        children = sum(is_running(pid) for pid in descendants(self.pid))
+        return Footprint(sockets, len(targets) - sockets, threads, children, tasks, resident)
+
+    async def until_at_rest(self, rest: Footprint, *, more_sockets: int = 0) -> Footprint:
+        """Return once the process holds no more than it did; what is still there in the end is the failure's text."""
+        now = await self.footprint()
+        with anyio.move_on_after(20):
+            while not _within(now, rest, more_sockets):
+                await anyio.sleep(0.1)
+                now = await self.footprint()
+        assert _within(now, rest, more_sockets), f"left behind:\n{now}\nat rest there was\n{rest}"
+        return now
+
+    @property
+    def stderr(self) -> str:
+        return self._stderr.read_text("utf-8", "replace")
+
+
+def _within(now: Footprint, rest: Footprint, more_sockets: int) -> bool:
+    return (
+        now.sockets <= rest.sockets + more_sockets
+        and now.other_fds <= rest.other_fds
+        and now.children <= rest.children
+        and sum(now.tasks.values()) <= sum(rest.tasks.values())
+    )
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below `pid`."""
+    found = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                for child in (task / "children").read_text("utf-8").split():
+                    found += [int(child), *descendants(int(child))]
+    return found
+
+
+def stdio(folder: Path, name: str, *flags: str, **more: Any) -> dict[str, Any]:
+    """The entry of a stdio server with a ledger."""
+    script = str(SERVERS / "stdio_server.py")
+    return {"command": sys.executable, "args": [script, str(folder / f"{name}.ledger"), *flags], **more}
+
+
+@asynccontextmanager
+async def rig(folder: Path, servers: dict[str, Any], **code_mode: Any) -> AsyncIterator[Rig]:
+    """The server with these upstreams, each of which has been tried once. In the end nothing of it may be left."""
+    limits = {"maxPendingToolCalls": AT_ONCE, "maxOutputBytes": 10_000_000, **code_mode}
+    entries = {name: {"maxConcurrentCalls": AT_ONCE, **entry} for name, entry in servers.items()}
+    config = write_config(folder, entries, codeMode=limits)
+    tasks, stderr = folder / "tasks", folder / "stderr"
+    with stderr.open("w", encoding="utf-8") as errlog:
+        parameters = StdioServerParameters(
+            command=sys.executable,
+            args=[str(SERVERS / "watched_serve.py"), str(tasks), "serve", "--config", str(config)],
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            cwd=folder,
+        )
+        async with Client(stdio_client(parameters, errlog=errlog)) as client:
+            started = Rig(client, folder, tasks, stderr)
+            yield started
+            below = descendants(started.pid)
+    await until(lambda: not is_running(started.pid))
+    try:
+        await until(lambda: not any(is_running(pid) for pid in below))
+    finally:
+        for pid in filter(is_running, below):
+            os.kill(pid, signal.SIGKILL)
+    started.audit_all()
+    for words in ("Traceback", "never retrieved", "was destroyed but it is pending", "in an unexpected way"):
+        assert words not in started.stderr, started.stderr[-8000:]
+
+
+class HttpServer:
+    """`servers/http_server.py` as a process, on a port that it keeps over restarts. An async context manager."""
+
+    def __init__(self, folder: Path, name: str, *flags: str) -> None:
+        self.port = free_port()
+        self._ledger, self._weather = folder / f"{name}.ledger", folder / f"{name}.weather"
+        self._flags = flags
+        self._process: Any = None
+
+    async def __aenter__(self) -> HttpServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.kill()
+
+    def weather(self, words: str) -> None:
+        new = self._weather.with_suffix(".new")
+        new.write_text(words, "utf-8")
+        new.replace(self._weather)
+
+    async def start(self) -> None:
+        script = [str(SERVERS / "http_server.py"), str(self.port), str(self._ledger), str(self._weather)]
+        self._process = await anyio.open_process([sys.executable, *script, *self._flags], stderr=None)
+        with anyio.fail_after(SECONDS):
+            await self._process.stdout.receive()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    async def kill(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):  # it may have died in a test
+                self._process.kill()
+            await self._process.wait()
+            await self._process.aclose()
+            self._process = None
+
+    async def restart(self) -> None:
+        await self.kill()
+        await self.start()
