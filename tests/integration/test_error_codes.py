@@ -105,7 +105,10 @@ PROGRAMS = {
         "await MCP.tracker.getIssue({})", "nested_tool_failed", "1:19", ("input.issue_id: missing (integer",)
     ),
     "no object": Fails("await MCP.tracker.getIssue(1)", "nested_tool_failed", "1:19", ("one plain object",)),
-    "two objects": Fails("await MCP.counting.count({}, {})", "nested_tool_failed", "1:20", ("2 arguments",)),
+    "two objects": Fails(
+        "await MCP.counting.count({}, { name: 'x' })", "nested_tool_failed", "1:20", ("there is no option name",)
+    ),
+    "three objects": Fails("await MCP.counting.count({}, {}, {})", "nested_tool_failed", "1:20", ("3 arguments",)),
     "no JSON": Fails(
         "await MCP.counting.count({ name: 1n })", "nested_tool_failed", "1:20", ("BigInt", "pass String(n)")
     ),

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,7 +16,7 @@ import anyio.to_thread
 import httpx2
 import pytest
 
-from tests.integration.harness import SECONDS, cli, counting, events, is_running, pids, until
+from tests.integration.harness import SECONDS, cli, counting, events, is_running, other, pids, until
 from tests.integration.http_harness import ERAS, opened_session, serve_http, write_http_config
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from tests.integration.http_harness import Served
 
 pytestmark = pytest.mark.anyio
+
+ENDS_WITHIN = 5.0
+"""Seconds, as promised, with the default grace."""
 
 NEVER = "await new Promise(done => setTimeout(done, 3600000))"
 
@@ -205,6 +209,29 @@ async def test_calls_that_take_longer_are_told_that_their_run_is_aborted(tmp_pat
         with anyio.fail_after(10):
             assert await served.end() == 0
     assert codes == ["aborted"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
+async def test_an_open_call_to_a_server_that_ignores_everything_does_not_keep_it_from_ending_in_time(
+    tmp_path: Path,
+) -> None:
+    log, pid_file = tmp_path / "log", tmp_path / "pid"
+    servers = {"counting": counting(log), "stubborn": other("raw_server.py", "stubborn", f"pid={pid_file}")}
+    program = "const open = MCP.stubborn.hang({}); await MCP.counting.count({ name: 'x' }); await open"
+    config = write_http_config(tmp_path, servers)
+    async with serve_http(config) as served, served.client() as session, anyio.create_task_group() as group:
+        codes = []
+
+        async def call() -> None:
+            codes.append((await session.exec(program)).code)
+
+        group.start_soon(call)
+        await until(lambda: "call x" in events(log))
+        began = time.monotonic()
+        assert await served.end() == 0
+        assert time.monotonic() - began < ENDS_WITHIN
+    assert codes == ["aborted"]
+    assert not any(map(is_running, [*pids(log), int(pid_file.read_text("utf-8"))]))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
