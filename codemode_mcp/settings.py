@@ -143,7 +143,7 @@ class HttpSettings:
     max_sessions: int = 2048
     """Sessions of legacy clients."""
     session_idle_seconds: int = 1800
-    shutdown_grace_ms: int = 3500
+    shutdown_grace_ms: int = 2000
     """For open calls, once the server has been told to end."""
 
     @property

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSE_GRACE = 1.0
-"""Seconds that an orderly goodbye (ending an HTTP session) may take. Ending a process has the SDK's bound, 4.5 s."""
+"""Seconds that an orderly goodbye (ending an HTTP session) may take. Ending a process has bounds of its own."""
 
 RELIST_INTERVAL = 1.0
 """Least seconds between two listings. They double while a server announces changes without end."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,13 @@ _TIMEOUT = httpx2.Timeout(30.0, connect=10.0, read=None, pool=None)
 
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
 """Unlimited, for each pending call holds one connection and callers bound their own concurrency."""
+
+_NOTIFIED_TIMEOUT = 5.0
+"""Seconds for the answer to what is no request. The SDK sends nothing else meanwhile."""
+
+_KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPALIVE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+"""A server that is gone without a word, with its network or its machine, is noticed within 30 s. The second name is
+macOS's for the first; a system without any has its own times, of hours mostly."""
 
 _MAX_ERROR_BODY = 64 * 1024
 _ERROR_BODY_TIMEOUT = 5.0
@@ -102,6 +110,11 @@ class McpHttpClient(httpx2.AsyncClient):
         self._watch = watch
         self._answers_in_body = answers_in_body
 
+    # Not by a transport of our own as an argument: with one, httpx2 looks for no proxies in the environment. Those
+    # have transports of their own, which take no socket options.
+    def _init_transport(self, *, transport: None = None, **options: Any) -> httpx2.AsyncHTTPTransport:  # type: ignore[override]
+        return httpx2.AsyncHTTPTransport(**options, socket_options=_socket_options())
+
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method != "POST":
             try:
@@ -116,6 +129,9 @@ class McpHttpClient(httpx2.AsyncClient):
             ):
                 self._watch.on_lost()
             return response
+        if not _wants_answer(request):
+            timeout = {**request.extensions.get("timeout", {}), "read": _NOTIFIED_TIMEOUT}
+            request.extensions = {**request.extensions, "timeout": timeout}
         try:
             response = await self._send_logged_in(request, **options)
         except LoginError as error:
@@ -190,6 +206,27 @@ class McpHttpClient(httpx2.AsyncClient):
             return failure.response(request)
         self._watch.on_lost()
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
+
+
+def _socket_options() -> list[tuple[int, int, int]]:
+    known = [(getattr(socket, name, None), seconds) for name, seconds in _KEEPALIVE]
+    return [
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        *((socket.IPPROTO_TCP, option, value) for option, value in known if option is not None),
+    ]
+
+
+def _wants_answer(request: httpx2.Request) -> bool:
+    """Whether it is a JSON-RPC request, which may take for ever."""
+    try:
+        match json.loads(request.content):
+            case {"method": str(), "id": _}:
+                return True
+            case dict():
+                return False
+    except (ValueError, RecursionError, httpx2.RequestNotRead):
+        pass
+    return True
 
 
 def _same_origin(url: httpx2.URL, own: httpx2.URL) -> bool:

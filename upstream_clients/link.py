@@ -6,10 +6,12 @@ of a call. So this talks to the session's dispatcher, dicts in and dicts out, an
 
 from __future__ import annotations
 
+import json
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import anyio
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import (
@@ -45,11 +47,11 @@ from upstream_clients.questions import (
     ConnectionQuestions,
     UrlElicitationRequired,
 )
+from upstream_clients.wire import whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    import anyio
     from mcp.client.session import ClientSession
     from mcp.shared.dispatcher import (
         CallOptions,
@@ -64,6 +66,12 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject, ProgressFn
     from upstream_clients.wire import MendedStream
 
+
+CANCEL_TIMEOUT = 5.0
+"""Seconds for the transport to take the word that a call was given up."""
+
+CANCEL_WAIT = 0.2
+"""How many of them the caller waits too."""
 
 _FIRST_ID = 1 << 20
 """Ids of calls to legacy servers, where it matters later which of them was answered. The SDK counts from 1."""
@@ -101,7 +109,7 @@ class WatchedDispatcher(JSONRPCDispatcher):
             # What the client does to answer is no part of the call.
             CURRENT.set(None)
             try:
-                return dict(await self.questions.answer(method, params or {}, asker))
+                return dict(_sendable(await self.questions.answer(method, params or {}, asker)))
             except QuestionRefused as refusal:
                 raise MCPError(INVALID_REQUEST, str(refusal)) from refusal
 
@@ -115,6 +123,20 @@ class WatchedDispatcher(JSONRPCDispatcher):
         finally:
             self.over.set()
             self.questions.close()
+
+    async def _cancel_outbound(self, *told: Any) -> None:
+        # Whoever gave a call up does not wait for a transport that takes nothing. Mostly it takes this at once, and
+        # then the server hears of it before it hears of the next call.
+        if self._tg is not None:
+            taken = anyio.Event()
+            self._tg.start_soon(self._tell_cancelled, taken, *told)
+            with anyio.move_on_after(CANCEL_WAIT):
+                await taken.wait()
+
+    async def _tell_cancelled(self, taken: anyio.Event, *told: Any) -> None:
+        with anyio.move_on_after(CANCEL_TIMEOUT):
+            await super()._cancel_outbound(*told)
+        taken.set()
 
     def _resolve_pending(self, request_id: int | str | None, outcome: Any) -> None:
         # Answers to requests that nobody waits for any more are told nowhere else.
@@ -199,6 +221,7 @@ class Link:
             UrlElicitationRequired: the user has to open a URL first.
             UpstreamCallError: any other end.
         """
+        params = _sendable(params)
         options: CallOptions = {"headers": self._headers(method, params)}
         if on_progress is not None:
             options["on_progress"] = _as_sdk_callback(on_progress)
@@ -263,6 +286,18 @@ class Link:
             if method == "tools/call" and (header_map := self._param_headers.get(name)):
                 headers.update(mcp_param_headers(header_map, params.get("arguments") or {}))
         return headers
+
+
+def _sendable(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With U+FFFD for halves of surrogate pairs, which JavaScript's strings may hold and UTF-8 cannot."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        mended: dict[str, Any] = whole(dict(value))
+        return mended
+    except (TypeError, ValueError, RecursionError):
+        pass  # for whoever sends it to tell
+    return value
 
 
 def _as_sdk_callback(on_progress: ProgressFn) -> ProgressFnT:

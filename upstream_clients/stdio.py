@@ -35,10 +35,10 @@ logger = logging.getLogger(__name__)
 FLUSH_TIMEOUT = 0.3
 """Seconds for what was already written to reach the server's pipe."""
 
-EXIT_TIMEOUT = 2.0
-"""Seconds that a server has to leave by itself after the end of its input."""
+EXIT_TIMEOUT = 1.0
+"""Seconds that a server has to leave by itself, from when it is closed."""
 
-TERMINATE_TIMEOUT = 1.2
+TERMINATE_TIMEOUT = 0.8
 """Seconds between SIGTERM and SIGKILL, for the server and whatever it has started."""
 
 REAP_TIMEOUT = 0.5
@@ -107,9 +107,10 @@ async def open_process(
             with anyio.CancelScope(shield=True):
                 incoming.close()
                 outgoing.close()
+                began = anyio.current_time()
                 with anyio.move_on_after(FLUSH_TIMEOUT):
                     await flushed.wait()
-                await _stop(process)
+                await _stop(process, began)
             tasks.cancel_scope.cancel()
             heard.close()
             written.close()
@@ -129,11 +130,14 @@ async def _start(spec: UpstreamSpec, errlog: TextIO) -> Any:
     )
 
 
-async def _stop(process: Any) -> None:
-    """End of input, then force; for the server and its descendants. Every wait is bounded."""
+async def _stop(process: Any, began: float) -> None:
+    """End of input, then force; for the server and its descendants. Every wait is bounded.
+
+    The bounds count from `began`, a time of the event loop, so that on a busy machine they do not add up.
+    """
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
         await process.stdin.aclose()
-    await _exited(process, EXIT_TIMEOUT)
+    await _exited(process, began + EXIT_TIMEOUT)
     if sys.platform == "win32":  # pragma: no cover
         from mcp.os.win32.utilities import close_process_job, terminate_windows_process_tree
 
@@ -141,8 +145,8 @@ async def _stop(process: Any) -> None:
             await terminate_windows_process_tree(process)
         close_process_job(process)
     else:
-        await _end_group(process)
-    if not await _exited(process, REAP_TIMEOUT):
+        await _end_group(process, began + EXIT_TIMEOUT + TERMINATE_TIMEOUT)
+    if not await _exited(process, anyio.current_time() + REAP_TIMEOUT):
         logger.warning("process %d cannot be ended", process.pid)
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
         await process.stdout.aclose()
@@ -153,18 +157,18 @@ async def _stop(process: Any) -> None:
             transport.close()
 
 
-async def _exited(process: Any, timeout: float) -> bool:
+async def _exited(process: Any, deadline: float) -> bool:
     # `wait` would also wait for the pipes, which a child of the server may hold open.
-    deadline = anyio.current_time() + timeout
     while process.returncode is None and anyio.current_time() < deadline:  # noqa: ASYNC110 - likewise
         await anyio.sleep(_POLL)
     return process.returncode is not None
 
 
-async def _end_group(process: Any) -> None:
+async def _end_group(process: Any, deadline: float) -> None:
     """What is left of the server's process group; its id stays the server's as long as one member lives."""
     if _signal(process.pid, signal.SIGTERM):
-        deadline = anyio.current_time() + TERMINATE_TIMEOUT
+        # A server that left by itself leaves its children as much time.
+        deadline = min(deadline, anyio.current_time() + TERMINATE_TIMEOUT)
         while _signal(process.pid, 0) and anyio.current_time() < deadline:  # noqa: ASYNC110 - likewise
             await anyio.sleep(_POLL)
         _signal(process.pid, signal.SIGKILL)

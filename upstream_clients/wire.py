@@ -183,7 +183,7 @@ _MAX_DIGITS = 4000
 def _load(text: str) -> Any:
     """`json.loads`, which takes numbers of any size, and in a thread lets others run at every object and integer."""
     value = json.loads(text, object_hook=_same, parse_int=_integer, parse_constant=_no_number)
-    return _whole(value) if _ESCAPED_HALF.search(text) else value
+    return whole(value) if _ESCAPED_HALF.search(text) else value
 
 
 def _same(value: dict[str, Any]) -> dict[str, Any]:
@@ -204,7 +204,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def _read_again(line: str | bytes) -> SessionMessage | None:
-    """An answer that the SDK's parser does not take, by a more patient one."""
+    """A message that the SDK's parser does not take, by a more patient one."""
     text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
     try:
         message = _load(text)
@@ -213,6 +213,12 @@ def _read_again(line: str | bytes) -> SessionMessage | None:
     match message:
         case {"jsonrpc": "2.0", "id": int() | str() as request_id, "result": dict() as result}:
             return SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
+        case {"jsonrpc": "2.0", "method": str()}:
+            # The server's own; unanswered, a request would have it wait for ever.
+            try:
+                return SessionMessage(jsonrpc_message_adapter.validate_python(message, by_name=False))
+            except ValidationError:
+                return None
     return None
 
 
@@ -224,15 +230,15 @@ def _unreadable(text: str) -> SessionMessage | None:
     return _failed(json.loads(found[1]), "the answer cannot be read: it is nested too deeply or is no JSON")
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """With U+FFFD for halves of surrogate pairs."""
     match value:
         case str():
             return _HALF.sub("\ufffd", value)
         case dict():
-            return {_whole(key): _whole(item) for key, item in value.items()}
+            return {whole(key): whole(item) for key, item in value.items()}
         case list():
-            return [_whole(item) for item in value]
+            return [whole(item) for item in value]
     return value
 
 

@@ -38,7 +38,7 @@ BACKLOG = 2048
 _SPARE_FILES = 256
 """Descriptors for everything but connections."""
 
-_FLUSH_SECONDS = 1.0
+_FLUSH_SECONDS = 0.5
 """At the end: for answers that are being written."""
 
 

@@ -136,10 +136,6 @@ async def test_calls_over_a_line_that_is_half_open_end_at_their_timeout(upstream
 
 
 @pytest.mark.parametrize("upstream", ["legacy"], indirect=True)
-@pytest.mark.xfail(
-    strict=True,
-    reason="telling the server that a call was given up holds the call for 5 s more where nothing gets through",
-)
 async def test_calls_over_a_line_that_swallows_everything_end_at_their_timeout_and_not_seconds_later(
     upstream: Upstream,
 ) -> None:

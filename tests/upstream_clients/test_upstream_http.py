@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import sys
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +52,69 @@ async def test_cancelling_the_caller_cancels_the_call_upstream(
         with pytest.raises(UpstreamCallError, match="timed out"):
             await source.call_tool("hang", {}, timeout=0.3)
         assert text(await source.call_tool("wait_cancelled", {}, timeout=10)) == "done"
+
+
+@pytest.mark.parametrize(("flags", "era"), KINDS)
+async def test_half_a_character_in_the_arguments_harms_nobody(
+    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
+) -> None:
+    async with http_server(*flags) as server, pool_of(server.spec()) as pool:
+        source = pool.source("srv")
+        assert text(await source.call_tool("echo", {"text": "\ud83d!"}, timeout=10)) == "\ufffd!"
+        assert text(await source.call_tool("echo", {"text": "after"}, timeout=10)) == "after"
+
+
+@pytest.mark.parametrize("proxied", [False, True])
+async def test_a_connection_notices_a_peer_that_is_gone_without_a_word_and_goes_through_the_proxy_if_there_is_one(
+    proxied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        asked.append(head.split()[1].decode())
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    asked: list[str] = []
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
+        address = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("http_proxy", address if proxied else "")
+        url = "http://mcp.example/mcp" if proxied else f"{address}/mcp"
+        spec = UpstreamSpec("srv", transport="http", url=url)
+        async with (
+            http.McpHttpClient(spec, http.HttpWatch(on_lost=lambda: None)) as client,
+            client.stream("GET", url) as response,
+        ):
+            connection = response.extensions["network_stream"].get_extra_info("socket")
+            assert proxied or connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            if sys.platform == "linux" and not proxied:
+                times = [
+                    connection.getsockopt(socket.IPPROTO_TCP, option)
+                    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+                ]
+                assert times == [15, 5, 3]
+    assert asked == [url if proxied else "/mcp"]
+
+
+async def test_a_notification_that_nobody_takes_holds_no_later_message_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    monkeypatch.setattr(http, "_NOTIFIED_TIMEOUT", 0.1)
+    async with await asyncio.start_server(swallow, "127.0.0.1", 0) as listener:
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        spec = UpstreamSpec("srv", transport="http", url=url)
+        async with http.McpHttpClient(spec, http.HttpWatch(on_lost=lambda: None)) as client:
+            for told in ({"method": "notifications/cancelled"}, {"id": 1, "result": {}}):
+                with anyio.fail_after(10):
+                    assert (await client.post(url, json={"jsonrpc": "2.0", **told})).status_code == 502
+            with anyio.move_on_after(0.5) as waiting:
+                await client.post(url, json={"jsonrpc": "2.0", "id": 2, "method": "tools/call"})
+            assert waiting.cancelled_caught, "an answer may take for ever"
 
 
 @pytest.mark.parametrize(("flags", "era"), KINDS)

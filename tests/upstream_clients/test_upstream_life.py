@@ -493,7 +493,7 @@ async def test_calls_under_way_to_a_server_that_is_removed_end_at_once(raw_serve
                     tasks.start_soon(same.call_tool, "hang", {})
                     await same.call_tool("echo", {})
                     with anyio.move_on_after(1) as prompt:
-                        # A stubborn server takes four seconds to stop; its callers do not wait for that.
+                        # A stubborn server takes two seconds to stop; its callers do not wait for that.
                         pool.apply([raw_server(name="same")])
                         await ended.wait()
                     assert not prompt.cancelled_caught

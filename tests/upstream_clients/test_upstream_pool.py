@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, jsonrpc_message_adapter
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, jsonrpc_message_adapter
 
 import upstream_clients
 from upstream_clients import UpstreamPool, UpstreamSpec
@@ -123,6 +123,14 @@ def test_an_invalid_answer_becomes_the_error_of_its_request(answer: str, request
     assert isinstance(item, SessionMessage)
     assert isinstance(item.message, JSONRPCError)
     assert item.message.id == request_id
+
+
+@pytest.mark.parametrize("where", ['"id": 7, ', ""], ids=["request", "notification"])
+def test_what_a_server_asks_is_read_with_half_a_character_in_it(where: str) -> None:
+    item = mend(parsed('{"jsonrpc": "2.0", ' + where + '"method": "a/b", "params": {"text": "\\ud83d!"}}'))
+    assert isinstance(item, SessionMessage)
+    assert isinstance(item.message, JSONRPCRequest if where else JSONRPCNotification)
+    assert item.message.params == {"text": "\ufffd!"}
 
 
 @pytest.mark.parametrize("line", ["junk", "{}", "[]", '{"jsonrpc": "2.0", "id": 7, "method": 5}', '{"id": {}}'])
