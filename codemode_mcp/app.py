@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from codemode_mcp.values import Values
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.tools import JsonObject
+    from upstream_clients.tools import JsonObject, RootsFn
 
 log = logging.getLogger("codemode_mcp.app")
 
@@ -54,6 +54,9 @@ TOUCH_SECONDS = 0.02
 """After a client has shown itself: enough for the answer it waits for to be written first."""
 
 TRANSFORM_SECONDS = 30.0
+
+ROOTS_SECONDS = 5.0
+"""That a client has to name its folders to a server that is starting."""
 
 CLOSE_SECONDS = 3.0
 """For an engine that is still being compiled when everything ends."""
@@ -88,6 +91,7 @@ class App:
         self._esbuild: Path | None = None
         self._pool: UpstreamPool | None = None
         self._manager: RunManager | None = None
+        self._roots: RootsFn | None = None
         self._dispatcher: Dispatcher | None = None
         self._values: Values | None = None
         self.code_mode = config.tools.code_mode.enabled
@@ -100,6 +104,10 @@ class App:
     def touch(self) -> None:
         """A client is there: begin to compile and to connect."""
         self._touched.set()
+
+    def offer_roots(self, roots: RootsFn | None) -> None:
+        """Of the one client there is, for servers that ask outside any call; None: it has none."""
+        self._roots = roots
 
     def server_names(self) -> Sequence[str]:
         return self._server_names
@@ -236,6 +244,12 @@ class App:
             names = [found[name] for name in names]
         self._server_names = tuple(names)
 
+    async def _list_roots(self) -> JsonObject:
+        if self._roots is not None:
+            with anyio.move_on_after(ROOTS_SECONDS):
+                return await self._roots()
+        return {"roots": []}
+
     async def run(self) -> None:
         """Open what was put off, and keep it open until cancelled."""
         await self._touched.wait()
@@ -259,6 +273,7 @@ class App:
             client_version=metadata.version("codemode-mcp"),
             on_change=self._changed,
             cache=ListingCache(cache_dir() / "listings"),
+            roots=self._list_roots,
         )
         self._values = Values(settings.store_max_bytes)
         self._meaning = Meaning(cache_dir() / "embeddings") if available() else None

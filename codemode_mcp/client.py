@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from mcp.server.context import ServerRequestContext
+    from mcp.server.session import ServerSession
 
     from codemode_mcp.runs.questions import Way
-    from upstream_clients.tools import JsonObject, Question
+    from upstream_clients.tools import JsonObject, Question, RootsFn
 
 log = logging.getLogger("codemode_mcp.client")
 
@@ -164,6 +165,24 @@ def as_request(question: Question) -> Request:
             # Obliged in 2025-11-25, gone in 2026-07-28.
             params.setdefault("elicitationId", secrets.token_hex(16))
     return _REQUESTS[question.method].model_validate({"method": question.method, "params": params}, by_name=False)
+
+
+def roots_of(session: ServerSession) -> RootsFn | None:
+    """How to ask a client for its folders at any time; None where its era or its capabilities do not allow that."""
+    declared = session.client_capabilities
+    modern = session.protocol_version in MODERN_PROTOCOL_VERSIONS
+    if modern or declared is None or declared.roots is None:
+        return None
+
+    async def roots() -> JsonObject:
+        try:
+            answer = await session.send_request(types.ListRootsRequest(), types.ListRootsResult)
+        except (MCPError, ValidationError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            log.warning("the client did not name its roots: %s", type(error).__name__)
+            return {"roots": []}
+        return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    return roots
 
 
 def _request_of(question: Question) -> Request | None:

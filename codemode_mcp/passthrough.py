@@ -30,7 +30,7 @@ from codemode_mcp import descriptions
 from codemode_mcp.announce import Announcer, AnnouncingServer
 from codemode_mcp.bridge import ToolCall, json_text
 from codemode_mcp.catalog import Catalog
-from codemode_mcp.client import Continued, McpClient, as_request
+from codemode_mcp.client import Continued, McpClient, as_request, roots_of
 from codemode_mcp.dispatch import CallContext
 from codemode_mcp.nearest import nearest
 from codemode_mcp.outcome import CallRecord
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog import Entry
     from codemode_mcp.dispatch import Dispatcher
     from codemode_mcp.settings import PolicyRules, ToolSettings
-    from upstream_clients.tools import JsonObject, ProgressFn, Question
+    from upstream_clients.tools import JsonObject, ProgressFn, Question, RootsFn
 
 log = logging.getLogger("codemode_mcp.server")
 
@@ -153,6 +153,8 @@ def _shown(name: str, entry: Entry, rules: PolicyRules) -> dict[str, Any]:
 class Upstreams(Protocol):
     """What the surface needs; the composition root."""
 
+    def offer_roots(self, roots: RootsFn | None) -> None: ...
+
     def touch(self) -> None: ...
 
     def settings(self) -> ToolSettings: ...
@@ -235,6 +237,7 @@ class Passthrough:
         self._deadline: float | None = None
         self._calls: dict[str, _Call] = {}
         self._group: TaskGroup | None = None
+        self._on_stdio = False
         self._announcer = Announcer(self._fingerprint, upstreams.change)
         self.server = AnnouncingServer(
             "codemode-mcp",
@@ -252,6 +255,7 @@ class Passthrough:
 
     async def serve_stdio(self, streams: tuple[IO[str], IO[str]] | None = None) -> None:
         """Serve on the process's standard streams, or on `streams`, until the client closes its end."""
+        self._on_stdio = True
         await serve_stdio(self.server, streams)
 
     @asynccontextmanager
@@ -260,10 +264,15 @@ class Passthrough:
             yield {}
             self._group.cancel_scope.cancel()
 
+    def _greet(self, context: ServerRequestContext[Any]) -> None:
+        if self._on_stdio:
+            self._upstreams.offer_roots(roots_of(context.session))
+        self._upstreams.touch()
+
     async def _list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        self._upstreams.touch()
+        self._greet(context)
         await self._settled()
         listing = self._current()
         self._announcer.listed()
@@ -273,7 +282,7 @@ class Passthrough:
     async def _call_tool(
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> dict[str, Any] | types.InputRequiredResult:
-        self._upstreams.touch()
+        self._greet(context)
         version = context.protocol_version
         owner = self._owner_of(context)
         continued = Continued.of(params.request_state)

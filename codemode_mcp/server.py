@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from codemode_mcp import descriptions
 from codemode_mcp.announce import Announcer, AnnouncingServer
-from codemode_mcp.client import Continued, as_request, open_client
+from codemode_mcp.client import Continued, as_request, open_client, roots_of
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.nearest import nearest
 from codemode_mcp.output import Rendered, render, render_error
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import Language, ToolSettings
+    from upstream_clients.tools import RootsFn
 
 log = logging.getLogger("codemode_mcp.server")
 
@@ -69,6 +70,10 @@ class Runs(Protocol):
 
     def change(self) -> anyio.Event:
         """For the next time that anything of these may be another."""
+        ...
+
+    def offer_roots(self, roots: RootsFn | None) -> None:
+        """The folders of the one client there is, for servers that ask for them outside any call."""
         ...
 
     def touch(self) -> None:
@@ -106,6 +111,7 @@ class Surface:
     async def _list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
+        self._offer_roots(context)
         self._runs.touch()
         self._announcer.listed()
         if self._runs.admits_nothing():
@@ -118,6 +124,7 @@ class Surface:
     async def _call_tool(
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
+        self._offer_roots(context)
         self._runs.touch()
         continued = Continued.of(params.request_state)
         async with open_client(context, rounds=continued.round, lasting=self._lasting) as client:
@@ -137,6 +144,10 @@ class Surface:
                 fault = InternalError("the request failed inside codemode-mcp; see its log")
                 rendered = render_error(fault, self._runs.settings())
         return _tool_result(rendered, context.session.protocol_version)
+
+    def _offer_roots(self, context: ServerRequestContext[Any]) -> None:
+        if self._lasting:
+            self._runs.offer_roots(roots_of(context.session))
 
     async def _answer(
         self,

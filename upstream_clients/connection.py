@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from upstream_clients.listing_cache import ListingCache
     from upstream_clients.token_store import Stamp
+    from upstream_clients.tools import RootsFn
     from upstream_clients.upstream import Upstream
 
 logger = logging.getLogger(__name__)
@@ -91,11 +92,13 @@ class Connection:
         client_version: str,
         backoff: Backoff | None = None,
         cache: ListingCache | None = None,
+        roots: RootsFn | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`sleep` waits between attempts and `clock` measures how long a connection lived; both in seconds."""
         self._upstream = upstream
+        self._roots = roots
         self._spec = upstream.spec
         self._client_info = Implementation(name=client_name, version=client_version)
         self._backoff = backoff or Backoff()
@@ -200,7 +203,7 @@ class Connection:
             try:
                 async with open_dispatcher(kind, self._spec, watch, stderr) as dispatcher:
                     dispatcher.over = self._over
-                    dispatcher.questions = ConnectionQuestions()
+                    dispatcher.questions = ConnectionQuestions(roots=self._roots)
                     try:
                         async with ClientSession(
                             dispatcher=dispatcher, client_info=self._client_info, message_handler=self._on_message

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from upstream_clients.connection import Connection
     from upstream_clients.listing_cache import ListingCache
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.tools import ToolSource, UpstreamView
+    from upstream_clients.tools import RootsFn, ToolSource, UpstreamView
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +41,11 @@ class UpstreamPool:
         client_version: str = "0",
         on_change: Callable[[], None] | None = None,
         cache: ListingCache | None = None,
+        roots: RootsFn | None = None,
     ) -> None:
         """`on_change` is called, without arguments and in the event loop, after any view has changed. `cache` keeps
-        listings between processes; without it every server is connected at the start.
+        listings between processes; without it every server is connected at the start. `roots` answers servers that ask
+        for them outside any call.
 
         Raises:
             ValueError: two specs have one name.
@@ -53,6 +55,7 @@ class UpstreamPool:
         self._client_name = client_name
         self._client_version = client_version
         self._cache = cache
+        self._roots = roots
         self._tasks: anyio.abc.TaskGroup | None = None
         self._importing = anyio.Lock()
         # The mutable state.
@@ -178,7 +181,11 @@ class UpstreamPool:
                 from upstream_clients.connection import Connection
 
                 member.connection = Connection(
-                    upstream, client_name=self._client_name, client_version=self._client_version, cache=self._cache
+                    upstream,
+                    client_name=self._client_name,
+                    client_version=self._client_version,
+                    cache=self._cache,
+                    roots=self._roots,
                 )
             if member.connection is not None:
                 await member.connection.run()

@@ -8,8 +8,9 @@ The request of a legacy server names no call. Over streamable HTTP it comes on t
 known. Otherwise (stdio, HTTP+SSE, a stream of the server's own) this rule holds: when all calls in flight belong to one
 run, so does the question. When calls of several runs are in flight, nobody is asked; the server gets an error, and from
 then on calls of different runs take turns on this connection, first come first served, so that it works the next time.
-When none is in flight there are no roots, and nobody is asked. A call that was cancelled or timed out counts as one in
-flight for another `ABANDONED` seconds, unless the server answers it after all: servers may not notice and go on to ask.
+When none is in flight, roots are those of the one client there may be, and nobody is asked. A call that was cancelled or
+timed out counts as one in flight for another `ABANDONED` seconds, unless the server answers it after all: servers may not
+notice and go on to ask.
 
 Knows no MCP SDK.
 """
@@ -30,7 +31,7 @@ import anyio
 
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.results import needs_input, read_input_required
-from upstream_clients.tools import Asking, JsonObject, Question, QuestionMethod
+from upstream_clients.tools import Asking, JsonObject, Question, QuestionMethod, RootsFn
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -183,8 +184,9 @@ class _Turn:
 class ConnectionQuestions:
     """The calls in flight on one connection to a legacy server, and what the server asks there."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: in seconds."""
+    def __init__(self, *, roots: RootsFn | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """`roots`: of whoever there is while no call is in flight; None: nobody. `clock`: in seconds."""
+        self._roots = roots
         self._clock = clock
         self._calls: list[CallQuestions] = []
         """Oldest first."""
@@ -240,7 +242,7 @@ class ConnectionQuestions:
         calls = self._whose(asker)
         if not calls:
             if method == "roots/list":
-                return {"roots": []}
+                return {"roots": []} if self._roots is None else await self._roots()
             raise QuestionRefused(f"{method} is answered only while a call is in flight, and none is")
         check_question(method, params)
         # Of calls of one run any can ask for all; the oldest that may still do so does.

@@ -69,6 +69,10 @@ class Question:
 AskFn = Callable[[Question], Awaitable[JsonObject]]
 
 
+RootsFn = Callable[[], Awaitable[JsonObject]]
+"""The MCP result of `roots/list` for a server that asks outside any call. Never raises."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asking:
     """Who can be asked on behalf of one call.

@@ -12,7 +12,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.integration.harness import SECONDS, SERVERS, Session, cli, serve, write_config
+from tests.integration.harness import SECONDS, SERVERS, Session, cli, npm_server, serve, write_config
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http, write_http_config
 
 if TYPE_CHECKING:
@@ -197,3 +197,21 @@ async def test_clients_over_http_are_asked_about_their_own_programs_only(upstrea
         for number, (token, mode) in enumerate([(ALICE, "auto"), (ALICE, "legacy"), (BOB, "auto"), (BOB, "legacy")]):
             group.start_soon(take_part, served, f"client-{number}", token, mode)
     assert answers == {f"client-{number}": [f"client-{number}"] * 3 for number in range(4)}
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_server_that_asks_for_folders_when_it_starts_gets_those_of_the_one_client(
+    mode: str, tmp_path: Path
+) -> None:
+    async def folder(context: Any) -> types.ListRootsResult:
+        return types.ListRootsResult(roots=[types.Root(uri=tmp_path.as_uri())])
+
+    config = write_config(tmp_path, {"files": npm_server("filesystem")})
+    async with serve(config, mode=mode, list_roots_callback=folder) as session:
+        code = "return unwrap(await MCP.files.listAllowedDirectories({})).content"
+        # It asks once it runs, so the first calls may come before the answer; nothing is to come in the newer revision.
+        said = await session.value(code)
+        with anyio.fail_after(SECONDS):
+            while mode == "legacy" and str(tmp_path) not in said:
+                said = await session.value(code)
+    assert (str(tmp_path) in said) == (mode == "legacy"), said

@@ -184,7 +184,9 @@ def test_in_a_keyring_the_file_holds_no_token() -> None:
     assert store.load() is None
 
 
-@pytest.mark.parametrize("ring", [MemoryKeyring(longest=10), PlainKeyring(), null.Keyring()], ids=["too long", "plain", "null"])
+@pytest.mark.parametrize(
+    "ring", [MemoryKeyring(longest=10), PlainKeyring(), null.Keyring()], ids=["too long", "plain", "null"]
+)
 def test_a_keyring_that_does_not_take_or_protect_it_gives_way_to_the_file(ring: KeyringBackend) -> None:
     keyring.set_keyring(ring)
     store = LoginStore(SPEC)
