@@ -16,14 +16,15 @@ import anyio
 from codemode_mcp import bridge
 from codemode_mcp.arguments import ArgumentChecker
 from codemode_mcp.bridge import Completion, GuestError, ToolCall, json_text
+from codemode_mcp.catalog import login_advice
 from codemode_mcp.errors import CodeModeError, InternalError, PolicyDenied, ProgramError, UpstreamError
 from codemode_mcp.operations import perform
-from codemode_mcp.policy import Ask, Deny, Effects, decide
+from codemode_mcp.policy import Ask, Deny, Effects, by_annotations, decide
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError
 from upstream_clients.tools import Asking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from codemode_mcp.bridge import Lookup
     from codemode_mcp.catalog import Catalog, Entry
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from codemode_mcp.outcome import CallRecord
     from codemode_mcp.settings import CodeModeSettings, PolicyRules
     from codemode_mcp.shapes import Shapes
-    from upstream_clients.tools import AskFn, ProgressFn, ToolSource
+    from upstream_clients.tools import AskFn, JsonObject, ProgressFn, SentFn, Tool, ToolSource
 
 log = logging.getLogger("codemode_mcp.calls")
 
@@ -133,10 +134,10 @@ class Dispatcher:
     ) -> Completion:
         """Carry one nested call to its tool and back. Failures are completions, not exceptions.
 
-        Cancelling it cancels the request upstream. `ask` puts what the tool's server wants to know.
+        Cancelling it cancels the request upstream. `ask` puts what the tool's server wants to know. The record says
+        when the request was sent: before, it waits for a connection, or behind other calls.
         """
         context.counts.call += 1
-        record.status = "executing"
         try:
             asking = None if ask is None else Asking(context.run_id, ask)
             result = await self._call(call, context, record, on_progress, asking)
@@ -172,7 +173,7 @@ class Dispatcher:
         if call.by_id:
             raise _no_such_tool(call.target, context.catalog)
         entry = context.catalog.resolve(call.target)
-        self._admit(entry)
+        self._admit(entry, entry.effects)
 
         def signature() -> str:
             return context.catalog.signature(entry)
@@ -192,17 +193,32 @@ class Dispatcher:
             self._shapes.note(context.owner, entry.id, result)
         return text
 
-    def _admit(self, entry: Entry) -> None:
+    def _admit(self, entry: Entry, declared: Effects, why: str = "") -> None:
         # The rules may be newer than the run's catalog, and the server distrusted since then.
         trusted = entry.server not in self._rules.distrusted_servers
-        match decide(self._rules, entry.id, entry.effects if trusted else Effects.of(None)):
+        match decide(self._rules, entry.id, declared if trusted else Effects.of(None)):
             case Deny(reason=reason):
-                raise PolicyDenied(f"{entry.path} may not be called: {reason}")
+                raise PolicyDenied(f"{entry.path} may not be called: {reason}{why}")
             case Ask(reason=reason):
                 raise PolicyDenied(
                     f"{entry.path} needs a person's approval ({reason}), which this version cannot ask for; "
-                    f'add the tool to "tools.approved" to allow it'
+                    f'add the tool to "tools.approved" to allow it{why}'
                 )
+
+    def _admit_present(self, entry: Entry, present: Tool | None, record: CallRecord) -> None:
+        """Decide again when the call is about to be sent, also by what its server says of the tool now.
+
+        The catalog may be from before the server was connected, and the rules from before the call waited for that.
+        """
+        self._admit(entry, entry.effects)
+        if entry.server in self._rules.distrusted_servers or not by_annotations(self._rules):
+            return
+        if present is None:
+            raise UpstreamError(
+                f"{entry.path}: server {entry.server!r} has no tool {entry.tool.name!r} any more",
+                dispatched=record.dispatched,
+            )
+        self._admit(entry, Effects.of(present.annotations), "; its server has changed the tool since it was listed")
 
     async def _send(
         self,
@@ -217,22 +233,39 @@ class Dispatcher:
             source = self._source(entry.server)
         except KeyError:
             raise UpstreamError(f"server {entry.server!r} is no longer configured", dispatched=False) from None
-        record.dispatched = True
+
+        def on_sent() -> None:
+            record.status, record.dispatched = "executing", True
+
         try:
             if entry.operation is None:
                 outcome = await source.call_tool(
-                    entry.tool.name, arguments, on_progress=on_progress, timeout=timeout, asking=asking
+                    entry.tool.name,
+                    arguments,
+                    on_progress=on_progress,
+                    timeout=timeout,
+                    asking=asking,
+                    on_sent=on_sent,
+                    admit=lambda present: self._admit_present(entry, present, record),
                 )
                 for note in outcome.notes:
                     log.warning("%s: %s", entry.id, note)
-                return outcome.result
-            return await self._perform(source, entry, entry.operation, arguments, asking, timeout)
+                result = outcome.result
+            else:
+                result = await self._perform(
+                    source, entry, entry.operation, arguments, asking, timeout, record, on_sent
+                )
         except UpstreamCallError as error:
             record.dispatched = error.dispatched
             raise UpstreamError(f"{entry.path}: {error.message}", dispatched=error.dispatched) from error
         except UpstreamClientError as error:
-            record.dispatched = False
-            raise UpstreamError(f"{entry.path}: {error.message}", dispatched=False) from error
+            why = error.message
+            if source.view().login_required:
+                why = f"server {entry.server!r} {login_advice(entry.server)}"
+            # Of several requests for one call the earlier ones may have been sent.
+            raise UpstreamError(f"{entry.path}: {why}", dispatched=record.dispatched) from error
+        record.dispatched = True  # whatever the source has told
+        return result
 
     async def _perform(
         self,
@@ -242,6 +275,8 @@ class Dispatcher:
         arguments: dict[str, Any],
         asking: Asking | None,
         timeout: float | None,
+        record: CallRecord,
+        on_sent: SentFn,
     ) -> Mapping[str, Any]:
         """An operation on resources or prompts, all its pages within `timeout` seconds."""
         room = self._settings.max_tool_result_bytes
@@ -251,11 +286,13 @@ class Dispatcher:
             room -= len(json_text(page).encode("utf-8", "surrogatepass"))
             return room >= 0
 
+        def request(method: str, params: JsonObject) -> Awaitable[JsonObject]:
+            return source.request(method, params, asking=asking, on_sent=on_sent)
+
         with anyio.move_on_after(timeout):
-            return await perform(
-                operation, arguments, lambda method, params: source.request(method, params, asking=asking), has_room
-            )
-        raise UpstreamError(f"{entry.path} timed out after {timeout:g} s", dispatched=True)
+            return await perform(operation, arguments, request, has_room)
+        unsent = "" if record.dispatched else "; nothing was sent"
+        raise UpstreamError(f"{entry.path} timed out after {timeout:g} s{unsent}", dispatched=record.dispatched)
 
 
 def _guest_error(error: CodeModeError, record: CallRecord) -> GuestError:

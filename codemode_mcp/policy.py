@@ -69,6 +69,8 @@ class Ask:
 
 Decision = Allow | Deny | Ask
 
+_ANNOTATIONS = frozenset(("readOnly", "destructive", "idempotent", "openWorld"))
+
 
 def effects(rules: PolicyRules, server: str | None, declared: Declared) -> Effects:
     """What a tool is taken to do; a server that is not trusted has declared nothing."""
@@ -103,6 +105,12 @@ def _server_allows(rules: PolicyRules, tool_id: str, tool: Effects) -> bool:
 
 def _first(rules: Iterable[str], tool_id: str, tool: Effects) -> str | None:
     return next((rule for rule in rules if matches(rule, tool_id, tool)), None)
+
+
+def by_annotations(rules: PolicyRules) -> bool:
+    """Whether what a server says of its tools makes a difference."""
+    lists = (rules.deny, rules.ask, rules.approved, rules.allow or (), *(allowed for _, allowed in rules.server_allow))
+    return rules.read_only or any(rule in _ANNOTATIONS for rules in lists for rule in rules)
 
 
 def admits_nothing(rules: PolicyRules) -> bool:

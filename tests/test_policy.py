@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codemode_mcp.policy import Allow, Ask, Deny, Effects, admits_nothing, decide, effects
+from codemode_mcp.policy import Allow, Ask, Deny, Effects, admits_nothing, by_annotations, decide, effects
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations
 
@@ -53,6 +53,27 @@ def test_a_wildcard_matches_names_with_line_ends_and_brackets() -> None:
     rules = PolicyRules(deny=("mcp:s:[x]*",))
     assert isinstance(decide(rules, "mcp:s:[x]\ny", Effects.of(SILENT)), Deny)
     assert isinstance(decide(rules, "mcp:s:x", Effects.of(SILENT)), Allow)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        PolicyRules(read_only=True),
+        PolicyRules(deny=("mcp:s:x", "destructive")),
+        PolicyRules(ask=("openWorld",)),
+        PolicyRules(approved=("idempotent",)),
+        PolicyRules(allow=("readOnly",)),
+        PolicyRules(server_allow=(("s", ("mcp:s:x",)), ("t", ("readOnly",)))),
+    ],
+)
+def test_rules_that_depend_on_annotations_are_known_as_such(rules: PolicyRules) -> None:
+    assert by_annotations(rules)
+
+
+def test_rules_on_ids_alone_depend_on_no_annotations() -> None:
+    ids = ("mcp:s:readOnly", "*destructive*")
+    assert not by_annotations(PolicyRules())
+    assert not by_annotations(PolicyRules(allow=ids, deny=ids, ask=ids, approved=ids, server_allow=(("s", ids),)))
 
 
 def test_rules_that_can_admit_nothing_are_known_as_such() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -13,11 +14,13 @@ from upstream_clients.errors import QuestionRefused, UpstreamCallError, Upstream
 from upstream_clients.results import read_outcome
 from upstream_clients.schemas import compile_check
 from upstream_clients.tools import (
+    AdmitFn,
     Asking,
     JsonObject,
     ProgressFn,
     Question,
     QuestionMethod,
+    SentFn,
     Tool,
     ToolOutcome,
     UpstreamView,
@@ -53,6 +56,10 @@ class ScriptedSource:
     def view(self) -> UpstreamView:
         return self._view
 
+    def relist(self, *tools: Tool) -> None:
+        """Have these tools, and no others, from now on."""
+        self._view = replace(self._view, tools=tools)
+
     async def call_tool(
         self,
         tool: str,
@@ -61,17 +68,34 @@ class ScriptedSource:
         on_progress: ProgressFn | None = None,
         timeout: float | None = None,
         asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        admit: AdmitFn | None = None,
     ) -> ToolOutcome:
-        self.calls.append((tool, arguments))
+        self._admit(tool, admit)
+        self._take(tool, arguments, on_sent)
         await anyio.lowlevel.checkpoint()
-        known = next((each for each in self._view.tools if each.name == tool), None)
+        known = self._listed(tool)
         schema = None if known is None else known.output_schema
         return read_outcome(self._answer(tool, arguments), None if schema is None else compile_check(schema))
 
-    async def request(self, method: str, params: JsonObject, *, asking: Asking | None = None) -> JsonObject:
-        self.calls.append((method, params))
+    async def request(
+        self, method: str, params: JsonObject, *, asking: Asking | None = None, on_sent: SentFn | None = None
+    ) -> JsonObject:
+        self._take(method, params, on_sent)
         await anyio.lowlevel.checkpoint()
         return self._answer(method, params)
+
+    def _listed(self, tool: str) -> Tool | None:
+        return next((each for each in self._view.tools if each.name == tool), None)
+
+    def _admit(self, tool: str, admit: AdmitFn | None) -> None:
+        if admit is not None and self._view.state not in ("down", "stopped"):
+            admit(self._listed(tool))
+
+    def _take(self, asked: str, arguments: JsonObject, on_sent: SentFn | None) -> None:
+        self.calls.append((asked, arguments))
+        if on_sent is not None:
+            on_sent()
 
     def _answer(self, asked: str, arguments: JsonObject) -> JsonObject:
         if asked not in self._answers:
@@ -83,7 +107,7 @@ class ScriptedSource:
 
 
 class SlowSource(ScriptedSource):
-    """Holds every call until `release` is set; reports progress once before it waits.
+    """Holds every call until `release` is set; reports progress once before it waits. As if sent when it waits.
 
     `pending` counts the calls that wait, `cancelled` those that were given up; `wait_pending` proves overlap.
     """
@@ -103,10 +127,15 @@ class SlowSource(ScriptedSource):
         on_progress: ProgressFn | None = None,
         timeout: float | None = None,
         asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        admit: AdmitFn | None = None,
     ) -> ToolOutcome:
+        self._admit(tool, admit)
         self.pending += 1
         self._arrived.set()
         self._arrived = anyio.Event()
+        if on_sent is not None:
+            on_sent()
         with anyio.move_on_after(timeout):
             try:
                 if on_progress is not None:
@@ -147,8 +176,11 @@ class AskingSource(ScriptedSource):
         on_progress: ProgressFn | None = None,
         timeout: float | None = None,
         asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        admit: AdmitFn | None = None,
     ) -> ToolOutcome:
-        self.calls.append((tool, arguments))
+        self._admit(tool, admit)
+        self._take(tool, arguments, on_sent)
         answers: list[JsonObject] = []
         for method, params in self._questions[tool]:
             if asking is None:
@@ -168,6 +200,9 @@ class FailingSource(ScriptedSource):
     def __init__(self, name: str, *, tools: Sequence[Tool] = (), error: UpstreamClientError | None = None) -> None:
         self._error = error or UpstreamUnavailable(name, f"server {name!r} is down")
         super().__init__(name, {}, tools=tools, state="down", error=self._error.message)
+
+    def _take(self, asked: str, arguments: JsonObject, on_sent: SentFn | None) -> None:
+        super()._take(asked, arguments, None)
 
     def _answer(self, asked: str, arguments: JsonObject) -> JsonObject:
         raise self._error

@@ -11,6 +11,9 @@ JsonObject = Mapping[str, Any]
 ProgressFn = Callable[[float, float | None, str | None], Awaitable[None]]
 """`(progress, total, message)`, as in MCP's progress notification."""
 
+SentFn = Callable[[], None]
+"""Told right before a request is sent, each time that it is; until then it waits, and the server knows nothing."""
+
 Operation = Literal["tool", "resource", "prompt"]
 
 
@@ -34,6 +37,11 @@ class Tool:
     input_schema: JsonObject = field(default_factory=lambda: {"type": "object"})
     output_schema: JsonObject | None = None
     annotations: Annotations = Annotations()
+
+
+AdmitFn = Callable[[Tool | None], None]
+"""Called with a tool as its server lists it at that moment, right before each time that a call of it is sent; `None`
+when the server does not list it. What it raises ends the call, and nothing more is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +150,8 @@ class ToolSource(Protocol):
         on_progress: ProgressFn | None = None,
         timeout: float | None = None,
         asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        admit: AdmitFn | None = None,
     ) -> ToolOutcome:
         """Call one tool; `timeout` in seconds, which stand still while a question is open.
 
@@ -149,7 +159,9 @@ class ToolSource(Protocol):
         """
         ...
 
-    async def request(self, method: str, params: JsonObject, *, asking: Asking | None = None) -> JsonObject:
+    async def request(
+        self, method: str, params: JsonObject, *, asking: Asking | None = None, on_sent: SentFn | None = None
+    ) -> JsonObject:
         """One of `resources/list`, `resources/read`, `resources/templates/list`, `prompts/list`, `prompts/get`,
         `completion/complete`."""
         ...

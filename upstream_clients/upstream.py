@@ -19,10 +19,10 @@ from upstream_clients.gate import Gate
 from upstream_clients.questions import CallQuestions, converse
 from upstream_clients.results import OutputCheck, read_outcome, without_plumbing
 from upstream_clients.schemas import compile_check
-from upstream_clients.tools import Asking, JsonObject, ProgressFn, Tool, ToolOutcome, UpstreamView
+from upstream_clients.tools import AdmitFn, Asking, JsonObject, ProgressFn, SentFn, Tool, ToolOutcome, UpstreamView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from upstream_clients.spec import UpstreamSpec
@@ -52,6 +52,10 @@ class Link(Protocol):
 
     def turn(self, call: CallQuestions) -> AbstractAsyncContextManager[None]:
         """Round `send`, for whoever may be asked meanwhile; waits where calls of different runs may not overlap."""
+        ...
+
+    def hurry(self, waiting: Collection[str]) -> None:
+        """These runs wait for calls of others to end, and so for what these ask."""
         ...
 
     async def send(
@@ -105,7 +109,7 @@ class Upstream:
         self.last_used = clock()
         """When the last call began or ended."""
         self._on_change = on_change
-        self._gate = Gate(spec.max_concurrent_calls)
+        self._gate = Gate(spec.max_concurrent_calls, self._queued)
         # The mutable state. Changed by the owner task only.
         self._view = UpstreamView(spec.name, "connecting", description=spec.description)
         self._link: Link | None = None
@@ -133,22 +137,26 @@ class Upstream:
         on_progress: ProgressFn | None = None,
         timeout: float | None = None,
         asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        admit: AdmitFn | None = None,
     ) -> ToolOutcome:
         """Call one tool; waits for a connection that is being made, within the same `timeout` (seconds).
 
-        Raises:
+        Raises, besides what `admit` does:
             UpstreamUnavailable: the server is down or did not come up in time; nothing was sent.
             UpstreamCallError: the tool did not answer.
         """
         params = {"name": tool, "arguments": dict(arguments)}
-        raw = await self._send("tools/call", params, on_progress, timeout, asking)
+        raw = await self._send("tools/call", params, on_progress, timeout, asking, on_sent, admit)
         return read_outcome(raw, self._output_check(tool))
 
-    async def request(self, method: str, params: JsonObject, *, asking: Asking | None = None) -> JsonObject:
+    async def request(
+        self, method: str, params: JsonObject, *, asking: Asking | None = None, on_sent: SentFn | None = None
+    ) -> JsonObject:
         """One of `REQUESTS`, within the default timeout. Raises as `call_tool`, and `ValueError` for other methods."""
         if method not in REQUESTS:
             raise ValueError(f"{method!r} is none of {', '.join(sorted(REQUESTS))}")
-        raw = await self._send(method, params, None, None, asking)
+        raw = await self._send(method, params, None, None, asking, on_sent)
         return without_plumbing(raw)
 
     async def _send(
@@ -158,6 +166,8 @@ class Upstream:
         on_progress: ProgressFn | None,
         timeout: float | None,
         asking: Asking | None,
+        on_sent: SentFn | None,
+        admit: AdmitFn | None = None,
     ) -> JsonObject:
         limit = self.spec.timeout if timeout is None else timeout
         call = Call(self.clock(), limit)
@@ -167,8 +177,14 @@ class Upstream:
             await self._connected()
             async with self._gate.admitted("" if asking is None else asking.run):
                 link = await self._connected()
+                link.hurry(self._gate.waiting)
                 async with link.turn(questions):
+                    if admit is not None:
+                        # There is a connection, so these tools are of its own listing, and none that was remembered.
+                        admit(self._tools.get(params["name"]))
                     call.sent = True
+                    if on_sent is not None:
+                        on_sent()
                     return await link.send(method, params, on_progress, questions)
 
         self.calls.add(call)
@@ -199,6 +215,11 @@ class Upstream:
         if questions.waiting:
             what = "asks without saying for which call, so other runs' calls came first, and still did"
         raise UpstreamUnavailable(self.name, f"server {self.name!r} {what} after {limit:g} s; nothing was sent")
+
+    def _queued(self) -> None:
+        """Calls wait for the gate, or do so no longer."""
+        if self._link is not None:
+            self._link.hurry(self._gate.waiting)
 
     def sent(self) -> set[Call]:
         """The calls that are with the server."""

@@ -1,0 +1,114 @@
+"""A server whose tools are others than when they were listed: rules by annotation hold for what they are now."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+import pytest
+
+from tests.integration.harness import MODERN, SECONDS, SERVERS, raw, serve, until, write_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.harness import Raw
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(os.name == "nt", reason="the user's cache folder is not named by the environment"),
+]
+
+CHANGED = "only read-only tools are allowed; its server has changed the tool since it was listed"
+
+
+class Upstream:
+    """A server whose tools are in a file, and a configuration with it alone."""
+
+    def __init__(self, folder: Path, **tools: Any) -> None:
+        self.folder = folder
+        self.env = {"XDG_CACHE_HOME": str(folder / "cache")}
+        entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(folder)]}
+        self.config = write_config(folder, {"s": entry}, **tools)
+
+    def has(self, **tools: bool) -> None:
+        """Tools by name, and whether they say that they only read."""
+        listed = [
+            {"name": name, "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": reads}}
+            for name, reads in tools.items()
+        ]
+        (self.folder / "tools.json").write_text(json.dumps(listed), "utf-8")
+
+    @property
+    def called(self) -> list[str]:
+        path = self.folder / "called"
+        return path.read_text("utf-8").split() if path.exists() else []
+
+    async def kept(self) -> None:
+        """Return when the listing is on disk."""
+        await until(lambda: list((self.folder / "cache").rglob("listings/*.json")))
+
+
+async def call(client: Raw, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return await client.request("tools/call", {**MODERN, "name": name, "arguments": arguments})
+
+
+async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_called(tmp_path: Path) -> None:
+    upstream = Upstream(tmp_path)
+    upstream.has(look=True, gone=True)
+    async with serve(upstream.config, env=upstream.env) as session:
+        assert (await session.exec("await MCP.s.look({}); return 1")).value == 1
+        await upstream.kept()
+    upstream.has(look=False)
+    code = (
+        "const said = []; for (const tool of ['look', 'gone'])"
+        " await MCP.s[tool]({}).catch((error) => said.push([error.message, error.data.dispatched])); return said"
+    )
+    async with raw(upstream.config, "--read-only", env=upstream.env) as client:
+        answer = (await call(client, "exec", {"code": code}))["result"]["structuredContent"]
+        assert answer["value"] == [
+            [f"MCP.s.look may not be called: {CHANGED}", False],
+            ["MCP.s.gone: server 's' has no tool 'gone' any more", False],
+        ]
+        assert [each["dispatched"] for each in answer["telemetry"]["calls"]] == [False, False]
+        again = (await call(client, "exec", {"code": "return Object.keys(MCP.s)"}))["result"]["structuredContent"]
+        assert again["value"] == []
+    assert upstream.called == ["look"]
+
+
+async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_passed_through(tmp_path: Path) -> None:
+    upstream = Upstream(tmp_path, codeMode=False)
+    upstream.has(look=True)
+    async with serve(upstream.config, env=upstream.env) as session:
+        with anyio.fail_after(SECONDS):
+            assert not (await session.client.call_tool("s__look", {})).is_error
+        await upstream.kept()
+    upstream.has(look=False)
+    async with raw(upstream.config, "--read-only", env=upstream.env) as client:
+        result = (await call(client, "s__look", {}))["result"]
+        assert result["isError"]
+        assert result["content"][0]["text"] == f"s__look may not be called: {CHANGED}"
+        error = (await call(client, "s__look", {}))["error"]
+        assert (error["code"], error["message"]) == (types.INVALID_PARAMS, 'Unknown tool: "s__look".')
+    assert upstream.called == ["look"]
+
+
+async def test_a_tool_that_changes_while_a_program_runs_is_not_called_from_then_on(tmp_path: Path) -> None:
+    upstream = Upstream(tmp_path, deny=["destructive"])
+    upstream.has(look=True, relist=True)
+    code = """
+        await MCP.s.relist({});
+        for (let calls = 0; ; calls += 1) {
+          try { await MCP.s.look({}) } catch (error) { return [calls, error.message, error.data.dispatched] }
+        }"""
+    async with serve(upstream.config, env=upstream.env) as session:
+        assert await session.value("return Object.keys(MCP.s)") == ["look", "relist"]
+        upstream.has(look=False, relist=True)
+        calls, message, dispatched = await session.value(code)
+        assert message.endswith("denied by the rule 'destructive'; its server has changed the tool since it was listed")
+        assert dispatched is False
+    assert upstream.called == ["relist"] + ["look"] * calls
