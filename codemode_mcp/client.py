@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 import time
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import anyio
 import mcp_types as types
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -24,9 +27,10 @@ from pydantic import BaseModel, ValidationError
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from mcp.server.context import ServerRequestContext
+    from mcp.server.lowlevel import Server
     from mcp.server.session import ServerSession
 
     from codemode_mcp.runs.questions import Way
@@ -61,18 +65,34 @@ class Continued:
     Attributes:
         run_id: empty for a request that continues nothing.
         round: how often this request was answered with questions already.
+        answers: by the keys of the questions; nobody has looked at them.
     """
 
     run_id: str = ""
     round: int = 0
+    answers: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
-    def of(state: str | None) -> Continued:
-        """`state` has been verified to be of our own making."""
-        return Continued() if state is None else Continued(*json.loads(state))
+    def of(context: ServerRequestContext[Any], params: types.CallToolRequestParams) -> Continued:
+        """What `params` say; their state has been verified to be of our own making (see `guard_state`)."""
+        if params.request_state is None:
+            return Continued()
+        run_id, rounds = json.loads(params.request_state)
+        return Continued(run_id, rounds, (context.params or {}).get("inputResponses") or {})
 
-    def text(self) -> str:
-        return json.dumps([self.run_id, self.round])
+    def asks_again(self, run_id: str, questions: Iterable[tuple[str, Question]]) -> types.InputRequiredResult:
+        """The answer to this request that puts questions, by their keys."""
+        return types.InputRequiredResult(
+            input_requests={key: as_request(question) for key, question in questions},
+            request_state=json.dumps([run_id, self.round + 1]),
+        )
+
+
+def guard_state(server: Server[Any], seconds: float) -> None:
+    """What a client brings back says which run or call its answers are for: nobody else may make that up, and it holds
+    for so long."""
+    security = RequestStateSecurity.ephemeral(ttl=seconds)
+    server.middleware.append(RequestStateBoundary(security, default_audience="codemode-mcp"))
 
 
 class McpClient:
@@ -102,9 +122,9 @@ class McpClient:
         await self._report(message)
 
     def way(self, question: Question) -> Way:
-        if question.method == "roots/list" and not self._can(question):
+        if question.method == "roots/list" and not self.supports(question):
             return "ask"  # see there
-        if not self._can(question):
+        if not self.supports(question):
             return "none"
         if not self._modern:
             return "ask"
@@ -114,11 +134,11 @@ class McpClient:
 
     async def ask(self, question: Question) -> JsonObject:
         """Ask now; see `runs.questions.Client`."""
-        if question.method == "roots/list" and not self._can(question):
+        if question.method == "roots/list" and not self.supports(question):
             return {"roots": []}  # nobody need be asked for what the client does not have
         request = _request_of(question)
         if request is None:
-            raise QuestionRefused(f"the params of {question.method} are not valid MCP")
+            raise QuestionRefused(f"the params of {question.method} are nothing that can be put to a client")
         related = None if self.lasting else ServerMessageMetadata(related_request_id=self._request_id)
         try:
             answer = await self._session.send_request(request, _RESULTS[question.method], metadata=related)
@@ -130,7 +150,7 @@ class McpClient:
             raise QuestionRefused("the client is gone") from error
         return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
 
-    def _can(self, question: Question) -> bool:
+    def supports(self, question: Question) -> bool:
         """Whether the client has declared that it answers such questions."""
         declared = self._session.client_capabilities
         if declared is None:
@@ -155,16 +175,27 @@ def as_request(question: Question) -> Request:
     """The MCP request that puts a question.
 
     Raises:
-        ValidationError: its params, which are an upstream's, are not valid.
+        ValueError: its params, which are an upstream's, are not valid, or nothing to show to somebody.
     """
-    params = dict(question.params)
+    # Progress and tasks of the upstream's are nothing to this client.
+    params = {key: value for key, value in question.params.items() if key not in ("_meta", "task")}
     if question.method == "elicitation/create":
-        # The client shows the question as ours. Whose it is must not be left to the server's own words.
-        params["message"] = f"[{question.server}] {params.get('message', '')}"
+        # The client shows the question as ours. Whose it is must not be left to the server's own words, which could
+        # also erase or imitate it.
+        words = _UNSHOWN.sub("", str(params.get("message", ""))).replace("\n", "\n  ")
+        params["message"] = f"[{question.server}] {words}"
         if params.get("mode") == "url":
+            if urlsplit(str(params.get("url"))).scheme not in ("http", "https"):
+                raise ValueError("only pages of http and https can be opened")
             # Obliged in 2025-11-25, gone in 2026-07-28.
             params.setdefault("elicitationId", secrets.token_hex(16))
-    return _REQUESTS[question.method].model_validate({"method": question.method, "params": params}, by_name=False)
+    request = _REQUESTS[question.method].model_validate({"method": question.method, "params": params}, by_name=False)
+    request.model_dump(by_alias=True, mode="json")  # raises here, and not when it is sent
+    return request
+
+
+_UNSHOWN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+"""What moves the cursor, turns the direction of text or is not seen."""
 
 
 def roots_of(session: ServerSession) -> RootsFn | None:
@@ -188,7 +219,7 @@ def roots_of(session: ServerSession) -> RootsFn | None:
 def _request_of(question: Question) -> Request | None:
     try:
         return as_request(question)
-    except ValidationError:
+    except ValueError:
         return None
 
 

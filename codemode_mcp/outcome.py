@@ -88,6 +88,7 @@ class Outcome:
         error, code: when failed.
         reason, pending: when waiting; `pending_total` counts those that are not listed too.
         yielded: what the program said when it yielded control.
+        nobody_answers: it waits for nothing but answers that this client cannot give.
         questions: of upstream servers, by key, that this client gets as the answer to its request.
     """
 
@@ -106,3 +107,4 @@ class Outcome:
     pending_total: int = 0
     yielded: str | None = None
     questions: tuple[tuple[str, Question], ...] = ()
+    nobody_answers: bool = False

@@ -150,6 +150,12 @@ def _waiting(
     else:
         why = f"it waits for {what}" if what else "its time was over"
     line = f'The program is suspended: {why}. Go on with wait {{"runId": "{ended.run_id}"}}.'
+    if ended.nobody_answers:
+        line = (
+            f"The program is suspended: {why}. Nobody can answer that here: tell the user what is asked. "
+            f'It goes on by a wait for "{ended.run_id}" from a client that shows such questions; give it up with '
+            f'wait {{"runId": "{ended.run_id}", "cancel": true}}.'
+        )
     return Rendered(structured, _content(outputs, [*notes, line], settings), False)
 
 

@@ -7,7 +7,7 @@ server, `errors` what can go wrong. `pool` keeps all connections; `upstream` is 
 `vigil` when a server is hung, `gate` whose call is next, `listing_cache` what was listed before, `faults` reads
 foreign exceptions, `questions` brings what a server asks to the call that it belongs to. Logins: `bearer` uses and
 renews one, `oauth` and `fetch` make it, `token_store` and `keychain` keep it. Pure: `lenient` (tool lists),
-`results` (tool results), `schemas` (untrusted JSON Schemas), `challenge`. `testing` has the fakes.
+`results` (tool results), `schemas` (untrusted JSON Schemas), `challenge`, `loopback`. `testing` has the fakes.
 
 Importing this package, `tools`, `spec`, `errors`, `pool` or `testing` does not import the MCP SDK.
 """

@@ -24,9 +24,9 @@ class Backoff:
     jitter: Callable[[], float] = random.random
     _failures: int = 0
 
-    def after_failure(self) -> float:
-        """An attempt ended before the server was ready."""
-        self._failures += 1
+    def after_failure(self, count: int = 1) -> float:
+        """An attempt ended before the server was ready. One that is worth no haste counts as several."""
+        self._failures += count
         # Between half and all of the step: many clients of one restarted server do not come back together.
         return min(self.cap, self.base * 2.0 ** min(self._failures - 1, 30)) * (0.5 + 0.5 * self.jitter())
 

@@ -63,6 +63,12 @@ LOGIN_PATIENCE = 900.0
 LISTEN_WAIT = 2.0
 """Seconds that the first listing waits for a modern server to acknowledge the stream of changes."""
 
+WARNINGS = 10
+"""Reasons of one outage that are warned of. A reason may quote a server, which may say something else every time."""
+
+HOPELESS = 4
+"""How many failures a command counts that is not there."""
+
 _SSE_FALLBACK = (400, 404, 405)
 """Answers to a first POST by which the specification recognises a server of the older HTTP+SSE transport."""
 
@@ -71,7 +77,8 @@ _SSE_FALLBACK = (400, 404, 405)
 class _Ended:
     """How one connection ended; `lived` is its time of service in seconds, `None` when it never was ready.
 
-    `logged_out`: another login than `login` is needed before there is any use in another attempt.
+    `logged_out`: another login than `login` is needed before there is any use in another attempt. `needs_hand`: nothing
+    but somebody's hand makes another attempt succeed.
     """
 
     reason: str
@@ -79,6 +86,7 @@ class _Ended:
     try_sse: bool = False
     logged_out: bool = False
     login: Stamp = None
+    needs_hand: bool = False
 
 
 class Connection:
@@ -115,6 +123,8 @@ class Connection:
         """The present connection has no future."""
         self._stale = anyio.Event()
         """The tools are to be listed again."""
+        self._warned: set[str] = set()
+        """Why it did not start, since it was ready last."""
 
     async def run(self) -> None:
         """Connect and stay connected until `stop`."""
@@ -127,15 +137,16 @@ class Connection:
                     await self._until_wanted()
                     continue
                 if ended.logged_out:
-                    logger.info("%s", ended.reason)
+                    self._tell(ended.reason, ended.reason)
                     self._upstream.down(ended.reason, login_required=True)
                     await self._until_login(ended.login)
                     continue
                 if ended.lived is None:
-                    delay = self._backoff.after_failure()
+                    delay = self._backoff.after_failure(HOPELESS if ended.needs_hand else 1)
+                    self._tell(ended.reason, f"{ended.reason}; next attempt in {delay:.1f} s")
                 else:
                     delay = self._backoff.after_loss(ended.lived)
-                logger.info("%s; next attempt in %.1f s", ended.reason, delay)
+                    logger.info("%s; next attempt in %.1f s", ended.reason, delay)
                 if delay > 0:
                     self._upstream.down(ended.reason)
                     await self._pause(delay)
@@ -143,6 +154,13 @@ class Connection:
                     self._upstream.connecting()
         finally:
             self._upstream.stopped()
+
+    def _tell(self, reason: str, line: str) -> None:
+        """Log a failed start; what was told before, in a lower voice."""
+        told = reason in self._warned or len(self._warned) >= WARNINGS
+        logger.log(logging.INFO if told else logging.WARNING, "%s", line)
+        if not told:
+            self._warned.add(reason)
 
     def stop(self) -> None:
         """End `run` soon: with an orderly goodbye when connected, at once when not."""
@@ -236,6 +254,7 @@ class Connection:
         return _Ended(
             faults.start_failure(self._spec, failure, stderr.last_line),
             try_sse=kind == "http" and watch.refused_status in _SSE_FALLBACK,
+            needs_hand=faults.is_not_there(self._spec, failure),
         )
 
     def _list_again(self) -> None:
@@ -261,6 +280,7 @@ class Connection:
             listing = await _first_listing(link, capabilities)
             self._scope.deadline = math.inf
             self._ready_at = self._clock()
+            self._warned.clear()
             info = session.server_info
             self._upstream.ready(
                 link,

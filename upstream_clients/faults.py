@@ -143,6 +143,11 @@ def start_failure(spec: UpstreamSpec, cause: BaseException, last_words: str = ""
     return not_started(spec, reason) + _quote(last_words)
 
 
+def is_not_there(spec: UpstreamSpec, cause: BaseException) -> bool:
+    """Whether there is no such command, or none that may be executed."""
+    return spec.url is None and any(isinstance(leaf, FileNotFoundError | PermissionError) for leaf in _leaves(cause))
+
+
 def not_started(spec: UpstreamSpec, reason: str) -> str:
     """The sentence round a reason."""
     return spec.redact(f"server {spec.name!r} did not start: {reason}")

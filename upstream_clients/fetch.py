@@ -6,7 +6,6 @@ or its link, and redirects stay within their origin. Only a server that is on th
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -15,18 +14,18 @@ import anyio
 import httpx2
 
 from upstream_clients.errors import LoginError
+from upstream_clients.loopback import is_loopback, literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from upstream_clients.loopback import Address
 
 MAX_DOCUMENT_BYTES = 256 * 1024
 FETCH_TIMEOUT = 10.0
 """Seconds for one document, redirects included."""
 
 _MAX_REDIRECTS = 3
-_LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost")
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 async def check_address(url: str, server_url: str, what: str) -> None:
@@ -49,11 +48,11 @@ async def check_address(url: str, server_url: str, what: str) -> None:
         raise LoginError(f"{what} is not https: {shown}")
     if parts.scheme != "https":
         raise LoginError(f"{what} is not https: {shown}")
-    literal = _literal(host)
-    if literal is not None:
-        own = _literal(urlsplit(server_url).hostname or "")
+    address = literal(host)
+    if address is not None:
+        own = literal(urlsplit(server_url).hostname or "")
         # A server on a private network may name another one there by its number.
-        if _never(literal) or (not literal.is_global and (own is None or own.is_global)):
+        if _never(address) or (not address.is_global and (own is None or own.is_global)):
             raise LoginError(f"{what} is an address that is not public: {shown}")
         return
     if is_local(url):
@@ -64,7 +63,7 @@ async def check_address(url: str, server_url: str, what: str) -> None:
     except (OSError, UnicodeError, TimeoutError):
         return  # the request will say so, or a proxy knows the name
     for *_, where in found:
-        resolved = _literal(str(where[0]))
+        resolved = literal(str(where[0]))
         if resolved is not None and _never(resolved):
             raise LoginError(f"{what} leads to an address that is not public: {shown}")
 
@@ -72,16 +71,12 @@ async def check_address(url: str, server_url: str, what: str) -> None:
 def is_local(url: str) -> bool:
     """Whether the host of `url` is this machine, by its name or number."""
     try:
-        host = (urlsplit(url).hostname or "").rstrip(".").lower()
+        return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
         return False
-    literal = _literal(host)
-    if literal is not None:
-        return literal.is_loopback
-    return host in _LOCAL_NAMES or host.endswith(".localhost")
 
 
-def same_origin(one: str, other: str) -> bool:
+def same_origin(one: httpx2.URL | str, other: httpx2.URL | str) -> bool:
     """Whether two addresses have scheme, host and port in common."""
     first, second = httpx2.URL(one), httpx2.URL(other)
     return (first.scheme, first.host, first.port) == (second.scheme, second.host, second.port)
@@ -95,15 +90,6 @@ def describe_url(url: str) -> str:
     except ValueError:
         text = "an unreadable address"
     return "".join(char if char.isprintable() else "?" for char in text[:200])
-
-
-def _literal(host: str) -> Address | None:
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
 
 
 def _never(address: Address) -> bool:

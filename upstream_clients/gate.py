@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Collection
 
 
 class Gate:
     """Admits `limit` at once. Those beyond wait: first in first out within one run, and the runs take turns."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, on_change: Callable[[], None] | None = None) -> None:
+        """`on_change` is called when `waiting` may be another."""
         # The mutable state. While anybody waits, nothing is free.
         self._free = limit
+        self._on_change = on_change
         self._waiting: OrderedDict[str, deque[anyio.Event]] = OrderedDict()
         """By run; the run whose turn it is comes first. No queue is empty."""
+
+    @property
+    def waiting(self) -> Collection[str]:
+        """The runs that have calls before it."""
+        return tuple(self._waiting)
 
     @asynccontextmanager
     async def admitted(self, run: str) -> AsyncIterator[None]:
@@ -36,6 +43,7 @@ class Gate:
     async def _wait(self, run: str) -> None:
         turn = anyio.Event()
         self._waiting.setdefault(run, deque()).append(turn)
+        self._changed()
         try:
             await turn.wait()
         except BaseException:
@@ -47,6 +55,7 @@ class Gate:
                 queue.remove(turn)
                 if not queue:
                     del self._waiting[run]
+                self._changed()
             raise
 
     def _give_back(self) -> None:
@@ -57,3 +66,8 @@ class Gate:
         queue.popleft().set()
         if queue:
             self._waiting[run] = queue
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change()

@@ -27,6 +27,7 @@ from upstream_clients.faults import (
     more_rights_needed,
     unreachable,
 )
+from upstream_clients.fetch import same_origin
 from upstream_clients.wire import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -158,7 +159,8 @@ class McpHttpClient(httpx2.AsyncClient):
     async def _send_logged_in(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send with the login, if there is one; once more with a renewed one. Raises `LoginError`."""
         bearer = self._bearer
-        if bearer is None or not _same_origin(request.url, httpx2.URL(self._spec.url or "")):
+        # The server's own token goes to nobody else.
+        if bearer is None or not same_origin(request.url, self._spec.url or ""):
             return await super().send(request, **options)
         token = await bearer.token()
         if token is not None:
@@ -227,11 +229,6 @@ def _wants_answer(request: httpx2.Request) -> bool:
     except (ValueError, RecursionError, httpx2.RequestNotRead):
         pass
     return True
-
-
-def _same_origin(url: httpx2.URL, own: httpx2.URL) -> bool:
-    """Whether the server's own token may go to `url`."""
-    return (url.scheme, url.host, url.port) == (own.scheme, own.host, own.port)
 
 
 async def _read_failure(request: httpx2.Request, response: httpx2.Response) -> _Failure:

@@ -12,6 +12,10 @@ When none is in flight, roots are those of the one client there may be, and nobo
 or timed out counts as one in flight for another `ABANDONED` seconds, unless the server answers it after all: servers
 may not notice and go on to ask.
 
+While a call has a question open, others may wait for it: those whose turn it is not, and those beyond
+`max_concurrent_calls`. A person who does not answer is not to hold up everybody, so a call may have calls of other runs
+wait for `PATIENCE` seconds in all; then its questions are refused.
+
 Knows no MCP SDK.
 """
 
@@ -34,7 +38,7 @@ from upstream_clients.results import needs_input, read_input_required
 from upstream_clients.tools import Asking, JsonObject, Question, QuestionMethod, RootsFn
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +48,7 @@ MAX_QUESTIONS = 100
 """Questions of one call. A form with a hundred steps is no form."""
 
 MAX_QUESTION_BYTES = 4 * 1024 * 1024
+MAX_QUESTION_DEPTH = 64
 """One question as JSON. A sampling request may hold an image."""
 
 MAX_ROUNDS = 25
@@ -57,6 +62,9 @@ URL_WAIT = 120.0
 
 ABANDONED = 30.0
 """Seconds for which a server may go on with a call that nobody waits for any more."""
+
+PATIENCE = 60.0
+"""Seconds for which the questions of one call may keep calls of other runs waiting."""
 
 _MAX_COMPLETED = 1_000
 
@@ -90,6 +98,8 @@ class CallQuestions:
         subject: the call in words, for messages: `tool 'create_issue'`.
         waiting: it waits for the calls of other runs.
         request_id: of its request while that is with a legacy server, unanswered.
+        held_up: seconds for which calls of other runs have waited for its questions, up to `holds_up_since`.
+        holds_up_since: when they began to wait once more.
     """
 
     def __init__(self, server: str, subject: str, asking: Asking | None, limit: anyio.CancelScope) -> None:
@@ -103,6 +113,8 @@ class CallQuestions:
         self._asked = 0
         self._open = 0
         self._left = math.inf
+        self.held_up = 0.0
+        self.holds_up_since: float | None = None
 
     @property
     def run(self) -> str | None:
@@ -153,12 +165,28 @@ def check_question(method: str, params: JsonObject) -> None:
     """Raises `QuestionRefused` for what is no question, or too large a one."""
     if method not in METHODS:
         raise QuestionRefused(f"{method!r} is nothing that a client can be asked; it is none of {_METHODS_IN_WORDS}")
+    if _is_deeper(params, MAX_QUESTION_DEPTH):
+        raise QuestionRefused(f"the question is nested more than {MAX_QUESTION_DEPTH} deep")
     try:
         size = len(json.dumps(params, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         raise QuestionRefused("the question is nested too deeply") from None
     if size > MAX_QUESTION_BYTES:
         raise QuestionRefused(f"the question has {size} bytes, and {MAX_QUESTION_BYTES} are allowed; ask for less")
+
+
+def _is_deeper(value: object, depth: int) -> bool:
+    level: list[object] = [value]
+    for _ in range(depth):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, (dict, list))
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return any(isinstance(each, (dict, list)) for each in level)
 
 
 _METHODS_IN_WORDS = ", ".join(get_args(QuestionMethod))
@@ -195,6 +223,8 @@ class ConnectionQuestions:
         self._open: list[_Open] = []
         self._take_turns = False
         self._queue: deque[_Turn] = deque()
+        self._elsewhere: Collection[str] = ()
+        """Runs with calls that are not even in the queue yet."""
         self._completed: dict[str, None] = {}
         self._news = anyio.Event()
         self._closed = False
@@ -207,6 +237,7 @@ class ConnectionQuestions:
         turn = _Turn(call)
         self._queue.append(turn)
         call.waiting = True
+        self._hurry()
         try:
             await turn.come.wait()
         except BaseException:
@@ -215,6 +246,7 @@ class ConnectionQuestions:
             else:
                 self._queue.remove(turn)
                 self._admit()
+                self._hurry()
             raise
         call.waiting = False
 
@@ -229,6 +261,12 @@ class ConnectionQuestions:
                 if not question.calls:
                     question.scope.cancel()
         self._admit()
+        self._hurry()
+
+    def hurry(self, waiting: Collection[str]) -> None:
+        """Calls of these runs, and of no others, wait for those in flight to end, besides what waits in `enter`."""
+        self._elsewhere = waiting
+        self._hurry()
 
     async def answer(self, method: str, params: JsonObject, asker: CallQuestions | None) -> JsonObject:
         """Have a question of the server answered.
@@ -250,6 +288,7 @@ class ConnectionQuestions:
         call.take(1)
         question = _Open(list(calls))
         self._open.append(question)
+        self._hurry()
         try:
             with question.scope, ExitStack() as stopped:
                 for each in calls:
@@ -257,6 +296,12 @@ class ConnectionQuestions:
                 return await call.ask(method, params)
         finally:
             self._open.remove(question)
+            self._hurry()
+        if question.calls:
+            raise QuestionRefused(
+                f"nobody answered within {PATIENCE:g} s while calls of other users or programs waited for this server, "
+                "so the question was given up for them: repeat this when somebody is there to answer"
+            )
         raise QuestionRefused("the call that this question belongs to has ended")
 
     def answered(self, request_id: object) -> None:
@@ -311,6 +356,22 @@ class ConnectionQuestions:
             turn = self._queue.popleft()
             self._calls.append(turn.call)
             turn.come.set()
+
+    def _hurry(self) -> None:
+        """Have every open question end when the patience of those who wait for its calls does."""
+        now = self._clock()
+        for call in self._calls:
+            if call.holds_up_since is not None:
+                call.held_up += now - call.holds_up_since
+            asked = any(call in question.calls for question in self._open)
+            call.holds_up_since = now if asked and self._holds_up(call) else None
+        for question in self._open:
+            left = [PATIENCE - call.held_up for call in question.calls if call.holds_up_since is not None]
+            question.scope.deadline = anyio.current_time() + min(left) if left else math.inf
+
+    def _holds_up(self, call: CallQuestions) -> bool:
+        """Whether calls of other runs wait."""
+        return any(turn.call.run != call.run for turn in self._queue) or any(run != call.run for run in self._elsewhere)
 
     def _wake(self) -> None:
         self._news.set()

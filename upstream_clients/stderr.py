@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, TextIO
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KEPT_LINES = 20
+_CHATTER = re.compile(r"npm (?:notice|warn)\b", re.IGNORECASE)
+
 MAX_LINE = 1_000
 """Bytes; longer lines are cut."""
 
@@ -51,8 +54,8 @@ class StderrTail:
 
     @property
     def last_line(self) -> str:
-        """The last line that is not blank, without secrets."""
-        return self._lines[-1] if self._lines else ""
+        """The last line that is not blank nor npm's chatter, without secrets."""
+        return next((line for line in reversed(tuple(self._lines)) if not _CHATTER.match(line)), "")
 
     def _read(self) -> None:
         rest = b""

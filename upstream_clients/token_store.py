@@ -130,8 +130,11 @@ class LoginStore:
         kept: Kept = "file"
         if keychain.protects():
             with suppress(keychain.NoKeychain):  # it is locked, or the tokens are too long for it
-                keychain.write(keychain.LOGINS, self._key, json.dumps(content))
-                kept = "keyring"
+                text = json.dumps(content)
+                keychain.write(keychain.LOGINS, self._key, text)
+                # One that takes and does not give would cost a login each time.
+                if keychain.read(keychain.LOGINS, self._key) == text:
+                    kept = "keyring"
         public = {"version": _VERSION, "server": self._server, "kept": kept, "change": secrets.token_hex(8)}
         try:
             self._write_private(json.dumps(public | (content if kept == "file" else {})))

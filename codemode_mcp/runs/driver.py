@@ -324,7 +324,8 @@ class Driver:
                 self._ask(run, observation)
                 now = self._clock()
                 ends = observation.ends(now, held=run.questions.being_asked)
-                if observation.released or now >= ends or now >= self._questions_due(run, observation):
+                answered = now >= self._questions_due(run, observation) or self._nobody_answers(run, observation.client)
+                if observation.released or now >= ends or answered:
                     return await self._park_again(run, parked)
                 await run.wait_for_change(self._next_event(run, observation, ends), self._clock)
             engine = await self._engine()
@@ -371,7 +372,7 @@ class Driver:
                         turn = await self._deliver(engine, run, observation)
                     finally:
                         self._turns.release(run.owner)
-            elif now >= self._questions_due(run, observation) or self._nobody_answers(run):
+            elif now >= self._questions_due(run, observation) or self._nobody_answers(run, observation.client):
                 return await self._park(engine, run, "pending_tools")
             else:
                 turn = None
@@ -526,7 +527,7 @@ class Driver:
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             observation = run.observation
             if observation is not None and observation.client is not None:
-                share = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
+                share = _number(progress) if total is None else f"{_number(progress)}/{_number(total)}"
                 await observation.client.progress(f"{live.record.tool}: {share}{f' {message}' if message else ''}")
 
         async def ask(question: Question) -> JsonObject:
@@ -574,12 +575,13 @@ class Driver:
         oldest = min(each.began for each in returned)
         return oldest if run.executing <= len(run.questions.calls) else oldest + WINDOW
 
-    def _nobody_answers(self, run: Run) -> bool:
+    def _nobody_answers(self, run: Run, client: Client | None) -> bool:
         """Whether all that the program waits for are answers that this client cannot give."""
         questions = run.questions
         return (
             bool(questions.open)
             and not questions.being_asked
+            and not questions.returned_to(client)
             and not run.timers
             and run.executing <= len(questions.calls)
         )
@@ -605,7 +607,10 @@ class Driver:
             case "memory":
                 return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), rejections)
             case _:
-                if fault is not None and _is_out_of_memory(fault, full=turn.full):
+                # What the engine says where it has not even memory for an error.
+                if fault is not None and (
+                    _is_out_of_memory(fault, full=turn.full) or fault.message == "[uninitialized]"
+                ):
                     return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), rejections)
                 detail = turn.detail or (fault.message if fault is not None else "")
                 return await self._fail(run, "internal_error", f"the sandbox stopped the program: {detail}", rejections)
@@ -748,6 +753,7 @@ class Driver:
                 pending_total=len(run.calls) + len(run.timers),
                 yielded=run.yield_reason if reason == "yield" else None,
                 questions=tuple((each.key, each.question) for each in run.questions.returned_to(client)),
+                nobody_answers=self._nobody_answers(run, client),
                 notes=self._question_notes(run),
             ),
         )
@@ -921,6 +927,14 @@ def _asked_for(question: Question) -> str:
             return "for an answer of the client's model"
         case "roots/list":
             return "for the client's folders"
+
+
+def _number(value: float) -> str:
+    """Of a server's making: it may have hundreds of digits."""
+    try:
+        return f"{value:g}"
+    except (OverflowError, ValueError):
+        return "?"
 
 
 def _names(tools: list[str]) -> str:

@@ -103,6 +103,7 @@ class RunManager:
         self._settings = settings
         self._clock = clock
         self._runs: dict[str, Run] = {}
+        self._closing = False
         # The tree of a large program takes a few hundred times its size.
         self._inspecting = anyio.CapacityLimiter(1)
         self._driver = Driver(
@@ -162,6 +163,8 @@ class RunManager:
         now = self._clock()
         latest = arrived + self._settings.max_request_ms / 1000
         observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), client, latest=latest)
+        if self._closing:
+            raise ProgramError("aborted", "the server is shutting down")
         # Already here, not when its task begins: closing or cancelling in between must find it.
         run.observation = observation
         self._runs[run.id] = run
@@ -205,6 +208,8 @@ class RunManager:
         if run is None:
             await self._store.release(run_id, owner)
             raise unknown_run(run_id)
+        if self._closing:
+            raise ProgramError("aborted", "the server is shutting down")
         now = self._clock()
         latest = now + self._settings.max_request_ms / 1000
         observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), client, latest=latest)
@@ -357,6 +362,7 @@ async def open_manager(
         try:
             yield manager
         finally:
+            manager._closing = True
             for run in manager._runs.values():
                 if run.observation is not None:
                     manager._stop(run, run.observation)

@@ -7,6 +7,7 @@ answer to its request and comes back with the replies (revision 2026-07-28), or 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from upstream_clients.tools import JsonObject, Question
+
+log = logging.getLogger("codemode_mcp.runs")
 
 Way = Literal["ask", "return", "none"]
 """How a client gets a question: by a request to it, as the answer to its own request, or not at all."""
@@ -152,6 +155,10 @@ class Questions:
                 answer = await client.ask(opened.question)
             except QuestionRefused as refusal:
                 answer = refusal
+            except Exception:
+                # In a task of its own, beside everybody else's: nothing may leave it.
+                log.exception("a question of server %r could not be put", opened.question.server)
+                answer = QuestionRefused("the question could not be put to the client")
         opened.asking = None
         if answer is not None:
             self.answer([(opened.key, answer)])

@@ -125,16 +125,21 @@ class MemoryStore:
             now = self._clock()
             alive = [other for other in self._parked.values() if other.expires > now or other.id in self._claimed]
             own = sum(1 for other in alive if other.owner == run.owner)
-            for used, limit, name in (
-                (own, self._settings.max_suspended_runs_per_owner, "maxSuspendedRunsPerOwner"),
-                (len(alive), self._settings.max_suspended_runs, "maxSuspendedRuns"),
-            ):
-                if used >= limit:
-                    raise ProgramError(
-                        "too_many_pending_tool_calls",
-                        f"the program would have to be suspended, but {used} programs are suspended already "
-                        f"({name} is {limit}); finish one with wait, or cancel it with wait and cancel: true",
-                    )
+            limit = _share(self._settings, run.owner)
+            if own >= limit:
+                raise ProgramError(
+                    "too_many_pending_tool_calls",
+                    f"the program would have to be suspended, but {own} programs of yours are suspended already "
+                    f"(maxSuspendedRunsPerOwner is {limit}); finish one with wait, or cancel it with wait and "
+                    "cancel: true",
+                )
+            if len(alive) >= self._settings.max_suspended_runs:
+                raise ProgramError(
+                    "too_many_pending_tool_calls",
+                    "the program would have to be suspended, but there is no room for another one "
+                    f"(maxSuspendedRuns is {self._settings.max_suspended_runs}); finish one of yours with wait, "
+                    "cancel it with wait and cancel: true, or try again later",
+                )
         self._parked[run.id] = run
         self._claimed.discard(run.id)
 
@@ -196,6 +201,14 @@ def unknown_run(run_id: str) -> ProgramError:
         f"there is no run {run_id[:80]!r}; a runId comes from the answer of an exec that is waiting, "
         "and is gone when the program has ended",
     )
+
+
+def _share(settings: CodeModeSettings, owner: str) -> int:
+    """How many suspended programs `owner` may have."""
+    total = settings.max_suspended_runs
+    if settings.max_suspended_runs_per_owner is not None:
+        return min(settings.max_suspended_runs_per_owner, total)
+    return total if owner.startswith("stdio:") else min(total, max(8, total // 4))
 
 
 _HOLDER = "holder:"

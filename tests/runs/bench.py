@@ -84,6 +84,7 @@ class Bench:
         self.sources = {source.name: source for source in sources}
         self.rules = rules
         self.settings = settings
+        self.dispatcher = Dispatcher(lambda name: self.sources[name], rules, settings)
         self.clock = Clock()
         self.store = MemoryStore(settings, self.clock)
         self.waited_for: list[set[str] | None] = []
@@ -118,7 +119,7 @@ async def bench(
 
     async with open_manager(
         engine=ready,
-        dispatcher=Dispatcher(lambda name: opened.sources[name], opened.rules, chosen),
+        dispatcher=opened.dispatcher,
         store=opened.store,
         values=Values(chosen.store_max_bytes),
         upstreams=opened,

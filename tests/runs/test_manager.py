@@ -12,6 +12,7 @@ import pytest
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import OWNER, bench, texts
+from upstream_clients.errors import UpstreamUnavailable
 from upstream_clients.testing import FailingSource, ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
@@ -302,8 +303,23 @@ async def test_too_many_suspended_runs_are_refused(engine: Engine) -> None:
 
 async def test_a_server_that_is_down_rejects_its_calls_with_the_reason(engine: Engine) -> None:
     async with bench(engine, FailingSource("broken"), echo()) as it:
-        outcome = await it.execute("return await MCP.broken.anything({}).catch((error) => [error.code, error.message])")
-        assert outcome.value == ["nested_tool_failed", "MCP.broken is down: server 'broken' is down"]
+        outcome = await it.execute(
+            "return await MCP.broken.anything({}).catch((error) => [error.code, error.message, error.data.tool])"
+        )
+        reason = "MCP.broken is down: server 'broken' is down"
+        assert outcome.value == ["nested_tool_failed", reason, "mcp:broken:anything"]
+        assert [call.tool for call in outcome.usage.calls] == ["mcp:broken:anything"]
+
+
+async def test_a_server_that_needs_a_login_says_to_the_model_what_the_user_has_to_do(engine: Engine) -> None:
+    error = UpstreamUnavailable("tracker", "server 'tracker' needs a login: run codemode-mcp login tracker")
+    source = ScriptedSource(
+        "tracker", {"find": error}, state="down", error=error.message, login_required=True, tools=[Tool("find")]
+    )
+    async with bench(engine, source) as it:
+        outcome = await it.execute("return await MCP.tracker.find({}).catch((error) => error.message)")
+        advice = "needs a login; ask the user to run: codemode-mcp login tracker"
+        assert outcome.value == f"MCP.tracker.find: server 'tracker' {advice}"
 
 
 async def test_denied_tools_do_not_exist_for_a_program(engine: Engine) -> None:

@@ -17,7 +17,7 @@ from upstream_clients.tools import Question, Tool
 
 if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import Asking, JsonObject, ProgressFn, ToolOutcome
+    from upstream_clients.tools import AdmitFn, Asking, JsonObject, ProgressFn, SentFn, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 
@@ -41,8 +41,13 @@ class AskingSource(ScriptedSource):
         on_progress: ProgressFn | None = None,
         timeout: float | None = None,
         asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        admit: AdmitFn | None = None,
     ) -> ToolOutcome:
+        self._admit(tool, admit)
         self.calls.append((tool, arguments))
+        if on_sent is not None:
+            on_sent()
         if tool == "ask":
             assert asking is not None
             params = {"message": arguments.get("message", "name?"), "requestedSchema": {"type": "object"}}
@@ -108,6 +113,9 @@ async def test_without_anybody_to_ask_the_run_parks_and_a_later_client_answers(e
         assert [call.status for call in waiting.pending] == ["needs_input"]
         assert (waiting.status, waiting.questions) == ("waiting", ())
         assert "'asker' asks the user: \"name?\"" in waiting.notes[0]
+        assert waiting.nobody_answers
+        with anyio.fail_after(20):
+            assert (await it.observe(waiting.run_id, client=FakeClient("none"))).nobody_answers
         outcome = await it.observe(waiting.run_id, client=FakeClient("ask", replies=[YES]))
         assert outcome.value == YES
 
@@ -238,3 +246,40 @@ async def test_nothing_is_stored_for_somebody_unknown(engine: Engine) -> None:
     async with bench(engine, AskingSource()) as it:
         outcome = await it.manager.execute(Cell(code, "javascript", None))
         assert "nobody is known here" in outcome.value
+
+
+async def test_a_client_that_cannot_be_asked_for_any_reason_costs_that_call_alone(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(FakeClient):
+        async def ask(self, question: Question) -> JsonObject:
+            raise ValueError("Maximum serialization depth exceeded")
+
+    async with bench(engine, AskingSource()) as it:
+        outcome = await it.execute(
+            "return await MCP.asker.ask({}).catch((error) => error.message)", client=Broken("ask")
+        )
+        assert "the question could not be put to the client" in outcome.value
+        assert (await it.execute("return 1")).value == 1
+    assert "could not be put" in caplog.text
+
+
+async def test_progress_of_any_size_is_told(engine: Engine) -> None:
+    class Counting(AskingSource):
+        async def call_tool(self, tool: str, arguments: JsonObject, **options: Any) -> ToolOutcome:
+            await options["on_progress"](10**400, 10**401, None)
+            return read_outcome(text_result("done"))
+
+    client = FakeClient()
+    async with bench(engine, Counting()) as it:
+        assert (await it.execute("return unwrap(await MCP.asker.quick({}))", client=client)).value == "done"
+    assert client.heard == ["mcp:asker:quick: ?/?"]
+
+
+async def test_nothing_begins_while_the_server_is_shutting_down(engine: Engine) -> None:
+    async with bench(engine, AskingSource()) as it:
+        waiting = await it.execute(ASK, client=FakeClient("none"))
+        it.manager._closing = True
+        for begin in (it.execute("return 1"), it.observe(waiting.run_id)):
+            with pytest.raises(ProgramError, match="shutting down"):
+                await begin

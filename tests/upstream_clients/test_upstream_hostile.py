@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -273,6 +274,72 @@ async def test_a_child_that_floods_its_stderr_does_not_stall(pool_of: Any) -> No
     flood = "import sys\nfor _ in range(2000): print('x' * 5000, file=sys.stderr)\nsys.exit('the end')"
     async with pool_of(UpstreamSpec("srv", command=sys.executable, args=("-c", flood))) as pool:
         assert str(pool.views()[0].error).endswith("the last line on its stderr was: the end")
+
+
+async def test_the_chatter_of_npm_is_not_taken_for_a_reason(pool_of: Any) -> None:
+    noise = "npm notice\\nnpm notice New minor version of npm!\\nnpm warn old\\nnpm WARN old\\n"
+    for said, quoted in [
+        ("Error: no key\\n" + noise, "the last line on its stderr was: Error: no key"),
+        (noise, "why"),
+    ]:
+        script = f"import sys; sys.exit('{said}')"
+        async with pool_of(UpstreamSpec("srv", command=sys.executable, args=("-c", script))) as pool:
+            assert str(pool.views()[0].error).endswith(quoted)
+
+
+async def test_a_server_that_does_not_start_is_warned_of_once_for_each_reason(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level(logging.INFO, "upstream_clients.connection")
+    script, attempts = tmp_path / "server.py", 0
+    upstream = Upstream(UpstreamSpec("srv", command=sys.executable, args=(str(script),)))
+    script.write_text("raise SystemExit('one')", "utf-8")
+
+    async def sleep(seconds: float) -> None:
+        nonlocal attempts
+        if seconds == connection.NUDGE_INTERVAL:
+            await anyio.sleep_forever()
+        attempts += 1
+        if attempts == 2:
+            script.write_text("raise SystemExit('two')", "utf-8")
+        if attempts == 4:
+            owner.stop()
+
+    owner = Connection(upstream, client_name="test", client_version="0", sleep=sleep)
+    with anyio.fail_after(30):
+        await owner.run()
+    told = [(record.levelname, record.getMessage()) for record in caplog.records if "did not start" in record.message]
+    assert [level for level, _ in told] == ["WARNING", "INFO", "WARNING", "INFO"]
+    assert "was: one; next attempt in" in told[0][1]
+    assert "was: two; next attempt in" in told[2][1]
+
+
+async def test_a_server_that_gives_another_reason_every_time_is_not_warned_of_for_ever(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "upstream_clients.connection")
+    owner = Connection(Upstream(UpstreamSpec("srv", command="x")), client_name="test", client_version="0")
+    for number in range(100):
+        owner._tell(str(number), str(number))
+    assert [record.levelno for record in caplog.records].count(logging.WARNING) == connection.WARNINGS
+
+
+async def test_a_command_that_is_not_there_is_not_tried_again_in_a_hurry() -> None:
+    delays: list[float] = []
+    upstream = Upstream(UpstreamSpec("srv", command="no-such-server"))
+
+    async def sleep(seconds: float) -> None:
+        if seconds == connection.NUDGE_INTERVAL:
+            await anyio.sleep_forever()
+        delays.append(seconds)
+        if len(delays) == 3:
+            owner.stop()
+
+    backoff = Backoff(jitter=lambda: 1.0)
+    owner = Connection(upstream, client_name="test", client_version="0", backoff=backoff, sleep=sleep)
+    with anyio.fail_after(30):
+        await owner.run()
+    assert delays == [4.0, 60.0, 60.0]
 
 
 async def test_a_tool_that_has_changed_since_it_was_listed_is_listed_again(

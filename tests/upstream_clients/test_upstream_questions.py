@@ -24,7 +24,14 @@ from upstream_clients import (
     negotiate,
     questions,
 )
-from upstream_clients.questions import MAX_QUESTIONS, MAX_ROUNDS, CallQuestions, ConnectionQuestions
+from upstream_clients.questions import (
+    MAX_QUESTION_DEPTH,
+    MAX_QUESTIONS,
+    MAX_ROUNDS,
+    CallQuestions,
+    ConnectionQuestions,
+    check_question,
+)
 from upstream_clients.testing import AskingSource
 
 if TYPE_CHECKING:
@@ -226,6 +233,33 @@ async def test_a_question_that_may_be_another_runs_is_refused_and_then_runs_take
         assert await first.outcome() == [{"result": ACCEPT}]
         assert await again.outcome() == [{"result": {"action": "decline"}}]
         assert (len(ada.seen), len(bob.seen)) == (1, 1)
+
+
+@pytest.mark.parametrize("limit", [32, 1], ids=["taking turns", "maxConcurrentCalls"])
+async def test_a_question_that_nobody_answers_is_refused_in_the_end_for_those_who_wait(
+    limit: int, asking_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pool_of(asking_server(max_concurrent_calls=limit)) as pool, anyio.create_task_group() as tasks:
+        source = pool.source("srv")
+        ada, bob, sent = User("ada", hold=True), User("bob"), anyio.Event()
+        first, second = Started(), Started()
+        tasks.start_soon(first.run, ask(source, ada, ELICIT))
+        await ada.until_asked()
+        if limit > 1:
+            ((refused),) = json.loads(text(await ask(source, bob, ELICIT)()))
+            assert "nobody was asked" in refused["error"]
+        with pytest.raises(UpstreamUnavailable, match="nothing was sent"):
+            await source.call_tool("log", {}, asking=bob.asking, timeout=0.1, on_sent=sent.set)
+        assert not sent.is_set()
+        assert ada.taken_back == 0, "with nobody waiting there is time"
+        monkeypatch.setattr(questions, "PATIENCE", 0.2)
+        tasks.start_soon(second.run, ask(source, bob, ELICIT))
+        ((given_up),) = await first.outcome()
+        assert "while calls of other users or programs waited for this server" in given_up["error"]
+        assert await second.outcome() == [{"result": ACCEPT}]
+        assert ada.taken_back == 1
+        await source.call_tool("log", {}, asking=bob.asking, on_sent=sent.set)
+        assert sent.is_set()
 
 
 async def test_a_call_for_which_nobody_can_be_asked_makes_a_question_ambiguous(
@@ -689,6 +723,77 @@ async def doubtful(connection: ConnectionQuestions) -> CallQuestions:
     return first
 
 
+class Waiting:
+    """A connection on which run `a` has a call in flight, others take turns, and time is what `now` says."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.connection = ConnectionQuestions(clock=lambda: self.now)
+        self.user = User("a", hold=True)
+        self.call = CallQuestions("srv", "tool 'x'", self.user.asking, anyio.CancelScope())
+        self.refusals: list[str] = []
+
+    async def ask(self) -> None:
+        try:
+            await self.connection.answer("roots/list", {}, self.call)
+        except QuestionRefused as refusal:
+            self.refusals.append(str(refusal))
+
+    async def begin(self, tasks: Any) -> None:
+        """With one question open."""
+        other = call_of("b")
+        await self.connection.enter(self.call)
+        await self.connection.enter(other)
+        with pytest.raises(QuestionRefused):
+            await self.connection.answer("roots/list", {}, None)
+        self.connection.leave(other)
+        tasks.start_soon(self.ask)
+        await anyio.wait_all_tasks_blocked()
+
+    async def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.connection.hurry(())  # looks at the clock
+        await anyio.wait_all_tasks_blocked()
+
+
+async def test_a_question_has_all_the_time_while_nobody_waits_and_one_minute_in_all_while_others_do() -> None:
+    waiting = Waiting()
+    with anyio.fail_after(10):
+        await _play_waiting(waiting)
+
+
+async def _play_waiting(waiting: Waiting) -> None:
+    async with anyio.create_task_group() as tasks, anyio.create_task_group() as others:
+        await waiting.begin(tasks)
+        await waiting.pass_time(10_000)
+        others.start_soon(waiting.connection.enter, call_of("a"))
+        await waiting.pass_time(10_000)
+        others.start_soon(waiting.connection.enter, call_of("b"))
+        await anyio.wait_all_tasks_blocked()
+        await waiting.pass_time(59)
+        others.cancel_scope.cancel()
+        await waiting.pass_time(10_000)
+        # Answered, it asks again while somebody waits: the minute is not a new one.
+        assert waiting.refusals == []
+        waiting.connection.hurry(["c"])
+        await anyio.wait_all_tasks_blocked()
+        waiting.now += 0.5
+        waiting.connection.hurry(["c"])
+        await anyio.wait_all_tasks_blocked()
+        assert waiting.refusals == []
+        waiting.now += 0.5
+        waiting.connection.hurry(["c"])
+        await anyio.wait_all_tasks_blocked()
+        assert len(waiting.refusals) == 1
+        await waiting.ask()
+        assert len(waiting.refusals) == 2
+        assert "within 60 s while calls of other users or programs waited for this server" in waiting.refusals[1]
+        waiting.connection.hurry(["a"])
+        waiting.user.free.set()
+        await waiting.ask()
+        assert len(waiting.refusals) == 2
+
+
 async def test_nobody_overtakes_in_the_queue_and_who_leaves_it_holds_up_nobody() -> None:
     connection = ConnectionQuestions()
     first = await doubtful(connection)
@@ -804,3 +909,13 @@ async def test_a_fake_source_asks() -> None:
         await source.call_tool("book", {})
     with pytest.raises(UpstreamCallError, match="cannot get: no"):
         await source.call_tool("book", {}, asking=User(answer=QuestionRefused("no")).asking)
+
+
+def test_a_question_may_be_nested_so_deep_and_no_deeper() -> None:
+    deepest: dict[str, Any] = {}
+    for _ in range(MAX_QUESTION_DEPTH - 1):
+        deepest = {"a": deepest}
+    check_question("elicitation/create", deepest)
+    for deeper in ({"a": deepest}, {"a": [deepest]}):
+        with pytest.raises(QuestionRefused, match="nested more than"):
+            check_question("elicitation/create", deeper)

@@ -1,0 +1,52 @@
+"""What of an upstream's question reaches the person at the client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from codemode_mcp.client import as_request
+from upstream_clients.tools import Question
+
+
+def shown(**params: Any) -> dict[str, Any]:
+    request = as_request(Question("github", "elicitation/create", {"requestedSchema": {"type": "object"}, **params}))
+    dumped = request.model_dump(by_alias=True, mode="json", exclude_none=True)["params"]
+    assert isinstance(dumped, dict)
+    return dumped
+
+
+def test_a_question_begins_with_the_name_of_its_server() -> None:
+    assert shown(message="Your name?")["message"] == "[github] Your name?"
+
+
+@pytest.mark.parametrize(
+    ("message", "seen"),
+    [
+        ("\r\x1b[2K\x1b[1A[bank] Password?", "[github] [2K[1A[bank] Password?"),
+        ("a\n[bank] Password?", "[github] a\n  [bank] Password?"),
+        ("a\u202e\u2066b\u200b", "[github] ab"),
+    ],
+    ids=["cursor", "lines", "direction"],
+)
+def test_no_text_of_a_server_can_pass_for_another_servers(message: str, seen: str) -> None:
+    assert shown(message=message)["message"] == seen
+
+
+def test_what_is_between_the_server_and_us_is_not_passed_on() -> None:
+    assert shown(message="a", _meta={"progressToken": 1}).keys() == {"mode", "message", "requestedSchema"}
+
+
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "", None])
+def test_only_pages_are_opened(url: str | None) -> None:
+    with pytest.raises(ValueError, match=r"http|url"):
+        as_request(Question("github", "elicitation/create", {"mode": "url", "message": "a", "url": url}))
+
+
+def test_what_cannot_be_sent_is_no_question() -> None:
+    nested: dict[str, Any] = {}
+    for _ in range(300):
+        nested = {"properties": {"a": nested}}
+    with pytest.raises(ValueError, match="depth"):
+        shown(message="a", requestedSchema={"type": "object", "properties": {"a": nested}})
