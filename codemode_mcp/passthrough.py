@@ -20,22 +20,20 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 import mcp_types as types
-from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from codemode_mcp import descriptions
 from codemode_mcp.announce import Announcer, AnnouncingServer
-from codemode_mcp.bridge import ToolCall, json_text
+from codemode_mcp.bridge import ToolCall, joined_halves, json_text
 from codemode_mcp.catalog import Catalog
-from codemode_mcp.client import Continued, McpClient, as_request, roots_of
+from codemode_mcp.client import MAX_ROUNDS, Continued, McpClient, guard_state, roots_of
 from codemode_mcp.dispatch import CallContext
 from codemode_mcp.nearest import nearest
 from codemode_mcp.outcome import CallRecord
 from codemode_mcp.runs.questions import WINDOW, Questions
-from codemode_mcp.server import serve_stdio
+from codemode_mcp.stdio import serve_stdio
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
@@ -60,6 +58,15 @@ MAX_NAME: Final = 64
 
 MAX_CALLS: Final = 4096
 """Under way at once, those included whose clients think about a question."""
+
+MAX_PARTS: Final = 10_000
+"""Content blocks of a result."""
+
+MAX_VALUES: Final = 100_000
+"""JSON values in a result. The SDK looks at each of them several times while nobody else is served."""
+
+MAX_DEPTH: Final = 200
+"""Of JSON within a result; the SDK fails to write what is nested 250 deep."""
 
 _FIT_FOR_CLIENTS = re.compile(r"[A-Za-z0-9_-]+")
 _DIGEST_CHARACTERS = 8
@@ -115,11 +122,11 @@ class Listing:
                 self.entries[name] = replace(entry, path=name)
                 entries.append(self.entries[name])
             servers.append(replace(server, tools=tuple(entries), groups=()))
-        self.catalog = Catalog(tuple(servers))
+        self.catalog = _Untyped(tuple(servers))
         text = json_text(
             [_shown(name, entry, rules) for name, entry in sorted(self.entries.items(), key=lambda item: item[0])]
         )
-        self.tools: list[dict[str, Any]] = json.loads(_whole(text))
+        self.tools: list[dict[str, Any]] = json.loads(joined_halves(text))
         self.fingerprint = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         self._fitted: dict[str, list[dict[str, Any]]] = {}
 
@@ -131,6 +138,13 @@ class Listing:
                 fitted for tool in self.tools if (fitted := _fit_tool(tool, version)) is not None
             ]
         return found
+
+
+class _Untyped(Catalog):
+    """For clients that write no programs: they know a tool by its schema."""
+
+    def signature(self, entry: Entry) -> str:
+        return ""
 
 
 def _shown(name: str, entry: Entry, rules: PolicyRules) -> dict[str, Any]:
@@ -148,6 +162,13 @@ def _shown(name: str, entry: Entry, rules: PolicyRules) -> dict[str, Any]:
         if annotations:
             shown["annotations"] = annotations
     return shown
+
+
+_ASKED: Final = {
+    "elicitation/create": ("the user a question", "elicitation"),
+    "sampling/createMessage": ("the client's model for an answer", "sampling"),
+    "roots/list": ("for the client's folders", "roots"),
+}
 
 
 class Upstreams(Protocol):
@@ -183,6 +204,7 @@ class _Call:
         conversation: the same for all calls of one client. A server of the older revisions that asks does not say in
             the course of which call; its question may go to any of these.
         client, on_progress: of the latest request.
+        patience: seconds that the client has to answer a question.
         changed: replaced when it was set.
         observed: whether a request waits for it.
     """
@@ -192,6 +214,7 @@ class _Call:
     owner: str | None
     client: McpClient
     on_progress: ProgressFn | None
+    patience: float
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     changed: anyio.Event = field(default_factory=anyio.Event)
     completion: Completion | None = None
@@ -206,13 +229,29 @@ class _Call:
         self.changed = anyio.Event()
 
     async def ask(self, question: Question) -> JsonObject:
-        """Put a question of the tool's server to the client, in the way of its protocol revision."""
-        match self.client.way(question):
-            case "ask":
-                return await self.client.ask(question)
-            case "return":
-                return await self.questions.put(1, question, time.monotonic())
-        raise QuestionRefused("the client cannot be asked")
+        """Put a question of the tool's server to the client, in the way of its protocol revision.
+
+        Raises:
+            QuestionRefused: it does not answer.
+        """
+        try:
+            match self.client.way(question):
+                case "ask":
+                    with anyio.move_on_after(self.patience):
+                        return await self.client.ask(question)
+                    raise QuestionRefused(f"the client did not answer within {self.patience:g} s")
+                case "return":
+                    return await self.questions.put(1, question, time.monotonic())
+        except QuestionRefused:
+            raise
+        except Exception as error:
+            log.exception("a question of server %r could not be put", question.server)
+            raise QuestionRefused("the question could not be put to the client") from error
+        asked, capability = _ASKED[question.method]
+        but = f"this client does not support {capability}"
+        if self.client.supports(question):
+            but = f"it has asked in {MAX_ROUNDS} rounds already"
+        raise QuestionRefused(f"server {question.server!r} asked {asked}, but {but}")
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if self.on_progress is not None:
@@ -249,9 +288,7 @@ class Passthrough:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
-        # What a client brings back with its answers says which call they are for: nobody else may make that up.
-        security = RequestStateSecurity.ephemeral(ttl=float(upstreams.settings().code_mode.snapshot_ttl_seconds))
-        self.server.middleware.append(RequestStateBoundary(security, default_audience="codemode-mcp"))
+        guard_state(self.server, upstreams.settings().code_mode.snapshot_ttl_seconds)
 
     async def serve_stdio(self, streams: tuple[IO[str], IO[str]] | None = None) -> None:
         """Serve on the process's standard streams, or on `streams`, until the client closes its end."""
@@ -285,7 +322,7 @@ class Passthrough:
         self._greet(context)
         version = context.protocol_version
         owner = self._owner_of(context)
-        continued = Continued.of(params.request_state)
+        continued = Continued.of(context, params)
         client, on_progress = McpClient(context, _silent, rounds=continued.round, lasting=False), _progress(context)
         if continued.run_id:
             # The same request again, with the answers to what the last one came back with (revision 2026-07-28).
@@ -294,28 +331,26 @@ class Passthrough:
                 return _failure("this call is over, or was given up meanwhile; make it again", version)
             call = found
             call.client, call.on_progress = client, on_progress
-            call.questions.answer(((context.params or {}).get("inputResponses") or {}).items())
+            call.questions.answer(continued.answers.items())
         else:
             listing, entry = await self._resolve(params.name)
             if len(self._calls) >= MAX_CALLS:
                 return _failure(f"{MAX_CALLS} calls are under way already; try again when one has ended", version)
             call_id = "call_" + secrets.token_urlsafe(18)
-            call = _Call(call_id, _conversation(context, owner, call_id), owner, client, on_progress)
+            patience = self._upstreams.settings().code_mode.snapshot_ttl_seconds
+            call = _Call(call_id, _conversation(context, owner, call_id), owner, client, on_progress, patience)
             dispatcher = await self._upstreams.dispatcher()
             assert self._group is not None
             self._calls[call.id] = call
             self._group.start_soon(self._run, call, dispatcher, listing, entry, json_text(params.arguments or {}))
         questions = await self._observe(call)
         if questions:
-            return types.InputRequiredResult(
-                input_requests={key: as_request(question) for key, question in questions.items()},
-                request_state=Continued(call.id, continued.round + 1).text(),
-            )
+            return continued.asks_again(call.id, questions.items())
         if call.completion is None:
             return _failure("the call was given up", version)
         if call.completion.error is not None:
             return _failure(call.completion.error.message, version)
-        return _result(json.loads(_whole(call.completion.value)), version)
+        return result_for(params.name, call.completion.value, version)
 
     async def _resolve(self, name: str) -> tuple[Listing, Entry]:
         await self._upstreams.dispatcher()
@@ -415,16 +450,6 @@ def _progress(context: ServerRequestContext[Any]) -> ProgressFn | None:
 # what the SDK lets through
 
 _TOOL = types.Tool.model_validate
-_SAID = frozenset({"content", "structuredContent", "isError", "_meta", "tools"})
-
-
-def _whole(text: str) -> str:
-    """JSON text with U+FFFD for halves of surrogate pairs, which no transport can write."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def _fit_tool(tool: dict[str, Any], version: str) -> dict[str, Any] | None:
@@ -436,36 +461,129 @@ def _fit_tool(tool: dict[str, Any], version: str) -> dict[str, Any] | None:
     return None
 
 
-def _result(result: dict[str, Any], version: str) -> dict[str, Any]:
-    """A tool's result as the client's protocol revision can say it.
+def result_for(name: str, text: str, version: str) -> dict[str, Any]:
+    """A tool's result as the client's protocol revision can say it, from its JSON.
 
-    A part that this revision does not know is shown as text, so that nothing is lost.
+    A part that no revision knows is shown as text, so that nothing is lost. All of this runs where nobody else is
+    served meanwhile, so there is a bound to how much it may be.
     """
-    result.setdefault("content", [])
-    if _fits("tools/call", result, version):
-        return _complete(result, version)
-    content = [
-        block if _fits("tools/call", {"content": [block]}, version) else _text(json_text(block))
-        for block in result["content"]
-    ]
-    fitted: dict[str, Any] = {"content": content, "isError": result.get("isError", False)}
-    for key in ("structuredContent", "_meta"):
-        if key not in result:
-            continue
-        if _fits("tools/call", {"content": [], key: result[key]}, version):
-            fitted[key] = result[key]
-        elif key == "structuredContent" and not content:
-            content.append(_text(json_text(result[key])))
+    if (count := _values(text)) > MAX_VALUES:
+        return _failure(f"{name}: the result has {count} values, more than {MAX_VALUES}; {_LESS}", version)
+    result = json.loads(joined_halves(text))
+    blocks = result.get("content", [])
+    if len(blocks) > MAX_PARTS:
+        return _failure(f"{name}: the result has {len(blocks)} parts, more than {MAX_PARTS}; {_LESS}", version)
+    content = [block if _is_known(block) else _text(json_text(block)) for block in blocks]
+    fitted: dict[str, Any] = {"content": content}
+    if "isError" in result:
+        fitted["isError"] = result["isError"]
+    if _is_meta(result.get("_meta")):
+        fitted["_meta"] = result["_meta"]
+    structured = result.get("structuredContent")
+    if structured is not None:
+        # Up to 2025-11-25 it is an object.
+        if (isinstance(structured, dict) or version in MODERN_PROTOCOL_VERSIONS) and not _is_deep(structured):
+            fitted["structuredContent"] = structured
+        elif not content:
+            content.append(_text(json_text(structured)))
     return _complete(fitted, version)
+
+
+_LESS = "ask the tool for less at a time"
+
+
+def _values(text: str) -> int:
+    """How many values JSON text holds, all that are in others included; where it is short, at most so many."""
+    at_most = 1 + sum(map(text.count, ",[{"))
+    if at_most <= MAX_VALUES:
+        return at_most
+    # Without what is in strings.
+    outside = '"'.join(text.replace(r"\\", "").replace(r"\"", "").split('"')[::2])
+    return 1 + sum(map(outside.count, ",[{")) - outside.count("[]") - outside.count("{}")
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _is_known(block: Any) -> bool:
+    """Whether the SDK sends a content block; it does not tell the revisions apart here. To ask the SDK itself takes
+    long where it refuses."""
+    match block:
+        case {"type": "text", "text": str()}:
+            pass
+        case {"type": "image" | "audio", "data": str(), "mimeType": str()}:
+            pass
+        case {"type": "resource_link", "name": str(), "uri": str()}:
+            if not (
+                _all_are(str, block, "description", "mimeType", "title")
+                and (_is_absent(block, "size") or type(block["size"]) is int)
+                and (_is_absent(block, "icons") or _are_icons(block["icons"]))
+            ):
+                return False
+        case {"type": "resource", "resource": {"uri": str()} as contents}:
+            if not (
+                any(isinstance(contents.get(key), str) for key in ("text", "blob"))
+                and _all_are(str, contents, "mimeType")
+                and (_is_absent(contents, "_meta") or _is_meta(contents["_meta"]))
+            ):
+                return False
+        case _:
+            return False
+    return (_is_absent(block, "_meta") or _is_meta(block["_meta"])) and (
+        _is_absent(block, "annotations") or _are_annotations(block["annotations"])
+    )
+
+
+def _is_absent(value: Mapping[str, Any], key: str) -> bool:
+    return value.get(key) is None
+
+
+def _all_are(kind: type, value: Mapping[str, Any], *keys: str) -> bool:
+    return all(_is_absent(value, key) or isinstance(value[key], kind) for key in keys)
+
+
+def _is_meta(value: Any) -> bool:
+    return isinstance(value, dict) and not _is_deep(value)
+
+
+def _are_annotations(value: Any) -> bool:
+    if not isinstance(value, dict) or not _all_are(str, value, "lastModified") or not _all_are(list, value, "audience"):
+        return False
+    priority = value.get("priority")
+    return (priority is None or (type(priority) in (int, float) and 0 <= priority <= 1)) and all(
+        role in ("user", "assistant") for role in value.get("audience") or ()
+    )
+
+
+def _are_icons(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(icon, dict)
+        and isinstance(icon.get("src"), str)
+        and _all_are(str, icon, "mimeType")
+        and _all_are(list, icon, "sizes")
+        and all(isinstance(size, str) for size in icon.get("sizes") or ())
+        and icon.get("theme") in (None, "dark", "light")
+        for icon in value
+    )
 
 
 def _fits(method: str, result: Mapping[str, Any], version: str) -> bool:
     try:
-        said = methods.serialize_server_result(method, version, _complete(result, version))
-    except ValidationError:
+        methods.serialize_server_result(method, version, _complete(result, version))
+    except ValueError:
         return False
-    # In 2026-07-28 anything can pass for a result that asks for input, without what that one has not.
-    return said.keys() >= {key for key, value in result.items() if value is not None and key in _SAID}
+    return True
 
 
 def _complete(result: Mapping[str, Any], version: str) -> dict[str, Any]:
@@ -473,7 +591,7 @@ def _complete(result: Mapping[str, Any], version: str) -> dict[str, Any]:
 
 
 def _failure(message: str, version: str) -> dict[str, Any]:
-    return _result({"content": [_text(message)], "isError": True}, version)
+    return _complete({"content": [_text(joined_halves(message))], "isError": True}, version)
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import string
+from typing import Any
 
 import pytest
+from mcp_types import methods
 
+from codemode_mcp.bridge import json_text
 from codemode_mcp.catalog import build
-from codemode_mcp.passthrough import MAX_NAME, Listing, exposed_name
+from codemode_mcp.passthrough import MAX_NAME, MAX_PARTS, MAX_VALUES, Listing, exposed_name, result_for
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
@@ -80,4 +84,125 @@ def test_messages_speak_of_a_tool_by_the_name_that_clients_use() -> None:
     listing = Listing(build([view("s", Tool("look"))], rules), rules)
     entry = listing.catalog.resolve("mcp:s:look")
     assert entry.path == "s__look"
-    assert listing.catalog.signature(entry).startswith("s__look(")
+    assert listing.catalog.signature(entry) == "", "clients that write no programs are told no JavaScript"
+
+
+VERSIONS = ("2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28")
+
+
+def sent(result: dict[str, Any], version: str) -> dict[str, Any]:
+    """What the SDK makes of it for the client."""
+    fitted = result_for("s__look", json_text(result), version)
+    return methods.serialize_server_result("tools/call", version, fitted)
+
+
+def refusal(result: dict[str, Any]) -> str:
+    said = sent(result, "2025-11-25")
+    assert said["isError"] is True
+    return str(said["content"][0]["text"])
+
+
+def test_a_result_of_too_many_parts_is_refused() -> None:
+    block = {"type": "text", "text": ""}
+    assert len(sent({"content": [block] * MAX_PARTS}, "2025-11-25")["content"]) == MAX_PARTS
+    assert refusal({"content": [block] * (MAX_PARTS + 1)}) == (
+        f"s__look: the result has {MAX_PARTS + 1} parts, more than {MAX_PARTS}; ask the tool for less at a time"
+    )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0] * MAX_VALUES,
+        [[]] * MAX_VALUES,
+        [{}] * MAX_VALUES,
+        [""] * MAX_VALUES,
+        [[""]] * (MAX_VALUES // 2),
+        ['\\"'] * MAX_VALUES,
+        {str(n): [] for n in range(MAX_VALUES)},
+    ],
+    ids=["numbers", "arrays", "objects", "empty strings", "nested", "escapes", "keys"],
+)
+def test_a_result_of_too_many_values_is_refused(values: Any) -> None:
+    # Those around it are the result, `content`, `structuredContent` and `a`.
+    count = 4 + (2 if values == [[""]] * (MAX_VALUES // 2) else 1) * len(values)
+    assert refusal({"content": [], "structuredContent": {"a": values}}) == (
+        f"s__look: the result has {count} values, more than {MAX_VALUES}; ask the tool for less at a time"
+    )
+
+
+def test_what_looks_like_many_values_within_a_string_is_none() -> None:
+    text = ',[{"\\",' * MAX_VALUES
+    assert sent({"content": [{"type": "text", "text": text}]}, "2025-11-25")["content"][0]["text"] == text
+
+
+KINDS: list[tuple[dict[str, Any], dict[str, list[Any]]]] = [
+    ({"type": "text", "text": "a"}, {}),
+    ({"type": "image", "data": "AAAA", "mimeType": "image/png"}, {}),
+    ({"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}, {}),
+    (
+        {"type": "resource_link", "uri": "file:///a", "name": "a"},
+        {
+            "title": ["A"],
+            "description": ["an a"],
+            "mimeType": ["text/plain"],
+            "size": [0, 10**30],
+            "icons": [[], [{"src": "a"}], [{"src": "a", "mimeType": "b", "sizes": ["any"], "theme": "dark"}]],
+        },
+    ),
+    ({"type": "resource", "resource": {"uri": "file:///a", "text": "b", "mimeType": "text/plain", "_meta": {}}}, {}),
+    ({"type": "resource", "resource": {"uri": "file:///a", "blob": "AAAA"}}, {}),
+]
+OF_ALL: dict[str, list[Any]] = {
+    "_meta": [{}, {"example.com/a": [1, None]}],
+    "annotations": [{}, {"audience": ["user", "assistant"], "priority": 0.5, "lastModified": "2025"}, {"priority": 1}],
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("block", "more"), KINDS, ids=lambda value: value.get("type", ""))
+def test_parts_that_are_as_they_should_be_are_left_so(
+    block: dict[str, Any], more: dict[str, list[Any]], version: str
+) -> None:
+    for key, values in [("type", [block["type"]]), *more.items(), *OF_ALL.items()]:
+        for value in values:
+            (said,) = sent({"content": [{**block, key: value}]}, version)["content"]
+            assert {**said, key: said.get(key)} == {**block, key: value}
+        (said,) = sent({"content": [{**block, key: None if key != "type" else block["type"]}]}, version)["content"]
+        assert said == block
+
+
+WRONG = [7, -1.5, True, "x", [], [7], ["x"], {}, {"a": 1}, [{"src": 7}], [{"src": "a", "sizes": [1]}, 3]]
+WRONG += [[{"src": "a", "theme": "x"}], {"audience": "user"}, {"audience": [[]]}, {"priority": 2}, {"priority": True}]
+WRONG += [{"uri": "a"}, {"uri": 7, "text": ""}, {"uri": "a", "text": "", "mimeType": 7}, {"lastModified": 7}]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("block", "more"), KINDS, ids=lambda value: value.get("type", ""))
+def test_parts_that_are_not_as_they_should_be_are_shown_as_they_are_or_as_text(
+    block: dict[str, Any], more: dict[str, list[Any]], version: str
+) -> None:
+    as_text = 0
+    for key in [*block, *more, *OF_ALL]:
+        for value in WRONG:
+            odd = {**block, key: value}
+            (said,) = sent({"content": [odd]}, version)["content"]  # which raises where the SDK would not send it
+            if said["type"] == "text" and said["text"] != odd.get("text"):
+                assert json.loads(said["text"]) == odd
+                as_text += 1
+            else:
+                # Only what the revision does not know within a field may be missing.
+                assert (said["type"], said.keys()) == (odd["type"], odd.keys())
+    assert as_text > len(WRONG)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_nested_too_deeply_to_be_sent_is_shown_as_text(version: str) -> None:
+    deep: Any = "bottom"
+    for _ in range(300):
+        deep = {"a": deep}
+    (said,) = sent({"content": [], "structuredContent": deep, "_meta": deep}, version)["content"]
+    assert json.loads(said["text"]) == deep
+    odd = {"type": "text", "text": "a", "_meta": deep}
+    (said,) = sent({"content": [odd]}, version)["content"]
+    assert json.loads(said["text"]) == odd

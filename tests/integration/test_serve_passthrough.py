@@ -11,8 +11,10 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from codemode_mcp.passthrough import MAX_VALUES
 from tests.integration.announcements import Ear, listening
 from tests.integration.harness import (
+    MODERN,
     SECONDS,
     SERVERS,
     Session,
@@ -23,6 +25,7 @@ from tests.integration.harness import (
     until,
     write_config,
 )
+from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, Served, serve_http
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -186,6 +189,8 @@ async def test_arguments_that_do_not_fit_are_not_sent(tmp_path: Path) -> None:
         assert "one__count" in text(result)
         assert "nothing was sent" in text(result)
         assert "name" in text(result)
+        assert "Signature" not in text(result), "the client writes no program"
+        assert "MCP." not in text(result)
         assert not [line for line in events(log) if line.startswith("call")]
 
 
@@ -197,6 +202,54 @@ async def test_a_result_that_is_too_large_is_refused(tmp_path: Path) -> None:
         refused = await call(session, "big__big", {"bytes": 3000})
         assert refused.is_error
         assert "maxToolResultBytes (2048)" in text(refused)
+
+
+async def given_beside_lists(one: Session, another: Session) -> tuple[Any, list[float]]:
+    """The result that one client is given, and the seconds that another waits for each of its lists meanwhile."""
+    waited: list[float] = []
+    over = anyio.Event()
+
+    async def look() -> None:
+        while not over.is_set():
+            began = anyio.current_time()
+            await names(another)
+            waited.append(anyio.current_time() - began)
+
+    await names(another)
+    async with anyio.create_task_group() as group:
+        group.start_soon(look)
+        result = await call(one, "s__give", {"name": "result"})
+        over.set()
+    return result, waited
+
+
+@pytest.mark.parametrize("kind", ["parts", "odd parts", "values"])
+async def test_a_result_of_very_many_parts_holds_up_nobody_else(kind: str, tmp_path: Path) -> None:
+    results = {
+        "parts": {"content": [{"type": "text", "text": ""}] * 300_000},
+        "odd parts": {"content": [{"type": "x"}] * 300_000},
+        "values": {"content": [], "structuredContent": {str(number): [] for number in range(300_000)}},
+    }
+    (tmp_path / "result").write_text(json.dumps(results[kind]), "utf-8")
+    config = proxy(tmp_path, {"s": scripted(tmp_path, [{"name": "give", "inputSchema": ANY}])})
+    async with serve_http(config) as served, served.client() as one, served.client() as other_client:
+        result, waited = await given_beside_lists(one, other_client)
+        assert result.is_error
+        assert "ask the tool for less at a time" in text(result)
+        assert max(waited) < 10
+
+
+async def test_the_largest_result_that_is_passed_on_holds_up_nobody_else(tmp_path: Path) -> None:
+    icons = [{"src": "a"}] * (MAX_VALUES // 2 // 100 - 4)
+    link = {"type": "resource_link", "name": "a", "uri": "file:///a", "icons": icons}
+    (tmp_path / "result").write_text(json.dumps({"content": [link] * 100}), "utf-8")
+    config = proxy(tmp_path, {"s": scripted(tmp_path, [{"name": "give", "inputSchema": ANY}])})
+    async with serve_http(config) as served, served.client() as one, served.client() as other_client:
+        result, waited = await given_beside_lists(one, other_client)
+        assert not result.is_error
+        assert len(result.content) == 100
+        assert len(result.content[99].icons) == len(icons)
+        assert max(waited) < 10
 
 
 async def test_failures_of_a_tool_its_server_and_its_process_are_results(tmp_path: Path) -> None:
@@ -265,6 +318,98 @@ async def test_a_server_is_told_when_the_client_cannot_be_asked(tmp_path: Path) 
     async with serve(proxy(tmp_path, servers)) as session:
         result = await call(session, "asker__name", {"label": "ada"})
         assert result.is_error
+        said = "server 'asker' asked the user a question, but this client does not support elicitation"
+        assert said in text(result)
+
+
+async def test_a_client_that_never_answers_holds_a_call_no_longer_than_it_may(tmp_path: Path) -> None:
+    async def never(context: Any, params: Any) -> types.ElicitResult:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    servers = {"s": scripted(tmp_path, [{"name": "ask", "inputSchema": ANY}])}
+    config = proxy(tmp_path, servers, code_mode={"enabled": False, "snapshotTtlSeconds": 1})
+    async with serve(config, mode="legacy", elicitation_callback=never) as session:
+        assert "did not answer within 1 s" in text(await call(session, "s__ask"))
+
+
+@ERAS
+async def test_a_question_that_cannot_be_put_is_refused_in_words(mode: str, tmp_path: Path) -> None:
+    servers = {"s": scripted(tmp_path, [{"name": "ask", "inputSchema": ANY}])}
+    async with serve(proxy(tmp_path, servers), mode=mode, elicitation_callback=answer) as session:
+        assert "nested" in text(await call(session, "s__ask", {"deep": 240}))
+        assert await names(session) == ["s__ask"]
+        assert "Traceback" not in session.stderr
+
+
+async def raw_call(
+    served: Served, token: str | None = None, state: str | None = None, said: str | None = None
+) -> dict[str, Any]:
+    """A modern call of `s__ask` as bare JSON, by a client that can be asked; the whole answer."""
+    capabilities: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    params: dict[str, Any] = {"name": "s__ask", "arguments": {}, "_meta": MODERN["_meta"] | capabilities}
+    if state is not None:
+        params |= {"requestState": state}
+        params |= {"inputResponses": {"question-1": {"action": "accept", "content": {"name": said}}}}
+    response = await served.request(
+        json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
+        content=None,
+        headers={"mcp-method": "tools/call", "mcp-name": "s__ask"},
+        token=token,
+    )
+    found = response.text
+    if response.headers["content-type"].startswith("text/event-stream"):
+        found = found.rpartition("data: ")[2]
+    message: dict[str, Any] = json.loads(found)
+    return message
+
+
+async def asked(served: Served, token: str | None = None) -> str:
+    """Make a call whose tool asks; what to repeat it with."""
+    result = (await raw_call(served, token))["result"]
+    assert result["resultType"] == "input_required"
+    return str(result["requestState"])
+
+
+def over(answer: dict[str, Any]) -> bool:
+    """Whether a call was refused because there is none to go on with."""
+    result = answer.get("result", {"isError": False})
+    return result["isError"] is True and "this call is over" in result["content"][0]["text"]
+
+
+async def test_a_call_whose_client_does_not_come_back_is_given_up(tmp_path: Path) -> None:
+    servers = {"s": scripted(tmp_path, [{"name": "ask", "inputSchema": ANY}])}
+    config = proxy(tmp_path, servers, code_mode={"enabled": False, "snapshotTtlSeconds": 1})
+    async with serve_http(config) as served:
+        state = await asked(served)
+        await until(lambda: (tmp_path / "called").read_text("utf-8").split() == ["ask", "cancelled"])
+        late = await raw_call(served, state=state, said="ada")
+        assert over(late) or "error" in late
+        assert "ada" not in json.dumps(late)
+
+
+async def test_the_answer_to_a_question_can_be_given_once(tmp_path: Path) -> None:
+    servers = {"s": scripted(tmp_path, [{"name": "ask", "inputSchema": ANY}])}
+    async with serve_http(proxy(tmp_path, servers)) as served:
+        state = await asked(served)
+        first = await raw_call(served, state=state, said="ada")
+        assert json.loads(first["result"]["content"][0]["text"])["content"] == {"name": "ada"}
+        second = await raw_call(served, state=state, said="eve")
+        assert over(second)
+        assert (tmp_path / "called").read_text("utf-8").split() == ["ask"]
+
+
+async def test_nobody_else_can_answer_a_question(tmp_path: Path) -> None:
+    servers = {"s": scripted(tmp_path, [{"name": "ask", "inputSchema": ANY}])}
+    config = proxy(tmp_path, servers)
+    config.write_text(json.dumps(json.loads(config.read_text("utf-8")) | {"http": TWO_TOKENS}), "utf-8")
+    async with serve_http(config) as served:
+        state = await asked(served, ALICE)
+        foreign = await raw_call(served, BOB, state, "eve")
+        assert over(foreign) or "error" in foreign
+        own = await raw_call(served, ALICE, state, "ada")
+        assert json.loads(own["result"]["content"][0]["text"])["content"] == {"name": "ada"}
+        assert (tmp_path / "called").read_text("utf-8").split() == ["ask"]
 
 
 @ERAS
