@@ -76,7 +76,9 @@ def main() -> int:
         run("ruff format", tool("ruff"), "format", "--check", ".")
         run("mypy", tool("mypy"))
         run("lint-imports", tool("lint-imports"))
-        run("pytest", tool("python"), "-m", "pytest", *sys.argv[1:])
+        # Most tests wait for processes. A file's tests share its servers, so they stay together.
+        spread = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile") if not sys.argv[1:] else ()
+        run("pytest", tool("python"), "-m", "pytest", *spread, *sys.argv[1:])
         if not sys.argv[1:]:
             install_semantic()
             with_extra = {"PYTHONPATH": str(SEMANTIC)}
