@@ -338,6 +338,5 @@ def _options_problem(options: Any) -> str | None:
 
 def _refusal(expression: str, problems: list[str], signature: str) -> ProgramError:
     listed = "\n".join(f"- {problem}" for problem in problems)
-    return ProgramError(
-        "nested_tool_failed", f"{expression}: invalid arguments, nothing was sent.\n{listed}\nSignature: {signature}"
-    )
+    last = f"\nSignature: {signature}" if signature else ""
+    return ProgramError("nested_tool_failed", f"{expression}: invalid arguments, nothing was sent.\n{listed}{last}")

@@ -334,6 +334,15 @@ def whole_characters(text: str) -> str:
     return _LONE_SURROGATE.sub(r"\1" + "\\\\ufffd", text) if "\\ud" in text else text
 
 
+def joined_halves(text: str) -> str:
+    """Text as UTF-8 can hold it: halves of surrogate pairs become the pair they are, else U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 def _requests(raw: Any) -> tuple[Request, ...]:
     if not isinstance(raw, list):
         raise TypeError

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,14 @@ class Server:
     description: str
     tools: tuple[Entry, ...]
     groups: tuple[tuple[str, tuple[Entry, ...]], ...]
+    login_required: bool = False
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it does not answer, after "this server", for a model."""
+        if self.login_required:
+            return login_advice(self.name)
+        return None if self.error is None else f"is {self.status}: {self.error}"
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -176,9 +185,7 @@ class Catalog:
         if entry is None:
             for server in self.servers:
                 if server.status != "ready" and entry_id.startswith(f"mcp:{server.name}:"):
-                    why = f"is down: {server.error}"
-                    if server.status != "down":
-                        why = "was still connecting when this program started; run the program again"
+                    why = server.trouble or "was still connecting when this program started; run the program again"
                     raise ProgramError("nested_tool_failed", f"MCP.{server.identifier} {why}")
             near = nearest(entry_id, self._by_id)
             raise ProgramError("nested_tool_failed", f"there is no tool {_shown(entry_id)}.{_did_you_mean(near)}")
@@ -254,7 +261,7 @@ class Catalog:
                     identifier=server.identifier,
                     name=server.name,
                     tool_count=len(server.tools),
-                    status=server.status if server.error is None else f"{server.status}: {server.error}",
+                    status=server.status if server.trouble is None else server.trouble.removeprefix("is "),
                     description=server.description,
                 )
                 for server in self.servers
@@ -279,7 +286,7 @@ class Catalog:
                 [(entry.identifier, entry.tool) for entry in server.tools],
                 server_name=server.name,
                 description=server.description,
-                notes=[] if server.error is None else [f"This server is {server.status}: {server.error}"],
+                notes=[] if server.trouble is None else [f"This server {server.trouble}"],
                 resources=groups.get("resources", ()),
                 prompts=groups.get("prompts", ()),
             )
@@ -311,6 +318,8 @@ class Catalog:
             if path == server.path:
                 count = f"{len(server.tools)} tool{'' if len(server.tools) == 1 else 's'}"
                 state = "" if server.status == "ready" else f", {server.status}"
+                if server.login_required:
+                    state = ", needs a login"
                 return f"MCP.{server.identifier}: {count}{state}" + (
                     f". {server.description}" if server.description else ""
                 )
@@ -418,7 +427,11 @@ class Catalog:
                 "path": each.path,
                 "call": f"MCP.{each.identifier}",
                 "signature": "",
-                "description": _one_line(f"This server is down, its tools are not known: {each.error}"),
+                "description": _one_line(
+                    f"MCP.{each.identifier} {each.trouble} (its tools are not known before)"
+                    if each.login_required
+                    else f"This server is down, its tools are not known: {each.error}"
+                ),
                 "score": 0,
                 "status": "down",
             }
@@ -509,6 +522,7 @@ def build(
                 description=_one_line(view.description or ""),
                 tools=tools,
                 groups=tuple(_groups(view, identifier, rules, {f"mcp:{view.name}:{tool.name}" for tool in view.tools})),
+                login_required=view.login_required and _GUEST_STATUS[view.state] == "down",
             )
         )
     return Catalog(tuple(servers), meaning, previous)
@@ -608,6 +622,11 @@ def _manifest(servers: Sequence[Server]) -> str:
             }
         )
     return json.dumps({"servers": shown, "tools": [], "named": []}, separators=(",", ":"))
+
+
+def login_advice(server: str) -> str:
+    """What a model can do about a server, by its name in the configuration, that nobody has logged in to."""
+    return f"needs a login; ask the user to run: codemode-mcp login {shlex.quote(server)}"
 
 
 def _did_you_mean(near: Sequence[str]) -> str:

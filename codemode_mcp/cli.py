@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, NoReturn
@@ -51,6 +51,9 @@ def main(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
+_AGAIN_SECONDS = 1.0
+"""After the first signal to end, so that another one means now."""
+
 ConfigOption = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="Configuration file; default: looked up.")
 ]
@@ -62,7 +65,7 @@ LogFileOption = Annotated[str | None, typer.Option("--log-file", metavar="FILE",
 @app.command()
 def serve(
     config: ConfigOption = None,
-    transport: Annotated[str, typer.Option(help="stdio or http.")] = "stdio",
+    transport: Annotated[str, typer.Option(metavar="<stdio|http>", help="What carries MCP.")] = "stdio",
     host: Annotated[str | None, typer.Option(help="With http: the address to listen on; default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="With http: default: 8808; 0: a free one.")] = None,
     path: Annotated[str | None, typer.Option(help="With http: where MCP is; default: /mcp.")] = None,
@@ -129,13 +132,10 @@ async def _serve(config: Config, load: Callable[[Reading], Config], streams: tup
     over = anyio.Event()
     by_signal = False
 
-    async def on_signal() -> None:
+    def end() -> None:
         nonlocal by_signal
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            async for _ in signals:
-                by_signal = True
-                over.set()
-                return
+        by_signal = True
+        over.set()
 
     async def talk(surface: Surface | Passthrough) -> None:
         await surface.serve_stdio(streams)
@@ -143,7 +143,7 @@ async def _serve(config: Config, load: Callable[[Reading], Config], streams: tup
 
     async with anyio.create_task_group() as group:
         if sys.platform != "win32":
-            group.start_soon(on_signal)
+            group.start_soon(_end_on_signal, end)
         async with open_app(config, load) as opened:
             group.start_soon(talk, _surface(opened, lambda _: opened.owner))
             await over.wait()
@@ -152,6 +152,22 @@ async def _serve(config: Config, load: Callable[[Reading], Config], streams: tup
             sys.stderr.flush()
             os._exit(0)
         group.cancel_scope.cancel()
+
+
+async def _end_on_signal(end: Callable[[], None]) -> None:
+    """Call `end` at the first SIGTERM or SIGINT. One that comes a while later ends the process at once; what comes
+    sooner is the same signal, sent to the process and to its group.
+    """
+    first: float | None = None
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            if first is None:
+                first = anyio.current_time()
+                end()
+            elif anyio.current_time() - first >= _AGAIN_SECONDS:
+                sys.stderr.flush()
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
 
 
 def _surface(opened: App, owner_of: Callable[[Any], str | None]) -> Surface | Passthrough:
@@ -183,41 +199,37 @@ async def _serve_http(
     if refusal is not None:
         _stop(2, refusal)
     over = anyio.Event()
-
-    async def on_signal() -> None:
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            async for _ in signals:
-                over.set()
-                return
-
-    async with AsyncExitStack() as stack:
+    failure: CannotListen | None = None
+    async with anyio.create_task_group() as signals:  # received until everything is closed
+        if sys.platform != "win32":
+            signals.start_soon(_end_on_signal, over.set)
         try:
-            listener = await stack.enter_async_context(listening(settings, host, port, path))
+            async with listening(settings, host, port, path) as listener, anyio.create_task_group() as group:
+                async with open_app(config, load) as opened:
+                    await listener.serve(_surface(opened, owner_of).server)
+                    _say(f"codemode-mcp serves MCP at {listener.url}")
+                    for note in notes_for(settings, host):
+                        _say(note)
+
+                    async def become_ready() -> None:
+                        try:
+                            if opened.code_mode:
+                                await opened.engine()
+                        except CodeModeError:
+                            return  # logged; without the engine it is never ready
+                        await opened.wait_settled(None, config.tools.code_mode.connect_wait_ms / 1000)
+                        listener.set_ready()
+
+                    group.start_soon(become_ready)
+                    await over.wait()
+                    await listener.drain()
+                # Whoever still waits has been told that its run is aborted; that is written before connections end.
+                group.cancel_scope.cancel()
         except CannotListen as error:
-            _stop(1, str(error))
-        async with anyio.create_task_group() as group:
-            if sys.platform != "win32":
-                group.start_soon(on_signal)
-            async with open_app(config, load) as opened:
-                await listener.serve(_surface(opened, owner_of).server)
-                _say(f"codemode-mcp serves MCP at {listener.url}")
-                for note in notes_for(settings, host):
-                    _say(note)
-
-                async def become_ready() -> None:
-                    try:
-                        if opened.code_mode:
-                            await opened.engine()
-                    except CodeModeError:
-                        return  # logged; without the engine it is never ready
-                    await opened.wait_settled(None, config.tools.code_mode.connect_wait_ms / 1000)
-                    listener.set_ready()
-
-                group.start_soon(become_ready)
-                await over.wait()
-                await listener.drain()
-            # Whoever still waits has been told that its run is aborted; that is written before the connections end.
-            group.cancel_scope.cancel()
+            failure = error
+        signals.cancel_scope.cancel()
+    if failure is not None:
+        _stop(1, str(failure))
 
 
 @app.command()
@@ -422,15 +434,20 @@ def login(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
     timeout: Annotated[float, typer.Option(min=1, max=3600, help="Seconds to wait for the browser.")] = 300,
 ) -> None:
-    """Log in to a server that wants it, with a browser."""
-    from codemode_mcp.login import NoLoginHere, find_server, log_in, open_browser
+    """Log in to a server that wants it, with a browser.
+
+    The login is kept in the system keyring, else in a private file in the folder of your data.
+    """
+    from codemode_mcp.login import NoLoginHere, can_open_browser, find_server, log_in, open_browser
     from upstream_clients.errors import LoginError
 
     loaded = _load(config, "warning", None)
 
     def show(url: str) -> None:
-        opened = not no_browser and open_browser(url)
-        print(f"{'Your browser shows' if opened else 'Open in a browser'}:\n\n  {url}\n", flush=True)  # noqa: T201
+        opens = not no_browser and can_open_browser()
+        print(f"{'If no browser opens, open' if opens else 'Open in a browser'}:\n\n  {url}\n", flush=True)  # noqa: T201
+        if opens:
+            open_browser(url)
 
     with _logging(loaded):
         try:

@@ -97,11 +97,8 @@ async def _servers(app: App, config: Config) -> Iterable[Check]:
             checks.append(Check(name, "fail", "needs a login", f"run codemode-mcp login {shlex.quote(view.name)}"))
             continue
         if view.state != "ready":
-            checks.append(
-                Check(
-                    name, "fail", view.error or f"still {view.state} after {CONNECT_SECONDS:.0f} s", "see the message"
-                )
-            )
+            # What to do is in the message, where anybody knows.
+            checks.append(Check(name, "fail", view.error or f"still {view.state} after {CONNECT_SECONDS:.0f} s"))
             continue
         count = len(view.tools)
         detail = f"{count} tool{'' if count == 1 else 's'}, protocol {view.protocol_version}"

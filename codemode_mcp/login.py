@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -140,18 +141,27 @@ async def log_out(spec: UpstreamSpec) -> bool:
     return there_was
 
 
-def open_browser(url: str) -> bool:
-    """Open `url` for the user to see; false where that would show it to nobody, or take over the terminal."""
+def can_open_browser() -> bool:
+    """Whether a browser would show something to somebody, and not take over the terminal."""
+    return not sys.platform.startswith("linux") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
+
+
+def open_browser(url: str) -> threading.Thread:
+    """Begin to open `url` for the user to see. Whether that comes to anything cannot be known.
+
+    In a daemon thread, which is returned: a browser may stay in the foreground, and nobody waits for its end.
+    """
     import webbrowser
 
-    if sys.platform.startswith("linux") and not any(
-        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-    ):
-        return False
-    try:
-        return webbrowser.open(url)
-    except (webbrowser.Error, OSError):
-        return False
+    def show() -> None:
+        with suppress(webbrowser.Error, OSError, ValueError):  # none, or `$BROWSER` is no command
+            webbrowser.open(url)
+
+    thread = threading.Thread(target=show, name="browser", daemon=True)
+    thread.start()
+    return thread
 
 
 async def _previous(load: Callable[[], Login | None]) -> Login | None:

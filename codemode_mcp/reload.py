@@ -79,7 +79,7 @@ class Reloader:
         seen = look(self._watched)
         if seen[0] is None:
             self._seen = seen
-            log.warning("%s is not there any more; the configuration in use stays", self._path.name)
+            log.warning("%s is not there any more; the configuration in use stays", self._path)
             return
         reading = Reading()
         try:

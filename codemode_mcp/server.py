@@ -1,4 +1,4 @@
-"""The MCP surface: exactly `exec` and `wait`, both protocol eras, over stdio.
+"""The MCP surface: exactly `exec` and `wait`, both protocol eras, whatever carries them.
 
 Arguments are validated here, because the SDK does not. Every answer is a tool result: a failure is `isError`, never a
 protocol error, and no exception text leaves.
@@ -6,33 +6,27 @@ protocol error, and no exception text leaves.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from importlib import metadata
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-import anyio
 import mcp_types as types
-from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-from mcp.server.stdio import stdio_server
-from mcp.shared.message import SessionMessage
-from pydantic import ValidationError
 
 from codemode_mcp import descriptions
 from codemode_mcp.announce import Announcer, AnnouncingServer
-from codemode_mcp.client import Continued, as_request, open_client, roots_of
+from codemode_mcp.client import Continued, guard_state, open_client, roots_of
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.nearest import nearest
 from codemode_mcp.output import Rendered, render, render_error
+from codemode_mcp.stdio import serve_stdio
 
 if TYPE_CHECKING:
-    import contextvars
     from collections.abc import Callable, Mapping, Sequence
 
+    import anyio
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
-    from mcp.shared._context_streams import ContextReceiveStream
 
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.runs.questions import Client
@@ -104,9 +98,7 @@ class Surface:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
-        # What a client brings back with its answers says which run they are for: nobody else may make that up.
-        security = RequestStateSecurity.ephemeral(ttl=float(settings.code_mode.snapshot_ttl_seconds))
-        self.server.middleware.append(RequestStateBoundary(security, default_audience="codemode-mcp"))
+        guard_state(self.server, settings.code_mode.snapshot_ttl_seconds)
 
     async def _list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -126,16 +118,12 @@ class Surface:
     ) -> types.CallToolResult | types.InputRequiredResult:
         self._offer_roots(context)
         self._runs.touch()
-        continued = Continued.of(params.request_state)
+        continued = Continued.of(context, params)
         async with open_client(context, rounds=continued.round, lasting=self._lasting) as client:
             try:
                 outcome = await self._answer(context, params, continued, client)
                 if outcome.questions:
-                    state = Continued(outcome.run_id, continued.round + 1)
-                    return types.InputRequiredResult(
-                        input_requests={key: as_request(question) for key, question in outcome.questions},
-                        request_state=state.text(),
-                    )
+                    return continued.asks_again(outcome.run_id, outcome.questions)
                 rendered = render(outcome, self._runs.settings(), self._runs.offload, time.monotonic())
             except CodeModeError as error:
                 rendered = render_error(error, self._runs.settings())
@@ -162,8 +150,7 @@ class Surface:
         arguments = params.arguments or {}
         if continued.run_id:
             # The same request again, with the answers to what the last one came back with (revision 2026-07-28).
-            answers = (context.params or {}).get("inputResponses") or {}
-            return await self._runs.observe(continued.run_id, owner, client=client, answers=answers)
+            return await self._runs.observe(continued.run_id, owner, client=client, answers=continued.answers)
         match params.name:
             case "exec":
                 source, language = exec_arguments(arguments)
@@ -188,13 +175,6 @@ class Surface:
         names, languages = tuple(self._runs.server_names()), self._runs.settings().code_mode.languages
         self.server.instructions = descriptions.instructions(names, languages)
         return names, languages, self._runs.admits_nothing()
-
-
-async def serve_stdio(server: Server[Any], streams: tuple[IO[str], IO[str]] | None = None) -> None:
-    """Serve on the process's standard streams, or on `streams`, until the client closes its end."""
-    ends = (None, None) if streams is None else (anyio.wrap_file(streams[0]), anyio.wrap_file(streams[1]))
-    async with stdio_server(*ends) as (read, write):
-        await server.run(_Lines(read), write, server.create_initialization_options())
 
 
 def tool_list(servers: Sequence[str], settings: ToolSettings) -> list[types.Tool]:
@@ -295,53 +275,6 @@ def _kind(value: Any) -> str:
 
 
 # the SDK's types
-
-
-class _Lines:
-    """The messages of a stdio client. JSON may hold half of a surrogate pair as an escape, which the SDK's parser
-    refuses: its request would never be answered. Such a line is read again, with U+FFFD in the place of that half.
-    """
-
-    def __init__(self, inner: ContextReceiveStream[SessionMessage | Exception]) -> None:
-        self._inner = inner
-
-    @property
-    def last_context(self) -> contextvars.Context | None:
-        return self._inner.last_context
-
-    async def receive(self) -> SessionMessage | Exception:
-        item = await self._inner.receive()
-        return _read_again(item) if isinstance(item, ValidationError) else item
-
-    def __aiter__(self) -> _Lines:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        item = await anext(self._inner)
-        return _read_again(item) if isinstance(item, ValidationError) else item
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def __aenter__(self) -> _Lines:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
-def _read_again(error: ValidationError) -> SessionMessage | Exception:
-    line = error.errors(include_url=False, include_context=False)[0]["input"]
-    try:
-        text = json.dumps(json.loads(line), ensure_ascii=False)
-        whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        return (
-            error
-            if whole == text
-            else SessionMessage(types.jsonrpc_message_adapter.validate_json(whole, by_name=False))
-        )
-    except (TypeError, ValueError, RecursionError):
-        return error
 
 
 def _tool_result(rendered: Rendered, version: str | None) -> types.CallToolResult:

@@ -38,7 +38,8 @@ class CodeModeSettings:
     snapshot_ttl_seconds: int = 900
     """From the last parking."""
     max_suspended_runs: int = 64
-    max_suspended_runs_per_owner: int = 64
+    max_suspended_runs_per_owner: int | None = None
+    """None: all there are for the one owner over stdio, a quarter of them (at least 8) for each over HTTP."""
     max_running_runs: int = field(default_factory=lambda: 2 * (os.cpu_count() or 1))
     """Guests that compute at once; others queue."""
     max_tool_result_bytes: int = 16 * MIB

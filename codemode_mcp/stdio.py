@@ -1,11 +1,24 @@
-"""The standard streams of `serve`: for MCP alone, whatever else runs in this process or is started by it."""
+"""The standard streams of `serve`: for MCP alone, whatever else runs in this process or is started by it.
+
+They are reserved before anything else is imported, so the SDK is imported where it is used.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from io import TextIOWrapper
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
+
+import anyio
+
+if TYPE_CHECKING:
+    import contextvars
+
+    from mcp.server.lowlevel import Server
+    from mcp.shared._context_streams import ContextReceiveStream
+    from mcp.shared.message import SessionMessage
 
 _STREAMS = (0, 1, 2)
 
@@ -56,3 +69,66 @@ def _duplicate(stream: int) -> int:
     for copy in copies[:-1]:
         os.close(copy)
     return copies[-1]
+
+
+# messages on them
+
+
+async def serve_stdio(server: Server[Any], streams: tuple[IO[str], IO[str]] | None = None) -> None:
+    """Serve on the process's standard streams, or on `streams`, until the client closes its end."""
+    from mcp.server.stdio import stdio_server
+
+    ends = (None, None) if streams is None else (anyio.wrap_file(streams[0]), anyio.wrap_file(streams[1]))
+    async with stdio_server(*ends) as (read, write):
+        await server.run(_Lines(read), write, server.create_initialization_options())
+
+
+class _Lines:
+    """The messages of a stdio client. JSON may hold half of a surrogate pair as an escape, which the SDK's parser
+    refuses: its request would never be answered. Such a line is read again, with U+FFFD in the place of that half.
+    """
+
+    def __init__(self, inner: ContextReceiveStream[SessionMessage | Exception]) -> None:
+        self._inner = inner
+
+    @property
+    def last_context(self) -> contextvars.Context | None:
+        return self._inner.last_context
+
+    async def receive(self) -> SessionMessage | Exception:
+        item = await self._inner.receive()
+        return _read_again(item) if isinstance(item, Exception) else item
+
+    def __aiter__(self) -> _Lines:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        item = await anext(self._inner)
+        return _read_again(item) if isinstance(item, Exception) else item
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> _Lines:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def _read_again(error: Exception) -> SessionMessage | Exception:
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+    from pydantic import ValidationError
+
+    from codemode_mcp.bridge import joined_halves
+
+    if not isinstance(error, ValidationError):
+        return error
+    line = error.errors(include_url=False, include_context=False)[0]["input"]
+    try:
+        text = json.dumps(json.loads(line), ensure_ascii=False)
+        whole = joined_halves(text)
+        return error if whole == text else SessionMessage(jsonrpc_message_adapter.validate_json(whole, by_name=False))
+    except (TypeError, ValueError, RecursionError):
+        return error

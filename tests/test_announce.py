@@ -21,7 +21,8 @@ class Shop:
     def __init__(self) -> None:
         self.names = ["one"]
         self._change = anyio.Event()
-        self.announcer = Announcer(lambda: tuple(self.names), lambda: self._change)
+        self.looked = anyio.Event()
+        self.announcer = Announcer(lambda: tuple(self.names), self._look)
         self.server = AnnouncingServer("shop", announcer=self.announcer, version="1", on_list_tools=self._list)
 
     async def _list(self, context: Any, params: Any) -> types.ListToolsResult:
@@ -29,6 +30,10 @@ class Shop:
         return types.ListToolsResult(
             tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in self.names]
         )
+
+    def _look(self) -> anyio.Event:
+        self.looked.set()
+        return self._change
 
     def put(self, *names: str) -> None:
         self.names = list(names)
@@ -83,9 +88,13 @@ async def test_what_changes_and_changes_back_is_no_change_unless_somebody_saw_it
 async def test_nobody_is_told_of_changes_before_the_first_list() -> None:
     shop, ear = Shop(), Ear()
     async with Client(shop.server, mode="legacy", message_handler=ear) as client:
+        shop.looked = anyio.Event()
         shop.put("two")
-        await anyio.sleep(5 * announce.AFTER_SECONDS)
+        with anyio.fail_after(10):
+            await shop.looked.wait()
+        # What was announced at that look comes before the answer.
         assert [tool.name for tool in (await client.list_tools()).tools] == ["two"]
+        assert not ear.heard.is_set()
         shop.put("three")
         with anyio.fail_after(10):
             await ear.heard.wait()

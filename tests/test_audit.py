@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from codemode_mcp.audit import RedactingFormatter, Redactor
+import pytest
+
+from codemode_mcp.audit import MAX_HOLDERS, RedactingFormatter, Redactor, logging_to, set_level
+from codemode_mcp.settings import LogSettings
+from upstream_clients.spec import UpstreamSpec
 
 SECRET = "-----BEGIN KEY-----\nabcdef\n-----END KEY-----"
 
@@ -35,3 +39,52 @@ def test_the_secrets_of_every_configuration_there_has_been_are_replaced() -> Non
     redactor.know([Holder("first")])
     redactor.know([Holder("second")])
     assert redactor("first, second, third") == "***, ***, third"
+
+
+def test_what_a_server_learns_after_its_entry_was_changed_and_changed_back_is_replaced() -> None:
+    redactor = Redactor()
+
+    def read(url: str) -> UpstreamSpec:
+        return UpstreamSpec("s", transport="http", url=url)
+
+    first, changed, back = read("https://a.example"), read("https://b.example"), read("https://a.example")
+    for spec in (first, changed, back, read("https://a.example")):
+        redactor.know([spec])
+    assert back == first
+    for number, spec in enumerate((first, changed, back)):
+        spec.learn([f"token-{number}"])
+    assert redactor("token-0 token-1 token-2") == "*** *** ***"
+
+
+def test_a_configuration_that_is_read_again_and_again_costs_nothing() -> None:
+    class Counted(Holder):
+        redacted = 0
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Counted) and other.secret == self.secret
+
+        def __hash__(self) -> int:
+            return hash(self.secret)
+
+        def redact(self, text: str) -> str:
+            Counted.redacted += 1
+            return super().redact(text)
+
+    redactor = Redactor()
+    for _ in range(10):
+        redactor.know([Counted("first"), Counted("second")])
+    assert redactor("first, second") == "***, ***"
+    assert Counted.redacted == 2
+    for number in range(2 * MAX_HOLDERS):
+        redactor.know([Counted(f"{number}.")])
+    Counted.redacted = 0
+    assert redactor(f"{2 * MAX_HOLDERS - 1}.") == "***"
+    assert Counted.redacted == MAX_HOLDERS
+
+
+@pytest.mark.parametrize("library", ["mcp", "client"])
+def test_what_the_sdk_logs_of_junk_is_there_at_debug_only(library: str) -> None:
+    with logging_to(LogSettings(level="info"), str):
+        assert not logging.getLogger(library).isEnabledFor(logging.ERROR)
+        set_level("debug")
+        assert logging.getLogger(library).isEnabledFor(logging.ERROR)

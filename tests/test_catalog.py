@@ -63,6 +63,22 @@ def test_a_server_that_is_down_is_listed_with_the_reason_but_without_paths_of_th
         catalog.resolve("mcp:my-docs:anything")
 
 
+def test_a_server_that_nobody_has_logged_in_to_is_not_called_down_but_says_what_to_do() -> None:
+    error = "server 'my docs' needs a login: run codemode-mcp login 'my docs'"
+    catalog = build([GITHUB, replace(DOWN, name="my docs", error=error, login_required=True)], PolicyRules())
+    advice = "needs a login; ask the user to run: codemode-mcp login 'my docs'"
+    with pytest.raises(ProgramError) as raised:
+        catalog.resolve("mcp:my docs:anything")
+    assert raised.value.message == f"MCP.myDocs {advice}"
+    hit = catalog.search("issue", 5, None)[-1]
+    assert f"MCP.myDocs {advice}" in hit["description"]
+    assert hit["status"] == "down"  # as `ApiHit` has it
+    for path in ("mcp/index.d.ts", "mcp/myDocs.d.ts"):
+        assert advice in catalog.file(path)
+        assert "down" not in catalog.file(path)
+    assert "needs a login" in catalog.files("mcp/myDocs")[0]["description"]
+
+
 @pytest.mark.parametrize(
     "path", ["", "/", "mcp//index.d.ts", "mcp/../x", "./mcp/index.d.ts", "mcp\\x", "mcp/none.d.ts", "mcp"]
 )

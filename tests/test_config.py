@@ -679,7 +679,11 @@ def test_a_value_can_come_from_a_program_which_is_run_once_in_the_folder_of_the_
         (program("print()"), "the program printed no text"),
         (program("import os; os.write(1, b'\\xff')"), "what the program printed is not UTF-8 text"),
         (program(f"print('{SECRET}\\n2')"), "the value has a character that no header can have"),
-        ({"command": ["/no/such/program", SECRET]}, "the program cannot be run: No such file or directory"),
+        (
+            {"command": ["/no/such/program", SECRET]},
+            'the program "/no/such/program" cannot be run: No such file or directory',
+        ),
+        ({"command": [f"nosuch {SECRET}"]}, 'the program "nosuch ..." cannot be run: No such file or directory'),
     ],
     ids=lambda value: str(value)[-40:],
 )

@@ -5,16 +5,32 @@ from __future__ import annotations
 import pytest
 
 from codemode_mcp.http.auth import owner_string, session_owner
-from codemode_mcp.http.guards import RateLimiter, doors, is_loopback, peer
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "localhost", "LocalHost", "::1", "[::1]"])
-def test_loopback_is_known(host: str) -> None:
-    assert is_loopback(host)
+from codemode_mcp.http.guards import RateLimiter, doors, peer
+from upstream_clients.fetch import is_local
+from upstream_clients.loopback import is_loopback
 
 
 @pytest.mark.parametrize(
-    "host", ["0.0.0.0", "::", "", "10.0.0.1", "localhost.example", "127.0.0.1.example", "2130706433", "::ffff:10.0.0.1"]
+    "host", ["127.0.0.1", "127.8.9.1", "localhost", "LocalHost", "::1", "[::1]", "x.localhost", "::ffff:127.0.0.1"]
+)
+def test_loopback_is_known(host: str) -> None:
+    assert is_loopback(host)
+    assert is_local(f"http://{host if ':' not in host else '[' + host.strip('[]') + ']'}:1/x"), "in a URL too"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "0.0.0.0",
+        "::",
+        "",
+        "10.0.0.1",
+        "localhost.example",
+        "xlocalhost",
+        "127.0.0.1.example",
+        "2130706433",
+        "::ffff:10.0.0.1",
+    ],
 )
 def test_what_others_may_reach_is_not_loopback(host: str) -> None:
     assert not is_loopback(host)

@@ -163,7 +163,8 @@ def run_program(node: Node, argv: tuple[str, ...], expander: Expander) -> str | 
     except UnicodeDecodeError:
         node.fail("what the program printed is not UTF-8 text")
     except OSError as error:
-        node.fail(f"the program cannot be run: {error.strerror}")
+        name, *more = argv[0].split(maxsplit=1)  # whoever forgets to split a command has its arguments here too
+        node.fail(f"the program {quote(f'{name} ...' if more else name)} cannot be run: {error.strerror}")
     else:
         if exit_code != 0:
             node.fail(f"the program failed with exit code {exit_code}")

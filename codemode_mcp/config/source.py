@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ def look(paths: Iterable[Path]) -> tuple[Seen, ...]:
             status = os.stat(path)
         except (OSError, ValueError):
             found.append(None)
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            found.append(None)  # reading a pipe may never end
         else:
             found.append((status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev))
     return tuple(found)

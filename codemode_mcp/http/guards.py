@@ -12,16 +12,6 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _MAX_BUCKETS = 10_000
 
 
-def is_loopback(host: str) -> bool:
-    """Whether this address is reached from this machine alone. A name other than `localhost` is not looked up."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
 def is_address(host: str) -> bool:
     """Whether this is an IP address and not a name."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import time
@@ -17,7 +18,8 @@ from uvicorn.server import ServerState
 from codemode_mcp.http.auth import StaticTokens
 from codemode_mcp.http.connection import MAX_HEADER_BYTES, Connection
 from codemode_mcp.http.front import METADATA_PATH, Front
-from codemode_mcp.http.guards import bracketed, doors, is_loopback
+from codemode_mcp.http.guards import bracketed, doors
+from upstream_clients.loopback import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -152,14 +154,27 @@ def _protected(settings: HttpSettings) -> tuple[dict[str, Any], str] | None:
     return document, f"{scheme}://{authority}{METADATA_PATH}{slash}{path}".rstrip("/")
 
 
+_UNKNOWN = "this name cannot be resolved; give an address of this machine"
+
+
+def _addresses(host: str, port: int) -> list[tuple[Any, ...]]:
+    """What a name or an address stands for; empty for nothing."""
+    try:
+        return list(socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))
+    except (OSError, UnicodeError):
+        return []
+
+
 def _open_socket(host: str, port: int) -> socket.socket:
     where = f"{bracketed(host)}:{port}"
+    found = _addresses(host, port)
+    if not found:
+        raise CannotListen(f"cannot listen on {where}: {_UNKNOWN}")
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
         opened = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError, OverflowError) as error:
-        raise CannotListen(f"cannot listen on {where}: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {where}: {error.strerror}") from None
     try:
         if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows, where SO_REUSEADDR would share a port in use
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
@@ -173,8 +188,14 @@ def _open_socket(host: str, port: int) -> socket.socket:
         opened.setblocking(False)
     except OSError as error:
         opened.close()
-        hint = "; another program listens there, or choose --port 0 for a free one" if port else ""
-        raise CannotListen(f"cannot listen on {where}: {error.strerror}{hint}") from None
+        match error.errno:
+            case errno.EADDRINUSE:
+                why = "another program listens there, or choose --port 0 for a free one"
+            case errno.EADDRNOTAVAIL:
+                why = "this machine has no such address"
+            case _:
+                why = error.strerror or str(error)
+        raise CannotListen(f"cannot listen on {where}: {why}") from None
     return opened
 
 
@@ -266,6 +287,8 @@ def refusal_to_listen(settings: HttpSettings, host: str, *, allowed: bool) -> st
     """Why a server is not to be started on this address, if so."""
     if settings.authenticates or settings.allow_unauthenticated or allowed or is_loopback(host):
         return None
+    if not _addresses(host, 0):
+        return f"--host {host}: {_UNKNOWN}"
     return (
         f"--host {host} can be reached from other machines, and whoever reaches it could run programs against all "
         "your servers: there is no authentication. Set http.auth in the configuration, listen on 127.0.0.1, or, if "

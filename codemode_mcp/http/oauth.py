@@ -18,7 +18,7 @@ import httpx2
 import jwt
 
 from codemode_mcp.http.auth import Principal, Refused, owner_string
-from codemode_mcp.http.guards import is_loopback
+from upstream_clients.loopback import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

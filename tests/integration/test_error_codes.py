@@ -405,7 +405,8 @@ async def a_run_left_alone_for_too_long(folder: Path) -> Answer:
     config = write_config(folder, {"counting": counting(folder / "log")}, codeMode={"snapshotTtlSeconds": 1})
     async with still_working(config) as session:
         parked = await session.exec("await yield_control(); return 1")
-        # The store drops it at its next look; what is past its time is refused before that too.
+        # The store drops it at its next look; what is past its time is refused before that too. The time itself has to
+        # pass: it began before the answer came, so that it is over for certain, however late this goes on.
         await anyio.sleep(1.1)
         return await session.wait(parked.run_id)
 

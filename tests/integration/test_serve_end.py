@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
-from tests.integration.harness import MODERN, counting, events, is_running, other, pids, raw, until, write_config
+from tests.integration.harness import (
+    MODERN,
+    SECONDS,
+    counting,
+    events,
+    is_running,
+    other,
+    pids,
+    raw,
+    until,
+    write_config,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +62,20 @@ async def test_children_that_neither_see_the_end_nor_listen_to_signals(tmp_path:
         assert (await client.answer_to(1))["result"]["structuredContent"]["value"] == 2
         await call(client, 2, "exec", {"code": "return await MCP.stubborn0.hang({})"})
         await check_end(client, *map(process_id, files))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+async def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
+    file = tmp_path / "one.pid"  # its end takes a while, since it has to be killed
+    async with raw(write_config(tmp_path, {"stubborn": other("raw_server.py", "stubborn", f"pid={file}")})) as client:
+        await call(client, 1, "exec", {"code": "return (await MCP.stubborn.echo({})).isError ?? 1"})
+        assert (await client.answer_to(1))["result"]["structuredContent"]["value"] == 1
+        # As `timeout` does, to the process and to its group.
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            client.process.send_signal(number)
+        with anyio.fail_after(SECONDS):
+            assert await client.process.wait() == 0
+        assert not is_running(process_id(file))
 
 
 async def test_a_program_that_computes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -92,6 +93,26 @@ async def test_readiness_waits_for_upstreams_but_not_for_ever(tmp_path: Path) ->
         await served.ready()
 
 
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("192.0.2.7", "cannot listen on 192.0.2.7:8808: this machine has no such address\n"),
+        ("nosuch.invalid", "cannot listen on nosuch.invalid:8808: this name cannot be resolved; give an address"),
+    ],
+)
+def test_an_address_that_is_not_of_this_machine_is_said_to_be_that(tmp_path: Path, host: str, message: str) -> None:
+    config = write_http_config(tmp_path, allowUnauthenticated=True)
+    done = cli("serve", "--transport", "http", "--host", host, "--config", str(config))
+    assert done.returncode == 1
+    assert done.stderr.startswith(message)
+
+
+def test_a_name_that_stands_for_nothing_is_not_said_to_be_reached(tmp_path: Path) -> None:
+    done = cli("serve", "--transport", "http", "--host", "nosuch.invalid", "--config", str(write_http_config(tmp_path)))
+    assert done.returncode == 2
+    assert done.stderr.startswith("--host nosuch.invalid: this name cannot be resolved")
+
+
 def test_a_port_in_use_is_said_in_a_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -99,11 +120,11 @@ def test_a_port_in_use_is_said_in_a_line(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         done = cli("serve", "--transport", "http", "--port", port, "--config", str(write_http_config(tmp_path)))
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert f"cannot listen on 127.0.0.1:{port}: another program listens there, or choose --port 0" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "mcp.example"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
 def test_an_address_that_others_reach_is_refused_without_authentication(tmp_path: Path, host: str) -> None:
     done = cli("serve", "--transport", "http", "--host", host, "--config", str(write_http_config(tmp_path)))
     assert done.returncode == 2
@@ -209,6 +230,28 @@ async def test_calls_that_take_longer_are_told_that_their_run_is_aborted(tmp_pat
         with anyio.fail_after(10):
             assert await served.end() == 0
     assert codes == ["aborted"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
+async def test_signals_that_come_together_are_one_and_a_later_one_means_now(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    config = write_http_config(tmp_path, {"counting": counting(log)}, shutdownGraceMs=600_000)
+    async with serve_http(config) as served, anyio.create_task_group() as group:
+
+        async def call() -> None:
+            with suppress(httpx2.TransportError):
+                await served.call("exec", {"code": f"await MCP.counting.count({{ name: 'x' }}); {NEVER}"})
+
+        group.start_soon(call)
+        await until(lambda: "x" in " ".join(events(log)))
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            served.process.send_signal(number)
+        await until(lambda: "no new calls" in served.stderr)
+        await anyio.sleep(1.2)  # the time after which another one is one of its own
+        assert served.process.returncode is None, "it gives the open call its time"
+        served.process.terminate()
+        with anyio.fail_after(SECONDS):
+            assert await served.process.wait() == -signal.SIGTERM
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")

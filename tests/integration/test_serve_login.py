@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -81,7 +82,7 @@ async def test_a_login_in_a_terminal_serves_a_server_that_is_already_running(
     code = "return unwrap(await MCP.tracker.echo({ text: 'hello' }))"
     async with serve(config, env=home) as session:
         refused = await session.exec(code)
-        assert "server 'tracker' needs a login: run codemode-mcp login tracker" in refused.error
+        assert "MCP.tracker needs a login; ask the user to run: codemode-mcp login tracker" in refused.error
         status, printed, errors = await log_in(config, home)
         assert (status, errors) == (0, "")
         assert printed.startswith("Open in a browser:\n\n  http://127.0.0.1:")
@@ -116,6 +117,24 @@ def test_an_unknown_server_is_a_wrong_use(config: Path, home: dict[str, str]) ->
     done = cli("login", "traker", "--config", str(config), env=home)
     message = "there is no server 'traker'; did you mean 'tracker'?"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{message}\n")
+
+
+def test_a_browser_that_stays_in_the_foreground_keeps_no_login_waiting(
+    config: Path, home: dict[str, str], tmp_path: Path
+) -> None:
+    browser, shown = tmp_path / "browser", tmp_path / "shown"
+    browser.write_text(f'#!/bin/sh\nexec >/dev/null 2>&1\necho "$$ $1" > {shown}\nexec sleep 600\n', "utf-8")
+    browser.chmod(0o755)
+    try:
+        done = cli(
+            "login", "tracker", "--config", str(config), "--timeout", "3", env={**home, "BROWSER": f"{browser} %s"}
+        )
+        assert (done.returncode, done.stderr) == (1, "no login to server 'tracker': nobody has logged in within 3 s\n")
+        url = re.fullmatch(r"If no browser opens, open:\n\n  (http\S+)\n\n", done.stdout)
+        assert url is not None
+        assert shown.read_text("utf-8").split()[1] == url[1]
+    finally:
+        os.kill(int(shown.read_text("utf-8").split()[0]), signal.SIGKILL)
 
 
 def test_a_login_that_nobody_makes_ends_in_time(config: Path, home: dict[str, str]) -> None:

@@ -109,6 +109,8 @@ async def test_a_client_that_cannot_be_asked_sees_what_the_program_waits_for(
         (pending,) = waiting.structured["pendingToolCalls"]
         assert (pending["tool"], pending["status"]) == ("mcp:asker:name", "needs_input")
         assert "'asker' asks the user: \"Your name for ada?\"" in waiting.read
+        assert "Nobody can answer that here: tell the user what is asked" in waiting.read
+        assert "Nobody can answer" in (await session.wait(waiting.run_id)).read
         cancelled = await session.wait(waiting.run_id, cancel=True)
         assert cancelled.code == "aborted"
 

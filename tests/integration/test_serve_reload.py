@@ -113,7 +113,7 @@ async def test_a_broken_file_is_told_of_and_the_one_before_stays(tmp_path: Path)
         assert "unknown key" in lines(session, "mcpServers.one.comand")[-1]
         assert await session.value(COUNT.format("one")) == "x"
         config.unlink()
-        await until(lambda: lines(session, "is not there any more"))
+        await until(lambda: lines(session, f"{config} is not there any more"))
         assert await session.value(COUNT.format("one")) == "x"
         assert len(pids(tmp_path / "one")) == 1
         entry = json.loads(good)["mcpServers"]["one"]

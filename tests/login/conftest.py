@@ -40,8 +40,6 @@ def logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_keyring() -> Iterator[None]:
-    before = keyring.get_keyring()
-    keyring.set_keyring(null.Keyring())
-    yield
-    keyring.set_keyring(before)
+def _no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not what `get_keyring` gives: it would choose among all that tests define.
+    monkeypatch.setattr(keyring.core, "_keyring_backend", null.Keyring())

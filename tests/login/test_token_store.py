@@ -185,7 +185,9 @@ def test_in_a_keyring_the_file_holds_no_token() -> None:
 
 
 @pytest.mark.parametrize(
-    "ring", [MemoryKeyring(longest=10), PlainKeyring(), null.Keyring()], ids=["too long", "plain", "null"]
+    "ring",
+    [MemoryKeyring(longest=10), LockedKeyring(), PlainKeyring(), null.Keyring()],
+    ids=["too long", "gives nothing back", "plain", "null"],
 )
 def test_a_keyring_that_does_not_take_or_protect_it_gives_way_to_the_file(ring: KeyringBackend) -> None:
     keyring.set_keyring(ring)

@@ -154,14 +154,27 @@ function caller(name, id) {
 // What the language itself calls on an object that is awaited, told as JSON or made into a string.
 const NOT_TOOLS = { __proto__: null, then: true, toJSON: true, toString: true, valueOf: true };
 
+// A name that a program has made up, for ids in errors and logs. Without / and : it is no operation's id, such as
+// resources/list, and leads to no other server.
+function plainName(name) {
+  let plain = "";
+  for (let i = 0; i < name.length && i < 100; i++) {
+    const c = stringCharCodeAt(name, i);
+    const fits = (c >= 48 && c <= 57) || (c >= 65 && c <= 90) || (c >= 97 && c <= 122) || c === 95 || c === 36 || c === 45;
+    plain += fits ? name[i] : "_";
+  }
+  return plain;
+}
+
 // A server that is down, or not up yet, and whose tools nobody knows: every call on it rejects with the reason.
-function unreachable(object, server) {
-  const target = jsonStringify("mcp:" + server + ":");
+// `group`: "", or what the names stand behind, such as "resources.".
+function unreachable(object, server, group) {
   return new NativeProxy(freeze(object), {
     __proto__: null,
     get(known, name) {
       if (typeof name !== "string" || name === "$api" || NOT_TOOLS[name]) return known[name];
-      if (name === "resources" || name === "prompts") return known[name] ?? unreachable(objectCreate(null), server);
+      if (name === "resources" || name === "prompts") return known[name] ?? unreachable(objectCreate(null), server, name + ".");
+      const target = jsonStringify("mcp:" + server + ":" + group + plainName(name));
       return exposed(name, (...args) => requestCall("call", () => callFields(target, args)));
     },
   });
@@ -188,7 +201,7 @@ function install(text) {
       member(object, server.groups[j][0], freeze(group));
     }
     alias(object, "$api", headerRequest(jsonStringify(server.identifier)));
-    const shown = server.tools.length === 0 && server.down ? unreachable(object, server.name) : freeze(object);
+    const shown = server.tools.length === 0 && server.down ? unreachable(object, server.name, "") : freeze(object);
     member(mcp, server.identifier, shown);
     if (server.alias !== null) alias(mcp, server.alias, shown);
   }
