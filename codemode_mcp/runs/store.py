@@ -126,12 +126,12 @@ class MemoryStore:
             alive = [other for other in self._parked.values() if other.expires > now or other.id in self._claimed]
             own = sum(1 for other in alive if other.owner == run.owner)
             limit = _share(self._settings, run.owner)
+            name = "maxSuspendedRunsPerOwner" if limit < self._settings.max_suspended_runs else "maxSuspendedRuns"
             if own >= limit:
                 raise ProgramError(
                     "too_many_pending_tool_calls",
                     f"the program would have to be suspended, but {own} programs of yours are suspended already "
-                    f"(maxSuspendedRunsPerOwner is {limit}); finish one with wait, or cancel it with wait and "
-                    "cancel: true",
+                    f"({name} is {limit}); finish one with wait, or cancel it with wait and cancel: true",
                 )
             if len(alive) >= self._settings.max_suspended_runs:
                 raise ProgramError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, get_args
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -145,3 +146,13 @@ def test_ends_are_bounded_in_number_and_bytes() -> None:
     assert at_once(store.claim("run0", "ann")) == (None, "invalid_input")
     at_once(store.end(EndedRun("large", "ann", 0, store.MAX_ENDED_BYTES, 10.0)))
     assert "1 ended" in repr(store)
+
+
+@pytest.mark.parametrize(("owner", "share"), [("stdio:1000:file", 40), ('["token", "ada"]', 10)], ids=["stdio", "http"])
+@pytest.mark.anyio
+async def test_one_of_many_owners_has_a_share_of_the_suspended_programs(owner: str, share: int) -> None:
+    store = MemoryStore(CodeModeSettings(max_suspended_runs=40), lambda: 0.0)
+    for number in range(share):
+        await store.park(ParkedRun(f"run {number}", owner, b"", "", "yield", 0.0, 10.0))
+    with pytest.raises(ProgramError, match=f"but {share} programs of yours are suspended already"):
+        await store.park(ParkedRun("one more", owner, b"", "", "yield", 0.0, 10.0))
