@@ -61,6 +61,7 @@ class OpenQuestion:
         began: monotonic seconds.
         asking: while a client is being asked: ends that.
         lasting: whether that goes on when the request is over.
+        way: how the client that looked last gets it, so that a large question is looked at once for each request.
     """
 
     key: str
@@ -69,6 +70,7 @@ class OpenQuestion:
     began: float
     asking: anyio.CancelScope | None = None
     lasting: bool = False
+    way: tuple[Client, Way] | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
     answer: JsonObject | QuestionRefused | None = None
 
@@ -101,7 +103,7 @@ class Questions:
         """Those that the client gets as the answer to its request."""
         if client is None:
             return []
-        return [each for each in self._open.values() if client.way(each.question) == "return"]
+        return [each for each in self._open.values() if _way(each, client) == "return"]
 
     async def put(self, call: int, question: Question, now: float) -> JsonObject:
         """The answer to a question; waits for it. Cancelling takes the question back.
@@ -140,7 +142,7 @@ class Questions:
         found = [
             each
             for each in self._open.values()
-            if each.asking is None and each.answer is None and client.way(each.question) == "ask"
+            if each.asking is None and each.answer is None and _way(each, client) == "ask"
         ]
         for each in found:
             each.asking, each.lasting = anyio.CancelScope(), client.lasting
@@ -169,3 +171,9 @@ class Questions:
         for each in self._open.values():
             if each.asking is not None and not each.lasting:
                 each.asking.cancel()
+
+
+def _way(opened: OpenQuestion, client: Client) -> Way:
+    if opened.way is None or opened.way[0] is not client:
+        opened.way = client, client.way(opened.question)
+    return opened.way[1]

@@ -16,6 +16,7 @@ from upstream_clients.testing import ScriptedSource, text_result
 from upstream_clients.tools import Question, Tool
 
 if TYPE_CHECKING:
+    from codemode_mcp.runs.questions import Way
     from codemode_mcp.sandbox.engine import Engine
     from upstream_clients.tools import AdmitFn, Asking, JsonObject, ProgressFn, SentFn, ToolOutcome
 
@@ -45,9 +46,7 @@ class AskingSource(ScriptedSource):
         admit: AdmitFn | None = None,
     ) -> ToolOutcome:
         self._admit(tool, admit)
-        self.calls.append((tool, arguments))
-        if on_sent is not None:
-            on_sent()
+        self._take(tool, arguments, on_sent)
         if tool == "ask":
             assert asking is not None
             params = {"message": arguments.get("message", "name?"), "requestedSchema": {"type": "object"}}
@@ -283,3 +282,20 @@ async def test_nothing_begins_while_the_server_is_shutting_down(engine: Engine) 
         for begin in (it.execute("return 1"), it.observe(waiting.run_id)):
             with pytest.raises(ProgramError, match="shutting down"):
                 await begin
+
+
+async def test_a_question_is_looked_at_once_for_each_request(engine: Engine) -> None:
+    class Counting(FakeClient):
+        looked = 0
+
+        def way(self, question: Question) -> Way:
+            self.looked += 1
+            return super().way(question)
+
+    code = "await Promise.all([MCP.asker.ask({}), MCP.asker.ask({}), MCP.asker.quick({}), MCP.asker.quick({})])"
+    async with bench(engine, AskingSource()) as it:
+        first, second = Counting("return"), Counting("return")
+        waiting = await it.execute(code, client=first)
+        assert (len(waiting.questions), first.looked) == (2, 2)
+        await it.observe(waiting.run_id, client=second)
+        assert second.looked == 2
