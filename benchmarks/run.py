@@ -31,6 +31,7 @@ from tools import LISTS, QUERIES, many, search
 
 from codemode_mcp.bridge import Completion, deliver_message, start_message
 from codemode_mcp.catalog import build
+from codemode_mcp.policy import Policy
 from codemode_mcp.sandbox.engine import Engine, open_engine
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.settings import PolicyRules
@@ -46,7 +47,7 @@ CALLS = 100
 def sandbox() -> None:
     """A fresh guest with a trivial program; parking and resuming a small one."""
     view = UpstreamView("echo", "ready", tools=(Tool("echo"),))
-    manifest = build([view], PolicyRules()).manifest
+    manifest = build([view], Policy(PolicyRules())).manifest
     with tempfile.TemporaryDirectory() as cache, open_engine(Path(cache), max_threads=1) as engine:
         engine.threads.submit(_sandbox, engine, manifest).result()
 

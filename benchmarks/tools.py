@@ -16,6 +16,7 @@ from typing import Any
 from measure import report
 
 from codemode_mcp.catalog import build
+from codemode_mcp.policy import Policy
 from codemode_mcp.search import Field, Index, Thesaurus
 from codemode_mcp.semantic import Meaning, available
 from codemode_mcp.settings import PolicyRules
@@ -74,11 +75,13 @@ def measure_quality(find: Callable[[str], Sequence[str]], queries: Sequence[Mapp
 
 def catalog_search(views: Sequence[UpstreamView], meaning: Meaning | None = None) -> Callable[[str], list[str]]:
     """What `API.search` finds, with the extra `semantic` once its vectors are there."""
-    catalog = build(views, PolicyRules(), meaning)
+    catalog = build(views, Policy(PolicyRules()), meaning)
     catalog.prepare_search()
     if meaning is not None:
         meaning.fill(lambda: False)
-    names = {entry.path: f"{entry.server}/{entry.tool.name}" for server in catalog.servers for entry in server.tools}
+    names = {
+        entry.path: f"{entry.source_name}/{entry.tool.name}" for server in catalog.servers for entry in server.tools
+    }
     return lambda query: [names[hit["call"]] for hit in catalog.search(query, 50, None)]
 
 
@@ -131,11 +134,11 @@ def many(lists: Path) -> None:
 def _many(lists: Path) -> dict[str, float]:
     views = repeated(read_lists(lists), MANY)
     queries = [query["query"] for query in json.loads(QUERIES.read_text("utf-8"))]
-    build(views[:1], PolicyRules()).search("warm up", 5, None)
+    build(views[:1], Policy(PolicyRules())).search("warm up", 5, None)
     gc.collect()
     memory = _resident()
     began = time.perf_counter()
-    catalog = build(views, PolicyRules())
+    catalog = build(views, Policy(PolicyRules()))
     catalog.search(queries[0], 8, None)
     figures = {"build": time.perf_counter() - began}
     catalog.prepare_search()  # as a server does in the background
@@ -149,7 +152,7 @@ def _many(lists: Path) -> dict[str, float]:
     times.sort()
     figures |= {"p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100]}
     for name in ("render", "again"):
-        catalog = build(views, PolicyRules(), previous=catalog)
+        catalog = build(views, Policy(PolicyRules()), previous=catalog)
         gc.collect()
         began = time.perf_counter()
         for path in catalog.paths:

@@ -6,6 +6,7 @@ a client has shown itself, or by the first program.
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
 import threading
@@ -21,15 +22,17 @@ import anyio.to_thread
 import platformdirs
 
 from codemode_mcp import reload
-from codemode_mcp.audit import set_level
+from codemode_mcp.audit import Auditor, set_level
+from codemode_mcp.callers import Caller
 from codemode_mcp.errors import CodeModeError, RuntimeUnavailable
-from codemode_mcp.policy import admits_nothing
+from codemode_mcp.policy import Policies
 from declarations.names import identifiers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from codemode_mcp.catalog import Catalog
+    from codemode_mcp.catalogs import Catalogs
     from codemode_mcp.config import Config, Reading
     from codemode_mcp.dispatch import Dispatcher
     from codemode_mcp.outcome import Outcome
@@ -78,14 +81,16 @@ class App:
     Satisfies what `server` needs of runs and what `runs` need of upstreams.
     """
 
-    def __init__(self, config: Config, owner: str, engine: _EngineRoom) -> None:
+    def __init__(self, config: Config, operator: Caller, engine: _EngineRoom) -> None:
         self._config = config
-        self.owner = owner
+        self.operator = operator
+        """Whoever started this process: the caller over stdio, and from a terminal."""
         self._engine = engine
         self._touched = anyio.Event()
         self._opened = anyio.Event()
-        self._catalog: Catalog | None = None
-        self._outdated: Catalog | None = None
+        self._catalogs: Catalogs | None = None
+        self._policies = Policies(config.tools)
+        self.auditor = Auditor()
         self._change = anyio.Event()
         self._meaning: Meaning | None = None
         self._esbuild: Path | None = None
@@ -116,17 +121,17 @@ class App:
         """The newest: a changed configuration file makes others."""
         return self._config.tools
 
-    def admits_nothing(self) -> bool:
-        return admits_nothing(self._config.tools.policy)
+    def admits_nothing(self, caller: Caller) -> bool:
+        return self._policies.of(caller).admits_nothing
 
     async def execute(
-        self, source: str, language: Language | None, owner: str | None, client: Client | None = None
+        self, source: str, language: Language | None, caller: Caller, client: Client | None = None
     ) -> Outcome:
         """See `RunManager.execute`."""
         from codemode_mcp.runs.manager import Cell
 
         manager = await self.manager()
-        return await manager.execute(Cell(source, language, owner), client)
+        return await manager.execute(Cell(source, language, caller), client)
 
     async def observe(
         self,
@@ -177,14 +182,18 @@ class App:
     # for the runs
 
     def catalog(self) -> Catalog:
-        """The current catalog."""
-        if self._catalog is None:
-            from codemode_mcp.catalog import build
+        """The current catalog of the operator's MCP tools."""
+        assert self._catalogs is not None
+        return self._catalogs.servers_of(self.operator)
 
-            assert self._pool is not None
-            self._catalog = build(self._pool.views(), self._config.tools.policy, self._meaning, self._outdated)
-            self._outdated = None
-        return self._catalog
+    async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
+        """What a program of this caller sees that begins now."""
+        assert self._catalogs is not None
+        return await self._catalogs.of(caller, client)
+
+    def server_of(self, name: str) -> str | None:
+        """The configured name of the server that a program calls by this one; None: there is none."""
+        return self._names.get(name)
 
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
         pool = await self.pool()
@@ -206,8 +215,8 @@ class App:
         return await transform(self._esbuild, source, timeout=TRANSFORM_SECONDS)
 
     def _changed(self) -> None:
-        if self._catalog is not None:
-            self._catalog, self._outdated = None, self._catalog
+        if self._catalogs is not None:
+            self._catalogs.changed()
         self._change.set()
         self._change = anyio.Event()
 
@@ -229,8 +238,11 @@ class App:
         self._esbuild = None
         self._name_servers()
         # Policy first: nothing may be called in between that is denied now.
+        self._policies = Policies(config.tools)
         if self._dispatcher is not None:
-            self._dispatcher.apply(config.tools.policy, config.tools.code_mode)
+            self._dispatcher.apply(config.tools)
+        if self._catalogs is not None:
+            self._catalogs.apply(config.tools)
         if self._manager is not None:
             self._manager.apply(config.tools.code_mode)
         if self._pool is not None:
@@ -239,8 +251,9 @@ class App:
 
     def _name_servers(self) -> None:
         names = [spec.name for spec in self._config.upstreams]
+        found = identifiers(names, kind="server")
+        self._names = {name: name for name in names} | {identifier: name for name, identifier in found.items()}
         if self.code_mode:
-            found = identifiers(names, kind="server")
             names = [found[name] for name in names]
         self._server_names = tuple(names)
 
@@ -254,6 +267,7 @@ class App:
         """Open what was put off, and keep it open until cancelled."""
         await self._touched.wait()
         await anyio.sleep(TOUCH_SECONDS)
+        from codemode_mcp.catalogs import Catalogs
         from codemode_mcp.dispatch import Dispatcher
         from codemode_mcp.heap import keep_small
         from codemode_mcp.runs.manager import open_manager
@@ -278,7 +292,8 @@ class App:
         self._values = Values(settings.store_max_bytes)
         self._meaning = Meaning(cache_dir() / "embeddings") if available() else None
         shapes = Shapes() if self.code_mode else None
-        self._dispatcher = Dispatcher(pool.source, self._config.tools.policy, settings, shapes)
+        self._catalogs = Catalogs(pool.views, self._config.tools, self._meaning)
+        self._dispatcher = Dispatcher(lambda entry, _: pool.source(entry.source_name), self._config.tools, shapes)
         async with pool:
             self._pool = pool
             async with open_manager(
@@ -308,9 +323,9 @@ async def open_app(config: Config, load: Callable[[Reading], Config] | None = No
         load: reads the configuration file again, as `reload.Reloader` wants it; None where changes do not matter.
     """
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
-    owner = f"stdio:{user}:{config.path or 'defaults'}"
+    operator = Caller(f"stdio:{user}:{config.path or 'defaults'}", "stdio", _login_name())
     with _EngineRoom(config.tools.code_mode.max_running_runs) as engine:
-        app = App(config, owner, engine)
+        app = App(config, operator, engine)
         async with anyio.create_task_group() as group:
             group.start_soon(app.run)
             if load is not None and config.path is not None:
@@ -319,6 +334,13 @@ async def open_app(config: Config, load: Callable[[Reading], Config] | None = No
                 yield app
             finally:
                 group.cancel_scope.cancel()
+
+
+def _login_name() -> str | None:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return None  # a container's user has no name
 
 
 def depth(environ: dict[str, str] | os._Environ[str]) -> int:

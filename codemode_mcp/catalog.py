@@ -12,23 +12,23 @@ import re
 import shlex
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.finder import Finder
 from codemode_mcp.nearest import nearest
 from codemode_mcp.operations import OPERATIONS
-from codemode_mcp.policy import Deny, Effects, decide, effects
+from codemode_mcp.policy import Deny, Effects
 from declarations.names import aliases, identifiers
 from declarations.render import ServerFile, ServerSummary, render_index, signature
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.finder import Meaning
     from codemode_mcp.operations import Operation
-    from codemode_mcp.settings import PolicyRules
+    from codemode_mcp.policy import Policy
     from upstream_clients.tools import JsonObject, UpstreamView
 
 INDEX = "mcp/index.d.ts"
@@ -39,20 +39,59 @@ _GROUP_WORDS = {"resource": "resources", "template": "resources", "prompt": "pro
 _GUEST_STATUS = {"idle": "ready", "connecting": "connecting", "ready": "ready", "down": "down", "stopped": "down"}
 
 
+Source = Literal["core", "plugin", "mcp", "client"]
+"""What a tool comes from: this product, a plugin, an upstream server, the connected client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A tool that is no MCP tool, before policy.
+
+    Attributes:
+        label: a name for people; None: the tool's own.
+        optional: there only where a rule of the operator's names it.
+    """
+
+    source: Source
+    source_name: str
+    tool: Tool
+    label: str | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedNamespace:
+    """A namespace of a plugin, before anybody knows whether its tools are there (SPEC 6).
+
+    Attributes:
+        global_name: the global variable of a program that holds it, beside `namespaces.<id>`.
+        required_tools: names of tools of the same plugin; without all of them it is not there.
+        prompt: what a model reads of it in the description of `exec`; empty: nothing.
+    """
+
+    id: str
+    plugin: str
+    global_name: str
+    description: str
+    required_tools: tuple[str, ...]
+    prompt: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One callable thing.
 
     Attributes:
-        id: `mcp:<server>:<tool>`.
-        server: the configured name of the upstream.
+        id: `<source>:<source_name>:<tool>`, e.g. `mcp:github:create_issue`.
+        source_name: of an upstream its configured name, of a plugin its name, of the client `session`.
         path: the expression a program writes, e.g. `MCP.github.createIssue`.
         identifier: the last part of `path`.
         operation: what it does with resources or prompts; None for a tool.
     """
 
     id: str
-    server: str
+    source: Source
+    source_name: str
     path: str
     identifier: str
     tool: Tool
@@ -405,7 +444,7 @@ class Catalog:
         hits = []
         among = None
         if wanted is not None:
-            among = [number for number, entry in enumerate(self._found_tools) if entry.server == wanted.name]
+            among = [number for number, entry in enumerate(self._found_tools) if entry.source_name == wanted.name]
         for hit in self._finder.find(query, limit, among):
             entry = self._found_tools[hit.number]
             found = self._server_of(entry)
@@ -472,7 +511,7 @@ class Catalog:
 
     @cached_property
     def _finder(self) -> Finder:
-        return Finder([(entry.server, entry.tool) for entry in self._found_tools], self._meaning)
+        return Finder([(entry.source_name, entry.tool) for entry in self._found_tools], self._meaning)
 
 
 class _ObservedCatalog(Catalog):
@@ -495,7 +534,7 @@ class _ObservedCatalog(Catalog):
 
 def build(
     views: Iterable[UpstreamView],
-    rules: PolicyRules,
+    policy: Policy,
     meaning: Meaning | None = None,
     previous: Catalog | None = None,
 ) -> Catalog:
@@ -511,7 +550,7 @@ def build(
     servers = []
     for view in shown:
         identifier = server_names[view.name]
-        tools = tuple(_tool_entries(view, identifier, rules))
+        tools = tuple(_tool_entries(view, identifier, policy))
         servers.append(
             Server(
                 identifier=identifier,
@@ -521,26 +560,27 @@ def build(
                 error=_without_paths(view.error or "") if _GUEST_STATUS[view.state] == "down" else None,
                 description=_one_line(view.description or ""),
                 tools=tools,
-                groups=tuple(_groups(view, identifier, rules, {f"mcp:{view.name}:{tool.name}" for tool in view.tools})),
+                groups=tuple(_groups(view, identifier, policy)),
                 login_required=view.login_required and _GUEST_STATUS[view.state] == "down",
             )
         )
     return Catalog(tuple(servers), meaning, previous)
 
 
-def _tool_entries(view: UpstreamView, identifier: str, rules: PolicyRules) -> Iterable[Entry]:
+def _tool_entries(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[Entry]:
     allowed = []
     for tool in view.tools:
         entry_id = f"mcp:{view.name}:{tool.name}"
-        declared = effects(rules, view.name, tool.annotations)
-        if not isinstance(decide(rules, entry_id, declared), Deny):
+        declared = policy.effects(view.name, tool.annotations)
+        if not isinstance(policy.decide(entry_id, declared), Deny):
             allowed.append((entry_id, tool, declared))
     names = identifiers([tool.name for _, tool, _ in allowed])
     for entry_id, tool, declared in allowed:
         name = names[tool.name]
         yield Entry(
             id=entry_id,
-            server=view.name,
+            source="mcp",
+            source_name=view.name,
             path=f"MCP.{identifier}.{name}",
             identifier=name,
             tool=tool,
@@ -551,14 +591,13 @@ def _tool_entries(view: UpstreamView, identifier: str, rules: PolicyRules) -> It
 _READ_ONLY = Effects(read_only=True, destructive=False, idempotent=True, open_world=True)
 
 
-def _groups(
-    view: UpstreamView, identifier: str, rules: PolicyRules, tools: Collection[str]
-) -> Iterable[tuple[str, tuple[Entry, ...]]]:
+def _groups(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[tuple[str, tuple[Entry, ...]]]:
+    tools = {f"mcp:{view.name}:{tool.name}" for tool in view.tools}
     for group, operations in OPERATIONS.items():
         if not (view.resources if group == "resources" else view.prompts):
             continue
         # Reading resources and prompts is read-only by the protocol's definition, whatever the server says.
-        declared = _READ_ONLY if view.name not in rules.distrusted_servers else Effects.of(None)
+        declared = _READ_ONLY if policy.trusts(view.name) else Effects.of(None)
         entries = []
         for operation in operations:
             if operation.method == "completion/complete" and not view.completions:
@@ -566,12 +605,13 @@ def _groups(
             entry_id = f"mcp:{view.name}:{operation.id}"
             while entry_id in tools:
                 entry_id += "$"  # a tool may have any name, so also that of an operation
-            if isinstance(decide(rules, entry_id, declared), Deny):
+            if isinstance(policy.decide(entry_id, declared), Deny):
                 continue
             entries.append(
                 Entry(
                     id=entry_id,
-                    server=view.name,
+                    source="mcp",
+                    source_name=view.name,
                     path=f"MCP.{identifier}.{group}.{operation.name}",
                     identifier=operation.name,
                     tool=Tool(

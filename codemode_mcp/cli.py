@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.app import App
     from codemode_mcp.audit import Redactor
+    from codemode_mcp.callers import Caller
     from codemode_mcp.catalog import Catalog
     from codemode_mcp.config import Config, Reading
     from codemode_mcp.passthrough import Passthrough
@@ -145,7 +146,7 @@ async def _serve(config: Config, load: Callable[[Reading], Config], streams: tup
         if sys.platform != "win32":
             group.start_soon(_end_on_signal, end)
         async with open_app(config, load) as opened:
-            group.start_soon(talk, _surface(opened, lambda _: opened.owner))
+            group.start_soon(talk, _surface(opened, lambda _: opened.operator))
             await over.wait()
         if by_signal:
             # A thread sits in a blocking read of standard input; nothing can wake it, and no task ends before it does.
@@ -170,15 +171,15 @@ async def _end_on_signal(end: Callable[[], None]) -> None:
                 signal.raise_signal(number)
 
 
-def _surface(opened: App, owner_of: Callable[[Any], str | None]) -> Surface | Passthrough:
+def _surface(opened: App, caller_of: Callable[[Any], Caller]) -> Surface | Passthrough:
     """What clients see, by the mode; the other one is not imported."""
     if opened.code_mode:
         from codemode_mcp.server import Surface
 
-        return Surface(opened, owner_of)
+        return Surface(opened, caller_of)
     from codemode_mcp.passthrough import Passthrough
 
-    return Passthrough(opened, owner_of)
+    return Passthrough(opened, caller_of)
 
 
 async def _serve_http(
@@ -191,7 +192,7 @@ async def _serve_http(
     allow_unauthenticated: bool,
 ) -> None:
     from codemode_mcp.app import open_app
-    from codemode_mcp.http.front import owner_of
+    from codemode_mcp.http.front import caller_of
     from codemode_mcp.http.listener import CannotListen, listening, notes_for, refusal_to_listen
 
     settings = config.http
@@ -206,7 +207,7 @@ async def _serve_http(
         try:
             async with listening(settings, host, port, path) as listener, anyio.create_task_group() as group:
                 async with open_app(config, load) as opened:
-                    await listener.serve(_surface(opened, owner_of).server)
+                    await listener.serve(_surface(opened, caller_of).server)
                     _say(f"codemode-mcp serves MCP at {listener.url}")
                     for note in notes_for(settings, host):
                         _say(note)
@@ -284,9 +285,9 @@ async def _run(config: Config, source: str, language: Language | None, *, as_jso
             notes: tuple[str, ...] = ()
             try:
                 if run_id is None:
-                    outcome = await opened.execute(source, language, opened.owner)
+                    outcome = await opened.execute(source, language, opened.operator)
                 else:
-                    outcome = await opened.observe(run_id, opened.owner, cancel=asked)
+                    outcome = await opened.observe(run_id, opened.operator.owner, cancel=asked)
                 notes = outcome.notes
                 # Nobody can answer here, and without an answer it would not go on.
                 asked = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)

@@ -1,4 +1,5 @@
-"""The only road from a guest to any tool: resolve → policy → arguments → call → audit (SPEC 6).
+"""The only road from a guest to any tool: resolve → policy → arguments → hooks → approval → call → middleware → audit
+(SPEC 6).
 
 Whatever form a nested call has, it comes through `Dispatcher.call`. Look-ups in the run's catalog are answered at once
 by `Dispatcher.answer`: they are no tool calls.
@@ -8,29 +9,33 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
 from codemode_mcp import bridge
+from codemode_mcp.approval import ApprovalRequest
 from codemode_mcp.arguments import ArgumentChecker
 from codemode_mcp.bridge import Completion, GuestError, ToolCall, json_text
 from codemode_mcp.catalog import login_advice
 from codemode_mcp.errors import CodeModeError, InternalError, PolicyDenied, ProgramError, UpstreamError
 from codemode_mcp.operations import perform
-from codemode_mcp.policy import Ask, Deny, Effects, by_annotations, decide
+from codemode_mcp.plugins.api import ToolCallEvent
+from codemode_mcp.policy import Ask, Deny, Effects, Policies
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError
 from upstream_clients.tools import Asking
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from codemode_mcp.approval import ApproveFn
     from codemode_mcp.bridge import Lookup
+    from codemode_mcp.callers import Caller
     from codemode_mcp.catalog import Catalog, Entry
     from codemode_mcp.operations import Operation
     from codemode_mcp.outcome import CallRecord
-    from codemode_mcp.settings import CodeModeSettings, PolicyRules
+    from codemode_mcp.settings import CodeModeSettings, ToolSettings
     from codemode_mcp.shapes import Shapes
     from upstream_clients.tools import AskFn, JsonObject, ProgressFn, SentFn, Tool, ToolSource
 
@@ -48,47 +53,83 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """On whose behalf calls are made."""
+    """On whose behalf calls are made.
+
+    Attributes:
+        owner: the caller's; of somebody unknown, whoever holds the run's id.
+    """
 
     run_id: str
     owner: str
+    caller: Caller
     catalog: Catalog
     counts: Counts = field(default_factory=Counts)
+
+
+class Interception(Protocol):
+    """What plugins do to calls on the way: `before` asks the hooks, `after` the middleware."""
+
+    def hooks(self, tool_id: str) -> bool:
+        """Whether any hook wants to see calls of this tool."""
+        ...
+
+    async def before(self, event: ToolCallEvent, note: Callable[[str], None]) -> JsonObject:
+        """The input to call with. `note` takes what the reader of the run's result is told.
+
+        Raises:
+            PolicyDenied: a hook does not let the call pass.
+            PluginError: a hook has failed.
+        """
+        ...
+
+    def middleware(self, tool_id: str) -> bool:
+        """Whether any middleware wants to see results of this tool."""
+        ...
+
+    async def after(self, event: ToolCallEvent, result: Any) -> Any:
+        """The result for the program.
+
+        Raises:
+            PluginError: a middleware has failed.
+        """
+        ...
 
 
 class Dispatcher:
     """See the module.
 
     Args:
-        source: the upstream of a configured name; KeyError when there is none any more.
+        source: what offers the tool of an entry, for the calls of a run; KeyError when there is none any more.
         shapes: told of results; None where nobody asks for them.
+        interception: None where there are no plugins.
     """
 
     def __init__(
         self,
-        source: Callable[[str], ToolSource],
-        rules: PolicyRules,
-        settings: CodeModeSettings,
+        source: Callable[[Entry, CallContext], ToolSource],
+        tools: ToolSettings,
         shapes: Shapes | None = None,
+        interception: Interception | None = None,
     ) -> None:
         self._source = source
-        self._rules = rules
-        self._settings = settings
+        self._policies = Policies(tools)
+        self._settings: CodeModeSettings = tools.code_mode
         self._shapes = shapes
+        self._interception = interception
         self._arguments = ArgumentChecker()
 
-    def context(self, run_id: str, owner: str, catalog: Catalog) -> CallContext:
+    def context(self, run_id: str, owner: str, caller: Caller, catalog: Catalog) -> CallContext:
         """What goes with the calls of a run that begins now. Its catalog knows what its owner's results looked like."""
         if self._shapes is not None:
             self._shapes.keep(
                 owner, lambda tool: (entry := catalog.get(tool)) is not None and entry.tool.output_schema is None
             )
             catalog = catalog.observed(self._shapes.of(owner))
-        return CallContext(run_id, owner, catalog)
+        return CallContext(run_id, owner, caller, catalog)
 
-    def apply(self, rules: PolicyRules, settings: CodeModeSettings) -> None:
+    def apply(self, tools: ToolSettings) -> None:
         """Decide by these from now on, also for runs that have begun."""
-        self._rules, self._settings = rules, settings
+        self._policies, self._settings = Policies(tools), tools.code_mode
 
     # look-ups
 
@@ -131,16 +172,19 @@ class Dispatcher:
         record: CallRecord,
         on_progress: ProgressFn | None,
         ask: AskFn | None = None,
+        approve: ApproveFn | None = None,
+        note: Callable[[str], None] = lambda _: None,
     ) -> Completion:
         """Carry one nested call to its tool and back. Failures are completions, not exceptions.
 
-        Cancelling it cancels the request upstream. `ask` puts what the tool's server wants to know. The record says
-        when the request was sent: before, it waits for a connection, or behind other calls.
+        Cancelling it cancels the request upstream. `ask` puts what the tool's server wants to know, `approve` waits for
+        a person where policy wants one; None: nobody can be asked. `note` takes what the reader of the run's result is
+        told. The record says when the request was sent: before, it waits for a connection, or behind other calls.
         """
         context.counts.call += 1
         try:
             asking = None if ask is None else Asking(context.run_id, ask)
-            result = await self._call(call, context, record, on_progress, asking)
+            result = await self._call(call, context, record, on_progress, asking, approve, note)
         except CodeModeError as error:
             completion = Completion(call.id, error=_guest_error(error, record))
         except Exception:
@@ -169,18 +213,34 @@ class Dispatcher:
         record: CallRecord,
         on_progress: ProgressFn | None,
         asking: Asking | None,
+        approve: ApproveFn | None,
+        note: Callable[[str], None],
     ) -> str:
         if call.by_id:
             raise _no_such_tool(call.target, context.catalog)
         entry = context.catalog.resolve(call.target)
-        self._admit(entry, entry.effects)
+        asked_for = self._admit(entry, context, entry.effects)
 
         def signature() -> str:
             return context.catalog.signature(entry)
 
         timeout = self._arguments.timeout(call, entry.path, signature)
         arguments = self._arguments.prepare(call, entry.path, entry.tool.input_schema, signature)
-        result = await self._send(entry, arguments, record, on_progress, asking, timeout)
+        event = None
+        if self._interception is not None and self._interception.hooks(entry.id):
+            event = _event(entry, arguments, context)
+            changed = await self._interception.before(event, note)
+            if changed is not arguments:
+                arguments = self._arguments.prepare(
+                    _with_input(call, changed), entry.path, entry.tool.input_schema, signature
+                )
+        if asked_for is not None:
+            await self._approved(entry, call, arguments, asked_for, approve)
+        result = await self._send(
+            entry, arguments, context, record, on_progress, asking, timeout, approved=asked_for is not None
+        )
+        if self._interception is not None and self._interception.middleware(entry.id):
+            result = await self._interception.after(_event(entry, arguments, context), result)
         text = json_text(result)
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if size > self._settings.max_tool_result_bytes:
@@ -193,46 +253,66 @@ class Dispatcher:
             self._shapes.note(context.owner, entry.id, result)
         return text
 
-    def _admit(self, entry: Entry, declared: Effects, why: str = "") -> None:
+    def _admit(self, entry: Entry, context: CallContext, declared: Effects, why: str = "") -> str | None:
+        """Why a person has to approve the call; None when it may be made as it is. Raises `PolicyDenied`."""
         # The rules may be newer than the run's catalog, and the server distrusted since then.
-        trusted = entry.server not in self._rules.distrusted_servers
-        match decide(self._rules, entry.id, declared if trusted else Effects.of(None)):
+        policy = self._policies.of(context.caller)
+        match policy.decide(entry.id, declared if policy.trusts(entry.source_name) else Effects.of(None)):
             case Deny(reason=reason):
                 raise PolicyDenied(f"{entry.path} may not be called: {reason}{why}")
             case Ask(reason=reason):
-                raise PolicyDenied(
-                    f"{entry.path} needs a person's approval ({reason}), which this version cannot ask for; "
-                    f'add the tool to "tools.approved" to allow it{why}'
-                )
+                return reason
+        return None
 
-    def _admit_present(self, entry: Entry, present: Tool | None, record: CallRecord) -> None:
+    async def _approved(
+        self, entry: Entry, call: ToolCall, arguments: JsonObject, reason: str, approve: ApproveFn | None
+    ) -> None:
+        if approve is None:
+            raise PolicyDenied(f"{entry.path} needs a person's approval ({reason}), and nobody can be asked here")
+        verdict = await approve(ApprovalRequest(call.id, entry.id, entry.path, arguments, entry.effects, reason))
+        if not verdict.approved:
+            raise PolicyDenied(
+                f"{entry.path} was not approved: {verdict.why}; do not try again unless the user asks for it"
+            )
+
+    def _admit_present(
+        self, entry: Entry, context: CallContext, present: Tool | None, record: CallRecord, *, approved: bool
+    ) -> None:
         """Decide again when the call is about to be sent, also by what its server says of the tool now.
 
-        The catalog may be from before the server was connected, and the rules from before the call waited for that.
+        The catalog may be from before the server was connected, and the rules from before the call waited for that or
+        for a person.
         """
-        self._admit(entry, entry.effects)
-        if entry.server in self._rules.distrusted_servers or not by_annotations(self._rules):
-            return
-        if present is None:
-            raise UpstreamError(
-                f"{entry.path}: server {entry.server!r} has no tool {entry.tool.name!r} any more",
-                dispatched=record.dispatched,
-            )
-        self._admit(entry, Effects.of(present.annotations), "; its server has changed the tool since it was listed")
+        changed = "; its server has changed the tool since it was listed"
+        asked_for = self._admit(entry, context, entry.effects)
+        policy = self._policies.of(context.caller)
+        if policy.trusts(entry.source_name) and policy.by_annotations:
+            if present is None:
+                raise UpstreamError(
+                    f"{entry.path}: server {entry.source_name!r} has no tool {entry.tool.name!r} any more",
+                    dispatched=record.dispatched,
+                )
+            asked_for = self._admit(entry, context, Effects.of(present.annotations), changed) or asked_for
+        if asked_for is not None and not approved:
+            raise PolicyDenied(f"{entry.path} needs a person's approval now ({asked_for}); run the program again")
 
     async def _send(
         self,
         entry: Entry,
         arguments: dict[str, Any],
+        context: CallContext,
         record: CallRecord,
         on_progress: ProgressFn | None,
         asking: Asking | None,
         timeout: float | None,
-    ) -> Mapping[str, Any]:
+        *,
+        approved: bool,
+    ) -> Any:
         try:
-            source = self._source(entry.server)
+            source = self._source(entry, context)
         except KeyError:
-            raise UpstreamError(f"server {entry.server!r} is no longer configured", dispatched=False) from None
+            what = "server" if entry.source == "mcp" else "plugin"
+            raise UpstreamError(f"{what} {entry.source_name!r} is no longer configured", dispatched=False) from None
 
         def on_sent() -> None:
             record.status, record.dispatched = "executing", True
@@ -246,11 +326,11 @@ class Dispatcher:
                     timeout=timeout,
                     asking=asking,
                     on_sent=on_sent,
-                    admit=lambda present: self._admit_present(entry, present, record),
+                    admit=lambda present: self._admit_present(entry, context, present, record, approved=approved),
                 )
                 for note in outcome.notes:
                     log.warning("%s: %s", entry.id, note)
-                result = outcome.result
+                result: Any = outcome.result
             else:
                 result = await self._perform(
                     source, entry, entry.operation, arguments, asking, timeout, record, on_sent
@@ -261,7 +341,7 @@ class Dispatcher:
         except UpstreamClientError as error:
             why = error.message
             if source.view().login_required:
-                why = f"server {entry.server!r} {login_advice(entry.server)}"
+                why = f"server {entry.source_name!r} {login_advice(entry.source_name)}"
             # Of several requests for one call the earlier ones may have been sent.
             raise UpstreamError(f"{entry.path}: {why}", dispatched=record.dispatched) from error
         record.dispatched = True  # whatever the source has told
@@ -293,6 +373,27 @@ class Dispatcher:
             return await perform(operation, arguments, request, has_room)
         unsent = "" if record.dispatched else "; nothing was sent"
         raise UpstreamError(f"{entry.path} timed out after {timeout:g} s{unsent}", dispatched=record.dispatched)
+
+
+def _event(entry: Entry, arguments: JsonObject, context: CallContext) -> ToolCallEvent:
+    effects = entry.effects
+    return ToolCallEvent(
+        tool_id=entry.id,
+        tool_kind=entry.source,
+        tool_input_kind="json",
+        input=arguments,
+        run_id=context.run_id,
+        owner=context.owner,
+        principal=context.caller.principal,
+        read_only=effects.read_only,
+        destructive=effects.destructive,
+        idempotent=effects.idempotent,
+        open_world=effects.open_world,
+    )
+
+
+def _with_input(call: ToolCall, arguments: JsonObject) -> ToolCall:
+    return replace(call, input=json_text(arguments), count=1)
 
 
 def _guest_error(error: CodeModeError, record: CallRecord) -> GuestError:

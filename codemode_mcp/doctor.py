@@ -67,7 +67,7 @@ async def _engine(app: App) -> Check:
 
     try:
         await app.engine()
-        outcome = await app.execute("return 6 * 7", "javascript", app.owner)
+        outcome = await app.execute("return 6 * 7", "javascript", app.operator)
     except CodeModeError as error:
         return Check("engine", "fail", error.message, "reinstall codemode-mcp with its dependencies")
     if outcome.value != 42:
@@ -122,9 +122,10 @@ def _schemas(view: UpstreamView, name: str) -> Iterable[Check]:
 
 
 def _hidden(view: UpstreamView, name: str, config: Config) -> Iterable[Check]:
-    from codemode_mcp.policy import Ask, Deny, decide
+    from codemode_mcp.policy import Ask, Deny, Policy
 
-    decisions = [decide(config.tools.policy, tool_id, tool) for tool_id, tool in _known(view, config)]
+    policy = Policy(config.tools.policy)
+    decisions = [policy.decide(tool_id, tool) for tool_id, tool in _known(view, config)]
     denied = sum(isinstance(decision, Deny) for decision in decisions)
     asked = sum(isinstance(decision, Ask) for decision in decisions)
     if denied and denied == len(decisions):
@@ -153,7 +154,7 @@ def _rules_without_effect(views: Sequence[UpstreamView], config: Config) -> Iter
 
 
 def _known(view: UpstreamView, config: Config) -> list[tuple[str, Effects]]:
-    from codemode_mcp.policy import effects
+    from codemode_mcp.policy import Policy
 
-    rules = config.tools.policy
-    return [(f"mcp:{view.name}:{tool.name}", effects(rules, view.name, tool.annotations)) for tool in view.tools]
+    policy = Policy(config.tools.policy)
+    return [(f"mcp:{view.name}:{tool.name}", policy.effects(view.name, tool.annotations)) for tool in view.tools]

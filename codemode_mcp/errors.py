@@ -69,6 +69,13 @@ class UpstreamError(CodeModeError):
         self.dispatched = dispatched
 
 
+class PluginError(CodeModeError):
+    """A plugin has failed where a call passed it. Reaches the guest as a rejection that names the plugin."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("nested_tool_failed", message)
+
+
 class ConfigError(CodeModeError):
     """The operator's configuration is wrong.
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     from codemode_mcp.bridge import Completion
+    from codemode_mcp.callers import Caller
     from codemode_mcp.catalog import Entry
     from codemode_mcp.dispatch import Dispatcher
     from codemode_mcp.settings import PolicyRules, ToolSettings
@@ -115,7 +116,7 @@ class Listing:
         for server in catalog.servers:
             entries = []
             for entry in server.tools:
-                name = exposed_name(entry.server, entry.tool.name)
+                name = exposed_name(entry.source_name, entry.tool.name)
                 if name in self.entries:  # two equal digests; the configuration's order decides
                     log.warning("%s is not shown: its name %s is taken by %s", entry.id, name, self.entries[name].id)
                     continue
@@ -156,7 +157,7 @@ def _shown(name: str, entry: Entry, rules: PolicyRules) -> dict[str, Any]:
         shown["title"] = tool.title
     if tool.output_schema is not None:
         shown["outputSchema"] = tool.output_schema
-    if entry.server not in rules.distrusted_servers:
+    if entry.source_name not in rules.distrusted_servers:
         declared = ((key, getattr(tool.annotations, attribute)) for key, attribute in _HINTS)
         annotations = {key: value for key, value in declared if value is not None}
         if annotations:
@@ -211,7 +212,7 @@ class _Call:
 
     id: str
     conversation: str
-    owner: str | None
+    caller: Caller
     client: McpClient
     on_progress: ProgressFn | None
     patience: float
@@ -265,12 +266,12 @@ class Passthrough:
     """Handlers for one `Server`, whatever carries it.
 
     Args:
-        owner_of: who makes a request.
+        caller_of: who makes a request.
     """
 
-    def __init__(self, upstreams: Upstreams, owner_of: Callable[[ServerRequestContext[Any]], str | None]) -> None:
+    def __init__(self, upstreams: Upstreams, caller_of: Callable[[ServerRequestContext[Any]], Caller]) -> None:
         self._upstreams = upstreams
-        self._owner_of = owner_of
+        self._caller_of = caller_of
         self._of_catalog: Catalog | None = None
         self._listing = Listing(Catalog(()), upstreams.settings().policy)
         self._deadline: float | None = None
@@ -321,13 +322,14 @@ class Passthrough:
     ) -> dict[str, Any] | types.InputRequiredResult:
         self._greet(context)
         version = context.protocol_version
-        owner = self._owner_of(context)
+        caller = self._caller_of(context)
+        owner = caller.owner
         continued = Continued.of(context, params)
         client, on_progress = McpClient(context, _silent, rounds=continued.round, lasting=False), _progress(context)
         if continued.run_id:
             # The same request again, with the answers to what the last one came back with (revision 2026-07-28).
             found = self._calls.get(continued.run_id)
-            if found is None or found.owner != owner or found.observed:
+            if found is None or found.caller != caller or found.observed:
                 return _failure("this call is over, or was given up meanwhile; make it again", version)
             call = found
             call.client, call.on_progress = client, on_progress
@@ -338,7 +340,7 @@ class Passthrough:
                 return _failure(f"{MAX_CALLS} calls are under way already; try again when one has ended", version)
             call_id = "call_" + secrets.token_urlsafe(18)
             patience = self._upstreams.settings().code_mode.snapshot_ttl_seconds
-            call = _Call(call_id, _conversation(context, owner, call_id), owner, client, on_progress, patience)
+            call = _Call(call_id, _conversation(context, owner, call_id), caller, client, on_progress, patience)
             dispatcher = await self._upstreams.dispatcher()
             assert self._group is not None
             self._calls[call.id] = call
@@ -371,7 +373,7 @@ class Passthrough:
             with call.scope:
                 call.completion = await dispatcher.call(
                     ToolCall(1, entry.id, arguments),
-                    CallContext(call.conversation, call.owner or call.id, listing.catalog),
+                    CallContext(call.conversation, call.caller.owner or call.id, call.caller, listing.catalog),
                     CallRecord(1, entry.id, now, repeatable=entry.repeatable, read_only=effects.read_only),
                     None if call.on_progress is None else call.progress,
                     call.ask,

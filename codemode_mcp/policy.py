@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from codemode_mcp.settings import PolicyRules
+    from codemode_mcp.callers import Caller
+    from codemode_mcp.settings import PolicyRules, ToolSettings
 
 
 class Declared(Protocol):
@@ -69,12 +70,78 @@ class Ask:
 
 Decision = Allow | Deny | Ask
 
+_NOTHING_DECLARED = Effects(read_only=False, destructive=False, idempotent=False, open_world=False)
 _ANNOTATIONS = frozenset(("readOnly", "destructive", "idempotent", "openWorld"))
 
 
-def effects(rules: PolicyRules, server: str | None, declared: Declared) -> Effects:
-    """What a tool is taken to do; a server that is not trusted has declared nothing."""
-    return Effects.of(None if server in rules.distrusted_servers else declared)
+class Policy:
+    """The rules for one kind of caller, ready to decide by.
+
+    Attributes:
+        rules: what it was made from.
+        by_annotations: whether what a server says of its tools makes a difference.
+        admits_nothing: whether no tool can be allowed, whatever is offered.
+    """
+
+    def __init__(self, rules: PolicyRules) -> None:
+        self.rules = rules
+        self.by_annotations = by_annotations(rules)
+        self.admits_nothing = admits_nothing(rules)
+
+    def __repr__(self) -> str:
+        rules = self.rules
+        return f"<Policy: {len(rules.allow or ())} allow, {len(rules.deny)} deny, {len(rules.ask)} ask>"
+
+    def trusts(self, source_name: str) -> bool:
+        """Whether what this server says of its tools is believed."""
+        return source_name not in self.rules.distrusted_servers
+
+    def effects(self, source_name: str, declared: Declared) -> Effects:
+        """What a tool is taken to do; a server that is not trusted has declared nothing."""
+        return Effects.of(declared if self.trusts(source_name) else None)
+
+    def decide(self, tool_id: str, tool: Effects) -> Decision:
+        """Whether a call of `tool_id` may happen."""
+        return decide(self.rules, tool_id, tool)
+
+    def names(self, tool_id: str) -> bool:
+        """Whether an operator's rule admits this very tool: more than a rule for everything."""
+        listed = (*(self.rules.allow or ()), *self.rules.approved)
+        return any(matches(rule, tool_id, _NOTHING_DECLARED) for rule in listed if set(rule) != {"*"})
+
+
+class Policies:
+    """What each caller may call: the rules of `tools`, and those of its contexts."""
+
+    def __init__(self, tools: ToolSettings) -> None:
+        self.default = Policy(tools.policy)
+        """For callers of no context."""
+        self._contexts = tuple((context, Policy(context.rules)) for context in tools.contexts)
+
+    def of(self, caller: Caller) -> Policy:
+        """The first context that the caller belongs to, else the rules for everybody."""
+        for context, policy in self._contexts:
+            if any(_is(caller, each) for each in context.callers):
+                return policy
+        return self.default
+
+
+def _is(caller: Caller, described: str) -> bool:
+    kind, _, name = described.partition(":")
+    match kind:
+        case "stdio":
+            return caller.kind == "stdio" and (not name or caller.principal == name)
+        case "principal":
+            return (
+                caller.kind == "http"
+                and caller.principal is not None
+                and _glob(name).fullmatch(caller.principal) is not None
+            )
+        case "group":
+            return name in caller.groups
+        case "anonymous":
+            return caller.kind == "http" and caller.principal is None
+    return False
 
 
 def decide(rules: PolicyRules, tool_id: str, tool: Effects) -> Decision:

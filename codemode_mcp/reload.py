@@ -155,7 +155,7 @@ def differences(before: Config, after: Config) -> list[str]:
     ):
         if names:
             lines.append(f"{verb} {', '.join(map(repr, names))}")
-    if before.tools.policy != after.tools.policy:
+    if (before.tools.policy, before.tools.contexts) != (after.tools.policy, after.tools.contexts):
         lines.append("other rules for calls")
     if before.tools.code_mode != after.tools.code_mode or before.tools.result_format != after.tools.result_format:
         lines.append("other settings of tools")

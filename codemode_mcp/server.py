@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
 
+    from codemode_mcp.callers import Caller
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import Language, ToolSettings
@@ -39,7 +40,7 @@ log = logging.getLogger("codemode_mcp.server")
 class Runs(Protocol):
     """What the surface needs; the run manager behind the composition root."""
 
-    async def execute(self, source: str, language: Language | None, owner: str | None, client: Client) -> Outcome: ...
+    async def execute(self, source: str, language: Language | None, caller: Caller, client: Client) -> Outcome: ...
 
     async def observe(
         self,
@@ -56,7 +57,7 @@ class Runs(Protocol):
 
     def server_names(self) -> Sequence[str]: ...
 
-    def admits_nothing(self) -> bool: ...
+    def admits_nothing(self, caller: Caller) -> bool: ...
 
     def settings(self) -> ToolSettings:
         """The newest: a changed configuration file makes others."""
@@ -79,13 +80,12 @@ class Surface:
     """Handlers for one `Server`, whatever carries it.
 
     Args:
-        owner_of: whose runs a request may see; None where nobody is known, so that a run belongs to whoever holds its
-            id (SPEC 7).
+        caller_of: who makes a request.
     """
 
-    def __init__(self, runs: Runs, owner_of: Callable[[ServerRequestContext[Any]], str | None]) -> None:
+    def __init__(self, runs: Runs, caller_of: Callable[[ServerRequestContext[Any]], Caller]) -> None:
         self._runs = runs
-        self._owner_of = owner_of
+        self._caller_of = caller_of
         self._lasting = False
         settings = runs.settings()
         self._announcer = Announcer(self._shown, runs.change)
@@ -106,7 +106,7 @@ class Surface:
         self._offer_roots(context)
         self._runs.touch()
         self._announcer.listed()
-        if self._runs.admits_nothing():
+        if self._runs.admits_nothing(self._caller_of(context)):
             return types.ListToolsResult(tools=[])
         tools = tool_list(self._runs.server_names(), self._runs.settings())
         if [tool.name for tool in tools] != ["exec", "wait"]:
@@ -144,9 +144,10 @@ class Surface:
         continued: Continued,
         client: Client,
     ) -> Outcome:
-        if self._runs.admits_nothing():
+        caller = self._caller_of(context)
+        if self._runs.admits_nothing(caller):
             raise ProgramError("invalid_input", "the policy of this server allows no tools, so there is nothing to run")
-        owner = self._owner_of(context)
+        owner = caller.owner
         arguments = params.arguments or {}
         if continued.run_id:
             # The same request again, with the answers to what the last one came back with (revision 2026-07-28).
@@ -154,7 +155,7 @@ class Surface:
         match params.name:
             case "exec":
                 source, language = exec_arguments(arguments)
-                return await self._runs.execute(source, language, owner, client)
+                return await self._runs.execute(source, language, caller, client)
             case "wait":
                 run_id, cancel, from_start = wait_arguments(arguments)
                 return await self._runs.observe(run_id, owner, cancel=cancel, from_start=from_start, client=client)
@@ -170,11 +171,11 @@ class Surface:
         self._lasting = True  # one client, for as long as this lasts
         await serve_stdio(self.server, streams)
 
-    def _shown(self) -> tuple[tuple[str, ...], tuple[Language, ...], bool]:
-        """All that the two tools and the instructions depend on."""
-        names, languages = tuple(self._runs.server_names()), self._runs.settings().code_mode.languages
-        self.server.instructions = descriptions.instructions(names, languages)
-        return names, languages, self._runs.admits_nothing()
+    def _shown(self) -> tuple[object, ...]:
+        """All that the two tools and the instructions depend on, for any caller."""
+        names, tools = tuple(self._runs.server_names()), self._runs.settings()
+        self.server.instructions = descriptions.instructions(names, tools.code_mode.languages)
+        return names, tools.code_mode.languages, tools.policy, tools.contexts
 
 
 def tool_list(servers: Sequence[str], settings: ToolSettings) -> list[types.Tool]:

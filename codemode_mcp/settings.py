@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Language = Literal["javascript", "typescript"]
 
@@ -100,6 +103,58 @@ class PolicyRules:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyContext:
+    """One of `tools.contexts`: other rules for some callers.
+
+    Attributes:
+        callers: `stdio`, `stdio:<login name>`, `principal:<glob>`, `group:<name>` or `anonymous`; one of them suffices.
+        rules: all that count for them, those of `tools` that the context says nothing of included.
+    """
+
+    name: str
+    callers: tuple[str, ...]
+    rules: PolicyRules
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateSettings:
+    """`tools.duplicates`: the same call again and again within one run, of a tool that is not read-only."""
+
+    max: int = 3
+    """Identical calls that are nobody's concern."""
+    action: Literal["warn", "deny", "off"] = "warn"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PluginSettings:
+    """One of `plugins`."""
+
+    name: str
+    module: str | None = None
+    """`module:attribute`; None: the entry point of this name in the group `codemode_mcp.plugins`."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """For the plugin, which checks it."""
+    hooks: tuple[str, ...] = ()
+    """Ids, or globs of them, of other tools that its `before_tool_call` hooks may see."""
+    middleware: tuple[str, ...] = ()
+    """Likewise, whose results its middleware may see."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSettings:
+    """`audit`."""
+
+    trajectory: str | None = None
+    """The file that events are written to, a line of JSON each; None: none."""
+    include_inputs: bool = False
+    """Whether arguments and sources are recorded, and not only their shape and digest."""
+    max_bytes: int = 64 * MIB
+    """Of one file; then it is put aside as `<file>.1`, and so on."""
+    files: int = 4
+    """That are put aside before the oldest is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
 class StaticToken:
     """One of `http.auth.tokens`. Of the token itself only a digest is kept."""
 
@@ -179,6 +234,9 @@ class ToolSettings:
 
     code_mode: CodeModeSettings = field(default_factory=CodeModeSettings)
     policy: PolicyRules = field(default_factory=PolicyRules)
+    contexts: tuple[PolicyContext, ...] = ()
+    """The first one that fits a caller counts."""
+    duplicates: DuplicateSettings = field(default_factory=DuplicateSettings)
     result_format: Literal["markdown", "plain"] = "markdown"
     esbuild: str | None = None
     """Path of an esbuild binary to use before any other."""

@@ -10,6 +10,7 @@ import pytest
 
 from codemode_mcp.catalog import build
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.policy import Policy
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
@@ -30,7 +31,7 @@ DOWN = UpstreamView("my-docs", "down", error="server 'my-docs' did not start: co
 
 
 def test_every_tool_has_an_id_a_path_and_an_alias() -> None:
-    catalog = build([GITHUB, DOWN], PolicyRules())
+    catalog = build([GITHUB, DOWN], Policy(PolicyRules()))
     entry = catalog.resolve("mcp:github:create_issue")
     assert entry.path == "MCP.github.createIssue"
     assert catalog.signature(entry).startswith("MCP.github.createIssue(input: { owner: string })")
@@ -42,7 +43,7 @@ def test_every_tool_has_an_id_a_path_and_an_alias() -> None:
 
 
 def test_denied_tools_are_nowhere() -> None:
-    catalog = build([GITHUB], PolicyRules(deny=("mcp:github:delete_*", "mcp:github:prompts/*")))
+    catalog = build([GITHUB], Policy(PolicyRules(deny=("mcp:github:delete_*", "mcp:github:prompts/*"))))
     assert "delete" not in catalog.manifest
     assert "delete" not in catalog.file("mcp/github.d.ts").lower()
     assert "prompts" not in catalog.manifest
@@ -53,7 +54,7 @@ def test_denied_tools_are_nowhere() -> None:
 
 
 def test_a_server_that_is_down_is_listed_with_the_reason_but_without_paths_of_the_machine() -> None:
-    catalog = build([GITHUB, DOWN], PolicyRules())
+    catalog = build([GITHUB, DOWN], Policy(PolicyRules()))
     assert "down" in catalog.file("mcp/index.d.ts")
     assert "/usr/bin" not in catalog.file("mcp/index.d.ts")
     assert "…/docs" in catalog.file("mcp/myDocs.d.ts")
@@ -65,7 +66,7 @@ def test_a_server_that_is_down_is_listed_with_the_reason_but_without_paths_of_th
 
 def test_a_server_that_nobody_has_logged_in_to_is_not_called_down_but_says_what_to_do() -> None:
     error = "server 'my docs' needs a login: run codemode-mcp login 'my docs'"
-    catalog = build([GITHUB, replace(DOWN, name="my docs", error=error, login_required=True)], PolicyRules())
+    catalog = build([GITHUB, replace(DOWN, name="my docs", error=error, login_required=True)], Policy(PolicyRules()))
     advice = "needs a login; ask the user to run: codemode-mcp login 'my docs'"
     with pytest.raises(ProgramError) as raised:
         catalog.resolve("mcp:my docs:anything")
@@ -84,11 +85,11 @@ def test_a_server_that_nobody_has_logged_in_to_is_not_called_down_but_says_what_
 )
 def test_paths_that_name_no_file_are_refused(path: str) -> None:
     with pytest.raises(ProgramError):
-        build([GITHUB], PolicyRules()).read(path)
+        build([GITHUB], Policy(PolicyRules())).read(path)
 
 
 def test_the_nearest_name_is_offered() -> None:
-    catalog = build([GITHUB], PolicyRules())
+    catalog = build([GITHUB], Policy(PolicyRules()))
     with pytest.raises(ProgramError, match="Nearest: createIssue"):
         catalog.header("github", "createIsue", schema=False)
     with pytest.raises(ProgramError, match=r"Nearest: mcp/github\.d\.ts"):
@@ -111,7 +112,7 @@ NAMES = [
 
 @pytest.mark.parametrize(("part", "functions"), NAMES, ids=[part for part, _ in NAMES])
 def test_a_part_of_a_file_is_read_by_identifier_or_by_original_name(part: str, functions: list[str]) -> None:
-    catalog = build([replace(GITHUB, tools=(*GITHUB.tools, Tool("notes/../x#1, 2")))], PolicyRules())
+    catalog = build([replace(GITHUB, tools=(*GITHUB.tools, Tool("notes/../x#1, 2")))], Policy(PolicyRules()))
     read = catalog.read(PART + part)
     assert re.findall(r"function (\w+)", read["content"]) == functions
     assert read["path"] == PART + part
@@ -135,7 +136,7 @@ def test_a_part_of_a_file_is_read_by_identifier_or_by_original_name(part: str, f
     ],
 )
 def test_a_part_that_there_is_not_is_refused_with_the_nearest(path: str, message: str | None) -> None:
-    catalog = build([GITHUB], PolicyRules())
+    catalog = build([GITHUB], Policy(PolicyRules()))
     if message is None:
         assert catalog.read(path)["content"]
         return
@@ -144,7 +145,9 @@ def test_a_part_that_there_is_not_is_refused_with_the_nearest(path: str, message
 
 
 def test_what_policy_denies_is_in_no_part_either() -> None:
-    catalog = build([GITHUB], PolicyRules(deny=("mcp:github:delete_*", "mcp:github:resources/read", "*prompts/*")))
+    catalog = build(
+        [GITHUB], Policy(PolicyRules(deny=("mcp:github:delete_*", "mcp:github:resources/read", "*prompts/*")))
+    )
     assert re.findall(r"function (\w+)", catalog.read(PART + "resources")["content"]) == ["list", "templates"]
     assert "function read" not in catalog.file("mcp/github.d.ts")
     for part in ("deleteRepo", "delete_repo", "resources.read", "prompts", "prompts.get"):
@@ -153,19 +156,19 @@ def test_what_policy_denies_is_in_no_part_either() -> None:
 
 
 def test_a_part_of_the_file_of_a_server_that_is_down_says_so() -> None:
-    catalog = build([replace(GITHUB, state="down", error="no answer")], PolicyRules())
+    catalog = build([replace(GITHUB, state="down", error="no answer")], Policy(PolicyRules()))
     assert "This server is down: no answer" in catalog.read(PART + "createIssue")["content"]
 
 
 def test_the_list_of_files_tells_the_size_of_what_is_read() -> None:
-    catalog = build([GITHUB], PolicyRules()).observed({"mcp:github:delete_repo": {"type": "number"}})
+    catalog = build([GITHUB], Policy(PolicyRules())).observed({"mcp:github:delete_repo": {"type": "number"}})
     sizes = {file["path"]: file["bytes"] for file in catalog.files("")}
     assert sizes == {path: len(catalog.read(path)["content"].encode()) for path in catalog.paths}
     assert "Promise<McpToolResult<number>>" in catalog.file("mcp/github.d.ts")
 
 
 def test_headers_tell_of_all_of_one_server_and_of_one_tool() -> None:
-    catalog = build([GITHUB], PolicyRules())
+    catalog = build([GITHUB], Policy(PolicyRules()))
     root = catalog.header(None, None, schema=False)
     assert root["servers"] == [{"identifier": "github", "serverName": "github", "toolCount": 3, "status": "ready"}]
     server = catalog.header("github", None, schema=True)
@@ -176,13 +179,13 @@ def test_headers_tell_of_all_of_one_server_and_of_one_tool() -> None:
 
 
 def test_the_same_tools_give_the_same_catalog() -> None:
-    assert build([GITHUB], PolicyRules()).version == build([GITHUB], PolicyRules()).version
-    assert build([GITHUB], PolicyRules()).version != build([GITHUB, DOWN], PolicyRules()).version
+    assert build([GITHUB], Policy(PolicyRules())).version == build([GITHUB], Policy(PolicyRules())).version
+    assert build([GITHUB], Policy(PolicyRules())).version != build([GITHUB, DOWN], Policy(PolicyRules())).version
 
 
 def test_the_names_of_a_server_are_known_to_the_check_of_programs_only_once_it_has_told_them() -> None:
     connecting = UpstreamView("slow", "connecting")
-    members = build([GITHUB, connecting, DOWN], PolicyRules()).members
+    members = build([GITHUB, connecting, DOWN], Policy(PolicyRules())).members
     assert members["github"] is not None
     assert {"createIssue", "create_issue"} <= members["github"]
     assert members["slow"] is None
@@ -190,10 +193,10 @@ def test_the_names_of_a_server_are_known_to_the_check_of_programs_only_once_it_h
 
 
 def test_what_has_not_changed_serves_on_in_the_next_catalog() -> None:
-    before = build([GITHUB, DOWN], PolicyRules())
+    before = build([GITHUB, DOWN], Policy(PolicyRules()))
     text, hits = before.file("mcp/github.d.ts"), before.search("issue", 5, None)
     up = replace(DOWN, state="ready", error=None, tools=(Tool("find_page", "Find a page"),))
-    after = build([GITHUB, up], PolicyRules(), previous=before)
+    after = build([GITHUB, up], Policy(PolicyRules()), previous=before)
     assert after.file("mcp/github.d.ts") is text
     assert "findPage" in after.file("mcp/myDocs.d.ts")
     assert [hit["call"] for hit in after.search("find a page", 1, None)] == ["MCP.myDocs.findPage"]
@@ -202,10 +205,10 @@ def test_what_has_not_changed_serves_on_in_the_next_catalog() -> None:
 
 
 def test_what_has_changed_does_not() -> None:
-    before = build([GITHUB], PolicyRules())
+    before = build([GITHUB], Policy(PolicyRules()))
     before.file("mcp/github.d.ts"), before.search("issue", 5, None)
     changed = replace(GITHUB, tools=(replace(GITHUB.tools[0], description="Open a ticket"), *GITHUB.tools[1:]))
-    after = build([changed], PolicyRules(deny=("mcp:github:delete_*",)), previous=before)
+    after = build([changed], Policy(PolicyRules(deny=("mcp:github:delete_*",))), previous=before)
     assert "Open a ticket" in after.file("mcp/github.d.ts")
     assert "deleteRepo" not in after.file("mcp/github.d.ts")
     assert after.search("ticket", 1, None)[0]["description"] == "Open a ticket"
@@ -214,7 +217,7 @@ def test_what_has_changed_does_not() -> None:
 
 
 def test_a_hit_leads_to_the_declaration_of_its_tool() -> None:
-    catalog = build([GITHUB], PolicyRules())
+    catalog = build([GITHUB], Policy(PolicyRules()))
     hit = catalog.search("create an issue", 1, None)[0]
     assert hit["path"] == "mcp/github.d.ts#createIssue"
     assert "function createIssue(" in catalog.read(hit["path"])["content"]
@@ -230,13 +233,13 @@ def test_a_hit_leads_to_the_declaration_of_its_tool() -> None:
 )
 def test_a_path_in_another_form_is_told_the_right_one(path: str, told: str) -> None:
     with pytest.raises(ProgramError) as raised:
-        build([GITHUB], PolicyRules()).read(path)
+        build([GITHUB], Policy(PolicyRules())).read(path)
     assert told in raised.value.message
 
 
 def test_completion_is_there_where_the_server_has_it_and_rules_allow_it() -> None:
     able = replace(GITHUB, completions=True)
-    catalog = build([able], PolicyRules())
+    catalog = build([able], Policy(PolicyRules()))
     ids = ["mcp:github:resources/complete", "mcp:github:prompts/complete"]
     assert [catalog.resolve(each).path for each in ids] == [
         "MCP.github.resources.complete",
@@ -244,9 +247,9 @@ def test_completion_is_there_where_the_server_has_it_and_rules_allow_it() -> Non
     ]
     assert {catalog.resolve(each).method for each in ids} == {"completion/complete"}
     assert catalog.resolve(ids[0]).repeatable
-    assert "complete" not in build([GITHUB], PolicyRules()).manifest
-    assert "complete" not in build([replace(able, resources=False, prompts=False)], PolicyRules()).manifest
-    denied = build([able], PolicyRules(deny=("*/complete",)))
+    assert "complete" not in build([GITHUB], Policy(PolicyRules())).manifest
+    assert "complete" not in build([replace(able, resources=False, prompts=False)], Policy(PolicyRules())).manifest
+    denied = build([able], Policy(PolicyRules(deny=("*/complete",))))
     assert "complete" not in denied.manifest
     assert "complete" not in denied.file("mcp/github.d.ts")
     assert "resources.read" in (denied.members["github"] or ())
@@ -254,14 +257,14 @@ def test_completion_is_there_where_the_server_has_it_and_rules_allow_it() -> Non
 
 def test_a_tool_named_like_an_operation_leaves_both_reachable() -> None:
     view = replace(GITHUB, tools=(Tool("prompts/complete"), Tool("resources/read")), completions=True)
-    catalog = build([view], PolicyRules())
+    catalog = build([view], Policy(PolicyRules()))
     assert catalog.resolve("mcp:github:prompts/complete").path == "MCP.github.promptsComplete"
     assert catalog.resolve("mcp:github:prompts/complete$").path == "MCP.github.prompts.complete"
     assert catalog.resolve("mcp:github:resources/read$").method == "resources/read"
 
 
 def test_members_are_tools_groups_and_operations_and_unknown_before_anything_is_known() -> None:
-    found = build([replace(GITHUB, prompts=False), DOWN], PolicyRules()).members
+    found = build([replace(GITHUB, prompts=False), DOWN], Policy(PolicyRules())).members
     assert found == {
         "github": {
             *("createIssue", "create_issue", "deleteRepo", "delete_repo", "then_"),
@@ -275,14 +278,14 @@ def test_members_are_tools_groups_and_operations_and_unknown_before_anything_is_
 @pytest.mark.parametrize("state", ["idle", "connecting", "down", "stopped"])
 def test_the_groups_of_a_server_that_does_not_run_stay_as_last_known(state: str) -> None:
     view = replace(GITHUB, state=state, error="it crashed" if state == "down" else None)
-    catalog = build([view], PolicyRules())
+    catalog = build([view], Policy(PolicyRules()))
     assert "prompts.get" in (catalog.members["github"] or ())
     assert "namespace resources" in catalog.file("mcp/github.d.ts")
 
 
 def test_a_search_finds_resources_and_prompts_only_when_they_are_named() -> None:
     other = replace(GITHUB, name="other")
-    catalog = build([GITHUB, other], PolicyRules())
+    catalog = build([GITHUB, other], Policy(PolicyRules()))
 
     def calls(query: str, server: str | None = None, limit: int = 8) -> list[str]:
         return [hit["call"] for hit in catalog.search(query, limit, server) if hit["score"] == 0]

@@ -12,6 +12,7 @@ from mcp_types import methods
 from codemode_mcp.bridge import json_text
 from codemode_mcp.catalog import build
 from codemode_mcp.passthrough import MAX_NAME, MAX_PARTS, MAX_VALUES, Listing, exposed_name, result_for
+from codemode_mcp.policy import Policy
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
@@ -52,8 +53,8 @@ def view(name: str, *tools: Tool) -> UpstreamView:
 
 def test_a_tool_that_comes_renames_no_other() -> None:
     rules = PolicyRules()
-    before = Listing(build([view("a", Tool("b__c"))], rules), rules)
-    after = Listing(build([view("a__b", Tool("c")), view("a", Tool("b__c"), Tool("d"))], rules), rules)
+    before = Listing(build([view("a", Tool("b__c"))], Policy(rules)), rules)
+    after = Listing(build([view("a__b", Tool("c")), view("a", Tool("b__c"), Tool("d"))], Policy(rules)), rules)
     assert before.entries.keys() < after.entries.keys()
     assert after.entries["a__b__c"].id == "mcp:a:b__c"
 
@@ -63,7 +64,7 @@ def test_the_fingerprint_depends_on_what_clients_see_alone() -> None:
     one, two = Tool("one", "first"), Tool("two")
 
     def fingerprint(*tools: Tool, rules: PolicyRules = rules) -> str:
-        return Listing(build([view("s", *tools)], rules), rules).fingerprint
+        return Listing(build([view("s", *tools)], Policy(rules)), rules).fingerprint
 
     assert fingerprint(one, two) == fingerprint(two, one)
     assert fingerprint(one, two) != fingerprint(one)
@@ -75,13 +76,13 @@ def test_annotations_of_a_distrusted_server_are_left_out() -> None:
     tool = Tool("look", annotations=Annotations(read_only=True))
     for distrusted, shown in ((frozenset[str](), {"readOnlyHint": True}), (frozenset({"s"}), None)):
         rules = PolicyRules(distrusted_servers=distrusted)
-        (found,) = Listing(build([view("s", tool)], rules), rules).tools
+        (found,) = Listing(build([view("s", tool)], Policy(rules)), rules).tools
         assert found.get("annotations") == shown
 
 
 def test_messages_speak_of_a_tool_by_the_name_that_clients_use() -> None:
     rules = PolicyRules()
-    listing = Listing(build([view("s", Tool("look"))], rules), rules)
+    listing = Listing(build([view("s", Tool("look"))], Policy(rules)), rules)
     entry = listing.catalog.resolve("mcp:s:look")
     assert entry.path == "s__look"
     assert listing.catalog.signature(entry) == "", "clients that write no programs are told no JavaScript"

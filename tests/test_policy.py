@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codemode_mcp.policy import Allow, Ask, Deny, Effects, admits_nothing, by_annotations, decide, effects
+from codemode_mcp.policy import Allow, Ask, Deny, Effects, Policy, admits_nothing, by_annotations, decide
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations
 
@@ -46,7 +46,8 @@ CASES = [
 
 @pytest.mark.parametrize(("rules", "declared", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
 def test_decisions(rules: PolicyRules, declared: Annotations, expected: type) -> None:
-    assert type(decide(rules, "mcp:s:tool", effects(rules, "s", declared))) is expected
+    policy = Policy(rules)
+    assert type(policy.decide("mcp:s:tool", policy.effects("s", declared))) is expected
 
 
 def test_a_wildcard_matches_names_with_line_ends_and_brackets() -> None:

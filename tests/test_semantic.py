@@ -20,6 +20,7 @@ import pytest
 
 from codemode_mcp.catalog import build
 from codemode_mcp.finder import Finder
+from codemode_mcp.policy import Policy
 from codemode_mcp.semantic import Embedder, Meaning, Unavailable, available
 from codemode_mcp.semantic.model import TOKENIZER, WEIGHTS, PinnedFile
 from codemode_mcp.semantic.vector_file import KEY, MAGIC, VectorFile
@@ -376,8 +377,8 @@ def test_what_fails_is_told_once_with_what_to_do_and_words_rank(
     embedder = Broken()
     embedder.error = error
     meaning = Meaning(folder, embedder)
-    catalog = build([VIEW], PolicyRules(), meaning)
-    plain = build([VIEW], PolicyRules())
+    catalog = build([VIEW], Policy(PolicyRules()), meaning)
+    plain = build([VIEW], Policy(PolicyRules()))
     assert catalog.search("people", 5, None) == plain.search("people", 5, None)
     with caplog.at_level(logging.DEBUG):
         for _ in range(3):
@@ -477,7 +478,7 @@ class Counting(Embedder):
 
 
 def first_hits(meaning: Meaning, view: UpstreamView = VIEW) -> Callable[[str], list[str]]:
-    catalog = build([view], PolicyRules(), meaning)
+    catalog = build([view], Policy(PolicyRules()), meaning)
     catalog.prepare_search()
     return lambda request: [hit["call"] for hit in catalog.search(request, 1, None)]
 

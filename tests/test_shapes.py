@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from codemode_mcp.callers import Caller
 from codemode_mcp.catalog import build
 from codemode_mcp.dispatch import Dispatcher
-from codemode_mcp.settings import CodeModeSettings, PolicyRules
+from codemode_mcp.policy import Policy
+from codemode_mcp.settings import PolicyRules, ToolSettings
 from codemode_mcp.shapes import MAX_TEXT, MAX_TOOLS, MAX_TOOLS_OF_ALL, ONE_IN, SETTLED, Shapes
 from upstream_clients.tools import Tool, UpstreamView
 
@@ -19,6 +21,10 @@ TOOL = "mcp:github:get"
 
 def text(*parts: str, **more: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": part} for part in parts], **more}
+
+
+def no_source(*_: Any) -> Any:
+    raise KeyError
 
 
 def observed(*results: dict[str, Any]) -> Any:
@@ -128,31 +134,31 @@ def test_owners_are_bounded_and_those_who_call_nothing_go_first() -> None:
 
 
 def catalog(*tools: Tool) -> Any:
-    return build([UpstreamView("github", "ready", tools=tools)], PolicyRules())
+    return build([UpstreamView("github", "ready", tools=tools)], Policy(PolicyRules()))
 
 
 def test_a_tool_that_is_gone_or_declares_a_schema_is_forgotten() -> None:
     shapes = Shapes()
-    dispatcher = Dispatcher({}.__getitem__, PolicyRules(), CodeModeSettings(), shapes)
+    dispatcher = Dispatcher(no_source, ToolSettings(), shapes)
     for tool in ("get", "list", "gone"):
         shapes.note(ME, f"mcp:github:{tool}", text("1"))
     declared = Tool("list", output_schema={"type": "object"})
     for tools in ((Tool("get"), declared), (Tool("get"), Tool("list"), Tool("gone"))):
-        context = dispatcher.context("run", ME, catalog(*tools))
+        context = dispatcher.context("run", ME, Caller(ME), catalog(*tools))
         assert shapes.of(ME) == {TOOL: NUMBER}
         assert "/* observed */ number" in context.catalog.signature(context.catalog.resolve(TOOL))
 
 
 def test_a_run_keeps_what_was_known_when_it_began() -> None:
     shapes = Shapes()
-    dispatcher = Dispatcher({}.__getitem__, PolicyRules(), CodeModeSettings(), shapes)
+    dispatcher = Dispatcher(no_source, ToolSettings(), shapes)
     current = catalog(Tool("get"))
-    first = dispatcher.context("run_1", ME, current).catalog
+    first = dispatcher.context("run_1", ME, Caller(ME), current).catalog
     shapes.note(ME, TOOL, text("1"))
-    second = dispatcher.context("run_2", ME, current).catalog
+    second = dispatcher.context("run_2", ME, Caller(ME), current).catalog
     shapes.note(ME, TOOL, text('"x"'))
-    third = dispatcher.context("run_3", ME, current).catalog
-    foreign = dispatcher.context("run_4", OTHER, current).catalog
+    third = dispatcher.context("run_3", ME, Caller(ME), current).catalog
+    foreign = dispatcher.context("run_4", OTHER, Caller(OTHER), current).catalog
     for _ in range(2):
         for run, expected in (
             (first, "McpToolResult>"),
@@ -169,10 +175,10 @@ def test_a_run_keeps_what_was_known_when_it_began() -> None:
 
 def test_hits_and_headers_tell_what_was_observed() -> None:
     shapes = Shapes()
-    dispatcher = Dispatcher({}.__getitem__, PolicyRules(), CodeModeSettings(), shapes)
+    dispatcher = Dispatcher(no_source, ToolSettings(), shapes)
     current = catalog(Tool("get", "Get an issue"), Tool("find", "Find an issue"))
     shapes.note(ME, TOOL, text('{"title": "x"}'))
-    run = dispatcher.context("run", ME, current).catalog
+    run = dispatcher.context("run", ME, Caller(ME), current).catalog
     signature = (
         "MCP.github.get(input?: { [key: string]: unknown }): Promise<McpToolResult</* observed */ { title: string }>>"
     )

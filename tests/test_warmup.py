@@ -10,6 +10,7 @@ import pytest
 
 from codemode_mcp import warmup
 from codemode_mcp.catalog import build
+from codemode_mcp.policy import Policy
 from codemode_mcp.settings import PolicyRules
 from codemode_mcp.warmup import Warmup
 from upstream_clients.tools import Tool, UpstreamView
@@ -133,7 +134,7 @@ async def test_leaving_does_not_wait_long_for_what_does_not_stop(monkeypatch: py
 
 async def test_a_prepared_catalog_has_its_index_and_finds_the_same() -> None:
     views = [UpstreamView("acme", "ready", tools=(Tool("list_people"), Tool("frob")))]
-    prepared, other = build(views, PolicyRules()), build(views, PolicyRules())
+    prepared, other = build(views, Policy(PolicyRules())), build(views, Policy(PolicyRules()))
     assert "_finder" not in vars(prepared)
     await anyio.to_thread.run_sync(prepared.prepare_search)
     assert "_finder" in vars(prepared)

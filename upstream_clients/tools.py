@@ -49,11 +49,11 @@ class ToolOutcome:
     """The end of a call that the tool itself answered.
 
     Attributes:
-        result: the MCP result object as JSON (`content`, `structuredContent`, `isError`, ...).
+        result: JSON. Of an MCP tool the MCP result object (`content`, `structuredContent`, `isError`, ...).
         notes: what was odd about it, e.g. that it does not match the tool's own output schema.
     """
 
-    result: JsonObject
+    result: Any
     notes: tuple[str, ...] = ()
 
 

@@ -16,7 +16,16 @@ from codemode_mcp.config.patterns import id_pattern
 from codemode_mcp.config.servers import ROOT_KEYS, read_servers
 from codemode_mcp.config.source import Seen, SourceError, look, parse, read_text
 from codemode_mcp.errors import ConfigError
-from codemode_mcp.settings import CLAMPS, CodeModeSettings, HttpSettings, LogSettings, PolicyRules, ToolSettings
+from codemode_mcp.settings import (
+    CLAMPS,
+    AuditSettings,
+    CodeModeSettings,
+    HttpSettings,
+    LogSettings,
+    PluginSettings,
+    PolicyRules,
+    ToolSettings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +60,8 @@ class Config:
     tools: ToolSettings = field(default_factory=ToolSettings)
     log: LogSettings = field(default_factory=LogSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    plugins: tuple[PluginSettings, ...] = ()
+    audit: AuditSettings = field(default_factory=AuditSettings)
     notes: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()

@@ -20,6 +20,7 @@ class Principal:
 
     Attributes:
         owner: whom runs and stored values belong to; stable, and no two principals share one.
+        groups: that policy may name.
         client: what the SDK tells sessions apart by, beside issuer and subject.
     """
 
@@ -27,6 +28,12 @@ class Principal:
     client: str
     issuer: str | None = None
     subject: str | None = None
+    groups: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """What policy knows it by: the subject of an access token, else the name of a token of the configuration."""
+        return self.subject or self.client
 
 
 class Refused(Exception):

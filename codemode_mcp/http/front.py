@@ -18,6 +18,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from codemode_mcp.callers import Caller
 from codemode_mcp.http.auth import Refused, bearer_token, challenge, session_owner
 from codemode_mcp.http.connection import MAX_HEADER_BYTES, error_body
 from codemode_mcp.http.guards import RateLimiter, peer
@@ -36,7 +37,7 @@ log = logging.getLogger("codemode_mcp.http")
 
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 
-_OWNER = "codemode_mcp.owner"
+_CALLER = "codemode_mcp.caller"
 """Where in an ASGI scope the owner of a request is."""
 
 _METHODS = "GET, POST, DELETE"
@@ -44,12 +45,15 @@ _CORS_HEADERS = "authorization, content-type, accept, last-event-id, mcp-session
 _EXPOSED = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after"
 
 
-def owner_of(context: ServerRequestContext[Any, Any]) -> str | None:
-    """The owner of what a request does: its principal, else its legacy session, else nobody."""
+def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
+    """Who makes a request: its principal, else its legacy session, else nobody."""
     if context.request is None:
-        return None
-    owner: str | None = context.request.scope.get(_OWNER)
-    return owner
+        return NOBODY
+    caller: Caller = context.request.scope.get(_CALLER, NOBODY)
+    return caller
+
+
+NOBODY = Caller(None, "http")
 
 
 class _Refusal(Exception):
@@ -222,9 +226,9 @@ class Front:
             raise _too_many(wait)
 
     def _attribute(self, scope: Scope, principal: Principal | None) -> None:
-        """Say whose the request is: to the SDK, which binds sessions to it, and to `owner_of`."""
+        """Say whose the request is: to the SDK, which binds sessions to it, and to `caller_of`."""
         if principal is not None:
-            scope[_OWNER] = principal.owner
+            scope[_CALLER] = Caller(principal.owner, "http", principal.name, principal.groups)
             claims = None if principal.issuer is None else {"iss": principal.issuer}
             token = AccessToken(
                 token="", client_id=principal.client, scopes=[], subject=principal.subject, claims=claims
@@ -235,7 +239,7 @@ class Front:
         version = _header(scope["headers"], b"mcp-protocol-version")
         session = _header(scope["headers"], b"mcp-session-id")
         legacy = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
-        scope[_OWNER] = session_owner(session) if legacy and session is not None else None
+        scope[_CALLER] = Caller(session_owner(session), "http") if legacy and session is not None else NOBODY
 
     # how much of it there is
 

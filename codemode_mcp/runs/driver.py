@@ -14,8 +14,8 @@ import math
 import re
 import secrets
 import time
-from collections import Counter, deque
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -33,18 +33,19 @@ from codemode_mcp.bridge import (
     whole_characters,
 )
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
-from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, PendingStatus, Usage
-from codemode_mcp.runs.questions import WINDOW, Questions
+from codemode_mcp.outcome import Outcome, PendingCall, PendingStatus, Usage
+from codemode_mcp.runs.calls import Calls
+from codemode_mcp.runs.questions import WINDOW
+from codemode_mcp.runs.run import SHOWN_CALLS, Observation, Run
 from codemode_mcp.runs.slots import Slots
-from codemode_mcp.runs.state import RunEvent, RunState, advance
 from codemode_mcp.runs.store import EndedRun, ParkedRun, is_holder
 from codemode_mcp.sandbox.guest import Guest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from codemode_mcp.bridge import Lookup, Request, Thrown, ToolCall, TurnReport
-    from codemode_mcp.dispatch import CallContext, Dispatcher
+    from codemode_mcp.bridge import Lookup, Request, Thrown, TurnReport
+    from codemode_mcp.dispatch import Dispatcher
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.outcome import WaitingReason
     from codemode_mcp.positions import Positions
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.guest import Turn
     from codemode_mcp.settings import CodeModeSettings
     from codemode_mcp.values import Values
-    from upstream_clients.tools import JsonObject, Question
+    from upstream_clients.tools import Question
 
 log = logging.getLogger("codemode_mcp.runs")
 
@@ -77,173 +78,12 @@ OUTPUT_CHARACTERS = 8 * 1024 * 1024
 SEARCHED_AT_ONCE = 1000
 """Characters of a program in which an error is looked for on the event loop; in longer ones, in a thread."""
 
-MANY_REFUSED = 100
-REFUSED_PAUSE = 0.002
-"""Seconds between the calls of a run that has had so many calls refused before anything was sent: refusing is work of
-ours alone, which no tool's answer slows down."""
-
 LIVE_PER_RUNNING = 16
 """Guests that are in memory for each that may compute: the others wait for calls, and each may be as large as
 `memoryLimitBytes`. Programs beyond these begin when one of them has ended or was parked."""
 
 SHOWN_PENDING = 20
 SHOWN_QUESTIONS = 5
-SHOWN_CALLS = 8
-
-
-class Observation:
-    """One open `exec` or `wait`.
-
-    Args:
-        deadline: monotonic seconds at which the request wants its answer.
-        latest: until when the deadline may be put off because the program has to queue or a person has to answer.
-    """
-
-    def __init__(self, deadline: float, client: Client | None, *, latest: float | None = None) -> None:
-        self.deadline = deadline
-        self.latest = deadline if latest is None else latest
-        self.client = client
-        self.held_since: float | None = None
-        self.queueing: anyio.CancelScope | None = None
-        self.released = False
-        self.aborted = False
-        self._done = anyio.Event()
-        self._outcome: Outcome | CodeModeError | None = None
-
-    def ends(self, now: float, *, held: bool) -> float:
-        """When the request wants its answer; the deadline stands still while it is `held` by a person."""
-        if held:
-            if self.held_since is None:
-                self.held_since = now
-            return self.latest
-        if self.held_since is not None:
-            self.deadline = min(self.latest, self.deadline + now - self.held_since)
-            self.held_since = None
-        return self.deadline
-
-    def remaining(self, now: float) -> float:
-        """Seconds that the program may still compute."""
-        return max(0.0, self.deadline - (now if self.held_since is None else self.held_since))
-
-    def settle(self, outcome: Outcome | CodeModeError) -> None:
-        self._outcome = outcome
-        self._done.set()
-
-    async def outcome(self) -> Outcome:
-        """Raises the `CodeModeError` the driver ended with, if it did."""
-        await self._done.wait()
-        assert self._outcome is not None
-        if isinstance(self._outcome, CodeModeError):
-            raise self._outcome
-        return self._outcome
-
-
-@dataclass(slots=True)
-class _LiveCall:
-    call: ToolCall
-    record: CallRecord
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-
-
-class Run:
-    """Everything about one run that lives in this process.
-
-    The mutable state: the guest while it is not parked, its unsettled calls and timers, and what has settled but was
-    not delivered yet.
-    """
-
-    def __init__(self, context: CallContext, manifest: str, began: float) -> None:
-        self.id = context.run_id
-        self.context = context
-        self.manifest = manifest
-        self.began = began
-        self.state: RunState = "running"
-        self.guest: Guest | None = None
-        self.has_room = False
-        self.positions: Positions | None = None
-        self.observation: Observation | None = None
-        self.calls: dict[int, _LiveCall] = {}
-        self.executing = 0
-        self.refused = 0
-        self.pace = anyio.Semaphore(1, fast_acquire=True)
-        self.queue: deque[_LiveCall] = deque()
-        self.settled: deque[Completion] = deque()
-        self.asked: deque[Lookup | bridge.Store | bridge.Load] = deque()
-        self.timers: dict[int, float] = {}
-        self.timers_began: dict[int, float] = {}
-        self.timer_heap: list[tuple[float, int]] = []
-        self.timer_was_last = False
-        self.yields: list[int] = []
-        self.yield_reason: str | None = None
-        self.questions = Questions(self.change)
-        self.outputs: list[dict[str, Any]] = []
-        self.history: list[dict[str, Any]] = []
-        self.dropped = 0
-        self.looking_up = 0.0
-        self.recent: deque[CallRecord] = deque(maxlen=SHOWN_CALLS)
-        self.waits = 0
-        self.snapshots = 0
-        self._changed = anyio.Event()
-
-    def __repr__(self) -> str:
-        return f"<Run {self.id[:12]} {self.state}: {len(self.calls)} calls, {len(self.timers)} timers>"
-
-    @property
-    def owner(self) -> str:
-        return self.context.owner
-
-    def advance(self, event: RunEvent) -> None:
-        """Raises `IllegalTransition`."""
-        self.state = advance(self.state, event)
-
-    def change(self) -> None:
-        """Something has happened that the driver may be waiting for."""
-        self._changed.set()
-
-    async def wait_for_change(self, until: float, clock: Callable[[], float]) -> None:
-        """Return after the next `change`, or at `until`."""
-        with anyio.move_on_after(max(0.0, until - clock())):
-            await self._changed.wait()
-            if self.calls:
-                # Whatever else has ended by now belongs to the same batch.
-                await anyio.lowlevel.checkpoint()
-        self._changed = anyio.Event()
-
-    @property
-    def next_timer(self) -> float | None:
-        while self.timer_heap:
-            due, timer = self.timer_heap[0]
-            if self.timers.get(timer) == due:
-                return due
-            heapq.heappop(self.timer_heap)
-        return None
-
-    def tidy_timers(self) -> None:
-        """Timers that were cleared stay in the heap until they are due; not too many of them."""
-        if len(self.timer_heap) > 2 * len(self.timers) + 1000:
-            self.timer_heap = [(due, timer) for timer, due in self.timers.items()]
-            heapq.heapify(self.timer_heap)
-
-    def ready(self, now: float) -> bool:
-        """Whether there is anything to deliver."""
-        due = self.next_timer
-        return bool(self.settled or self.asked or self.yields) or (due is not None and due <= now)
-
-    @property
-    def can_settle(self) -> bool:
-        """Whether anything can still settle a promise of the guest."""
-        return bool(self.calls or self.timers or self.settled or self.asked or self.yields)
-
-    def cancel_calls(self) -> None:
-        """Give up all calls; those under way are cancelled upstream."""
-        self.queue.clear()
-        for live in list(self.calls.values()):
-            live.scope.cancel()
-
-    def close(self) -> None:
-        if self.guest is not None:
-            self.guest.close()
-            self.guest = None
 
 
 class Driver:
@@ -272,12 +112,14 @@ class Driver:
         self._settings = settings
         self._spawn = spawn
         self._clock = clock
+        self._calls = Calls(dispatcher, settings, spawn, clock)
         self._turns = Slots(settings.max_running_runs)
         self._rooms = Slots(LIVE_PER_RUNNING * settings.max_running_runs)
 
     def apply(self, settings: CodeModeSettings) -> None:
         """See `RunManager.apply`."""
         self._settings = settings
+        self._calls.apply(settings)
 
     async def start(self, run: Run, program: Program, observation: Observation) -> Outcome | SyntaxFault:
         """Run a program until it ends or is parked. A `SyntaxFault` when the engine does not take its text."""
@@ -422,7 +264,7 @@ class Driver:
         for request in requests:
             match request:
                 case bridge.ToolCall():
-                    self._accept_call(run, request, now)
+                    self._calls.accept(run, request, now)
                 case bridge.Timer(id=timer, ms=ms):
                     run.timers[timer] = now + ms / 1000
                     run.timers_began[timer] = now
@@ -491,73 +333,6 @@ class Driver:
                 completion = self._dispatcher.answer(asked, run.context)
                 run.looking_up += time.perf_counter() - began
                 return completion
-
-    # nested calls
-
-    def _accept_call(self, run: Run, call: ToolCall, now: float) -> None:
-        record = CallRecord(call.id, call.target, now)
-        entry = run.context.catalog.get(call.target)
-        if entry is not None:
-            record.repeatable = entry.repeatable
-            record.read_only = entry.effects.read_only
-        live = _LiveCall(call, record)
-        if run.executing < self._settings.max_pending_tool_calls:
-            run.calls[call.id] = live
-            self._begin(run, live)
-        elif len(run.queue) < self._settings.max_queued_tool_calls:
-            run.calls[call.id] = live
-            run.queue.append(live)
-        else:
-            error = GuestError(
-                f"too many calls at once: {run.executing} are under way and {len(run.queue)} are queued; "
-                "await some before making more",
-                name="ToolCallError",
-                code="too_many_pending_tool_calls",
-                data=json_text({"tool": call.target, "dispatched": False, "repeatable": record.repeatable}),
-            )
-            run.settled.append(Completion(call.id, error=error))
-
-    def _begin(self, run: Run, live: _LiveCall) -> None:
-        run.executing += 1
-        self._spawn(self._carry, run, live)
-
-    async def _carry(self, run: Run, live: _LiveCall) -> None:
-        completion = None
-
-        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            observation = run.observation
-            if observation is not None and observation.client is not None:
-                share = _number(progress) if total is None else f"{_number(progress)}/{_number(total)}"
-                await observation.client.progress(f"{live.record.tool}: {share}{f' {message}' if message else ''}")
-
-        async def ask(question: Question) -> JsonObject:
-            return await run.questions.put(live.call.id, question, self._clock())
-
-        try:
-            with live.scope:
-                # One call of a run begins in a round of the event loop: checking its arguments takes time that others
-                # need too.
-                await run.pace.acquire()
-                pause = REFUSED_PAUSE if run.refused > MANY_REFUSED else 0.0
-                asyncio.get_running_loop().call_later(pause, run.pace.release)
-                # Given up before it began: nothing is sent.
-                await anyio.lowlevel.checkpoint_if_cancelled()
-                completion = await self._dispatcher.call(live.call, run.context, live.record, on_progress, ask)
-        finally:
-            run.executing -= 1
-            run.calls.pop(live.call.id, None)
-            run.recent.append(live.record)
-            if not live.record.dispatched:
-                run.refused += 1
-            if completion is None:
-                live.record.status = "failed"
-                live.record.ended = self._clock()
-                completion = _cancelled(live)
-            if run.state in ("running", "waiting"):
-                run.settled.append(completion)
-                run.change()
-            if run.queue:
-                self._begin(run, run.queue.popleft())
 
     # questions of upstream servers
 
@@ -889,13 +664,6 @@ def _replace_outputs(outcome: Outcome, outputs: tuple[dict[str, Any], ...], drop
     return replace(outcome, outputs=outputs, dropped=dropped)
 
 
-def _cancelled(live: _LiveCall) -> Completion:
-    record = live.record
-    data = {"tool": record.tool, "dispatched": record.dispatched, "repeatable": record.repeatable}
-    error = GuestError("the call was cancelled", name="ToolCallError", code="aborted", data=json_text(data))
-    return Completion(live.call.id, error=error)
-
-
 def _is_out_of_memory(thrown: Thrown, *, full: bool) -> bool:
     """Whether an error says so. With its memory full, the engine throws null when it cannot make an error, and what it
     says of a regular expression is no error of its own kind."""
@@ -927,14 +695,6 @@ def _asked_for(question: Question) -> str:
             return "for an answer of the client's model"
         case "roots/list":
             return "for the client's folders"
-
-
-def _number(value: float) -> str:
-    """Of a server's making: it may have hundreds of digits."""
-    try:
-        return f"{value:g}"
-    except (OverflowError, ValueError):
-        return "?"
 
 
 def _names(tools: list[str]) -> str:

@@ -17,7 +17,8 @@ from codemode_mcp.hints import PYTHON, fenced, looks_like_python, syntax_hint
 from codemode_mcp.localize import fault_column, regex_offsets, stray_await
 from codemode_mcp.preflight import check_members, inspect, looks_like_shell
 from codemode_mcp.runs import program as programs
-from codemode_mcp.runs.driver import Driver, Observation, Run, SyntaxFault
+from codemode_mcp.runs.driver import Driver, SyntaxFault
+from codemode_mcp.runs.run import Observation, Run
 from codemode_mcp.runs.store import EndedRun, holder_of, unknown_run
 from codemode_mcp.syntax import LINE_END, Lines, utf16_units
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from codemode_mcp.bridge import Thrown
+    from codemode_mcp.callers import Caller
     from codemode_mcp.catalog import Catalog
     from codemode_mcp.dispatch import Dispatcher
     from codemode_mcp.outcome import Outcome
@@ -55,8 +57,12 @@ _LARGE_SOURCE = 20_000
 class Upstreams(Protocol):
     """What runs need to know of the upstream servers."""
 
-    def catalog(self) -> Catalog:
-        """The current catalog."""
+    def server_of(self, name: str) -> str | None:
+        """The configured name of the server that a program calls by this one; None: there is none."""
+        ...
+
+    async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
+        """What a program of this caller sees that begins now; the tools that the client offers itself included."""
         ...
 
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
@@ -70,12 +76,12 @@ class Cell:
 
     Attributes:
         language: None when the client named none.
-        owner: None where nobody is known: the run then belongs to whoever holds its id, and nothing outlives it.
+        caller: of somebody unknown, the run belongs to whoever holds its id, and nothing outlives it.
     """
 
     source: str
     language: Language | None
-    owner: str | None
+    caller: Caller
 
 
 class RunManager:
@@ -146,12 +152,12 @@ class RunManager:
             if looks_like_python(cell.source):
                 raise ProgramError("invalid_input", PYTHON) from None
             raise
-        catalog = await self._catalog_for(found)
+        catalog = await self._catalog_for(found, cell.caller, client)
         check_members(found, catalog.members, cell.language or "javascript")
         # The engine is compiled outside the program's time.
         await self._engine()
         run_id = "run_" + secrets.token_urlsafe(18)
-        context = self._dispatcher.context(run_id, cell.owner or holder_of(run_id), catalog)
+        context = self._dispatcher.context(run_id, cell.caller.owner or holder_of(run_id), cell.caller, catalog)
         run = Run(context, catalog.manifest, self._clock())
         if cell.language == "typescript":
             with anyio.move_on_after(arrived + self._settings.max_request_ms / 1000 - self._clock()) as scope:
@@ -318,19 +324,15 @@ class RunManager:
             return await anyio.to_thread.run_sync(inspect, cell.source, language, limiter=self._inspecting)
         return inspect(cell.source, language)
 
-    async def _catalog_for(self, found: Preflight) -> Catalog:
+    async def _catalog_for(self, found: Preflight, caller: Caller, client: Client | None) -> Catalog:
         """The catalog, once the servers that the program names have had their chance to come up."""
         if found.servers is None or found.servers:
             names = None
             if found.servers is not None:
-                known = {
-                    name: server.name
-                    for server in self._upstreams.catalog().servers
-                    for name in (server.identifier, server.name)
-                }
-                names = {known[name] for name in found.servers if name in known}
+                known = map(self._upstreams.server_of, found.servers)
+                names = {name for name in known if name is not None}
             await self._upstreams.wait_settled(names, self._settings.connect_wait_ms / 1000)
-        return self._upstreams.catalog()
+        return await self._upstreams.catalog_for(caller, client)
 
 
 @asynccontextmanager

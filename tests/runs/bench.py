@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from codemode_mcp.callers import Caller
 from codemode_mcp.catalog import build
 from codemode_mcp.dispatch import Dispatcher
+from codemode_mcp.policy import Policy
 from codemode_mcp.runs.manager import Cell, open_manager
 from codemode_mcp.runs.store import MemoryStore
-from codemode_mcp.settings import CodeModeSettings, PolicyRules
+from codemode_mcp.settings import CodeModeSettings, PolicyRules, ToolSettings
 from codemode_mcp.values import Values
 
 if TYPE_CHECKING:
@@ -22,12 +24,13 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog import Catalog
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.runs.manager import RunManager
-    from codemode_mcp.runs.questions import Way
+    from codemode_mcp.runs.questions import Client, Way
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.typescript import Transformed
     from upstream_clients.tools import JsonObject, Question, ToolSource
 
 OWNER = "somebody"
+CALLER = Caller(OWNER)
 
 
 class Clock:
@@ -84,14 +87,22 @@ class Bench:
         self.sources = {source.name: source for source in sources}
         self.rules = rules
         self.settings = settings
-        self.dispatcher = Dispatcher(lambda name: self.sources[name], rules, settings)
+        self.dispatcher = Dispatcher(
+            lambda entry, _: self.sources[entry.source_name], ToolSettings(code_mode=settings, policy=rules)
+        )
         self.clock = Clock()
         self.store = MemoryStore(settings, self.clock)
         self.waited_for: list[set[str] | None] = []
         self.manager: RunManager
 
     def catalog(self) -> Catalog:
-        return build([source.view() for source in self.sources.values()], self.rules)
+        return build([source.view() for source in self.sources.values()], Policy(self.rules))
+
+    async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
+        return self.catalog()
+
+    def server_of(self, name: str) -> str | None:
+        return next((each.name for each in self.catalog().servers if name in (each.name, each.identifier)), None)
 
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
         self.waited_for.append(None if names is None else set(names))
@@ -99,8 +110,8 @@ class Bench:
     async def transform(self, source: str) -> Transformed:
         raise AssertionError("no TypeScript in these tests")
 
-    async def execute(self, code: str, **options: Any) -> Outcome:
-        return await self.manager.execute(Cell(code, "javascript", OWNER), **options)
+    async def execute(self, code: str, *, caller: Caller = CALLER, **options: Any) -> Outcome:
+        return await self.manager.execute(Cell(code, "javascript", caller), **options)
 
     async def observe(self, run_id: str, *, owner: str = OWNER, **options: Any) -> Outcome:
         return await self.manager.observe(run_id, owner, **options)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import pytest
 
+from codemode_mcp.callers import Caller
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.manager import Cell
 from tests.runs.bench import OWNER, FakeClient, bench, texts
@@ -55,7 +56,7 @@ class Types:
 
 
 async def in_language(it: Bench, code: str, language: Any) -> Any:
-    return await it.manager.execute(Cell(code, language, OWNER))
+    return await it.manager.execute(Cell(code, language, Caller(OWNER)))
 
 
 def with_types(it: Bench) -> Types:

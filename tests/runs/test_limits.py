@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from codemode_mcp.callers import Caller
 from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.store import MemoryStore
 from tests.runs.bench import OWNER, bench, texts
@@ -225,7 +226,7 @@ async def test_results_make_room_for_each_other_and_stored_values_do_not(engine:
 async def test_one_owner_cannot_fill_what_another_may_store(engine: Engine) -> None:
     async with bench(engine, store_max_bytes=100_000) as it:
         await it.execute("for (let i = 0; i < 1000; i++) store('k' + i, 'x'.repeat(1000)); return 1")
-        other = Cell("store('k', 'x'.repeat(90_000)); return (await load('k')).length", "javascript", "another")
+        other = Cell("store('k', 'x'.repeat(90_000)); return (await load('k')).length", "javascript", Caller("another"))
         assert (await it.manager.execute(other)).value == 90_000
 
 
@@ -237,7 +238,7 @@ async def test_one_owner_cannot_take_all_suspended_runs(engine: Engine) -> None:
         parked = [await it.execute("await yield_control(); return 'resumed'") for _ in range(8)]
         assert [one.status for one in parked] == ["waiting"] * 3 + ["failed"] * 5
         assert {one.code for one in parked[3:]} == {"too_many_pending_tool_calls"}
-        other = await it.manager.execute(Cell("await yield_control(); return 'other'", "javascript", "another"))
+        other = await it.manager.execute(Cell("await yield_control(); return 'other'", "javascript", Caller("another")))
         assert other.status == "waiting"
         assert (await it.observe(other.run_id, owner="another")).value == "other"
         assert [(await it.observe(one.run_id)).value for one in parked[:3]] == ["resumed"] * 3
@@ -266,7 +267,7 @@ async def test_an_owner_of_endless_loops_does_not_starve_another(engine: Engine)
     async with bench(engine, timeout_ms=300, max_running_runs=4) as it, anyio.create_task_group() as group:
 
         async def loop() -> None:
-            outcome = await it.manager.execute(Cell("for (;;);", "javascript", "greedy"))
+            outcome = await it.manager.execute(Cell("for (;;);", "javascript", Caller("greedy")))
             assert outcome.code == "timeout"
             ended.append("greedy")
 
@@ -275,7 +276,7 @@ async def test_an_owner_of_endless_loops_does_not_starve_another(engine: Engine)
         await anyio.wait_all_tasks_blocked()
         began = time.monotonic()
         for _ in range(3):
-            other = await it.manager.execute(Cell("return 1", "javascript", "modest"))
+            other = await it.manager.execute(Cell("return 1", "javascript", Caller("modest")))
             assert other.value == 1
         took = time.monotonic() - began
         before = len(ended)
@@ -289,12 +290,12 @@ async def test_a_flood_of_turns_of_one_owner_does_not_hold_up_another(engine: En
         ends: list[Any] = []
 
         async def flood() -> None:
-            outcome = await it.manager.execute(Cell("for (;;) await load('k')", "javascript", "greedy"))
+            outcome = await it.manager.execute(Cell("for (;;) await load('k')", "javascript", Caller("greedy")))
             ends.append(outcome.status)
 
         for _ in range(10):
             group.start_soon(flood)
         await anyio.wait_all_tasks_blocked()
         for n in range(5):
-            assert (await it.manager.execute(Cell(f"return {n}", "javascript", "modest"))).value == n
+            assert (await it.manager.execute(Cell(f"return {n}", "javascript", Caller("modest")))).value == n
         assert ends == []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from codemode_mcp.callers import Caller
 from codemode_mcp.errors import ProgramError
 from tests.runs.bench import FakeClient, bench
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
@@ -228,7 +229,7 @@ async def test_a_run_of_somebody_unknown_belongs_to_whoever_holds_its_id(engine:
     from codemode_mcp.runs.manager import Cell
 
     async with bench(engine, AskingSource()) as it:
-        waiting = await it.manager.execute(Cell(ASK, "javascript", None), FakeClient("return"))
+        waiting = await it.manager.execute(Cell(ASK, "javascript", Caller(None)), FakeClient("return"))
         with pytest.raises(ProgramError, match="there is no run"):
             await it.observe(waiting.run_id)
         with pytest.raises(ProgramError, match="there is no run"):
@@ -243,7 +244,7 @@ async def test_nothing_is_stored_for_somebody_unknown(engine: Engine) -> None:
 
     code = "store('a', 1); return await load('a').catch((error) => error.message)"
     async with bench(engine, AskingSource()) as it:
-        outcome = await it.manager.execute(Cell(code, "javascript", None))
+        outcome = await it.manager.execute(Cell(code, "javascript", Caller(None)))
         assert "nobody is known here" in outcome.value
 
 

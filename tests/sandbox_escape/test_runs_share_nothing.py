@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from guest_harness import ok
 
+from codemode_mcp.callers import Caller
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.manager import Cell
 from tests.runs.bench import OWNER, Bench, bench
@@ -25,7 +26,7 @@ OTHER = "somebody else"
 
 
 async def execute_as(it: Bench, owner: str, code: str) -> Outcome:
-    return await it.manager.execute(Cell(code, "javascript", owner))
+    return await it.manager.execute(Cell(code, "javascript", Caller(owner)))
 
 
 FINGERPRINT = (

@@ -1,4 +1,4 @@
-"""Logs: where they go, and what must never be in them. Redaction lives here and only here."""
+"""Logs: where they go, and what must never be in them."""
 
 from __future__ import annotations
 

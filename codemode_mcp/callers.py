@@ -1,0 +1,29 @@
+"""Who makes a request. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whom a request is made for, as far as that is known.
+
+    Attributes:
+        owner: whom runs and stored values belong to; None where nobody is known, so that a run belongs to whoever holds
+            its id (SPEC 7).
+        principal: the name policy knows the caller by. Over HTTP the name of a token of the configuration or the
+            subject of an access token, over stdio the user's login name; None where nobody has shown who they are.
+        groups: that the caller is a member of.
+    """
+
+    owner: str | None
+    kind: Literal["stdio", "http"] = "stdio"
+    principal: str | None = None
+    groups: frozenset[str] = frozenset()
+
+    @property
+    def operates(self) -> bool:
+        """Whether it is the user whose configuration this is, who may change it."""
+        return self.kind == "stdio"

@@ -1,0 +1,41 @@
+"""Plugins: what they are written against is here, what loads them is in `host`."""
+
+from codemode_mcp.plugins.api import (
+    EXEC_ID,
+    BeforeToolCall,
+    CallInfo,
+    ChangeInput,
+    DenyCall,
+    Middleware,
+    NamespaceContext,
+    NamespaceTool,
+    NoteCall,
+    PluginApi,
+    PluginTool,
+    ToolCallEvent,
+    ToolContext,
+    ToolError,
+    ToolFactory,
+    namespace_tool,
+)
+from upstream_clients.tools import Annotations
+
+__all__ = [
+    "EXEC_ID",
+    "Annotations",
+    "BeforeToolCall",
+    "CallInfo",
+    "ChangeInput",
+    "DenyCall",
+    "Middleware",
+    "NamespaceContext",
+    "NamespaceTool",
+    "NoteCall",
+    "PluginApi",
+    "PluginTool",
+    "ToolCallEvent",
+    "ToolContext",
+    "ToolError",
+    "ToolFactory",
+    "namespace_tool",
+]

@@ -1,0 +1,185 @@
+"""One run as it lives in this process, and the requests that observe it."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.lowlevel
+
+from codemode_mcp.errors import CodeModeError
+from codemode_mcp.runs.questions import Questions
+from codemode_mcp.runs.state import RunEvent, RunState, advance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp import bridge
+    from codemode_mcp.bridge import Completion, Lookup, ToolCall
+    from codemode_mcp.dispatch import CallContext
+    from codemode_mcp.outcome import CallRecord, Outcome
+    from codemode_mcp.positions import Positions
+    from codemode_mcp.runs.questions import Client
+    from codemode_mcp.sandbox.guest import Guest
+
+SHOWN_CALLS = 8
+
+
+class Observation:
+    """One open `exec` or `wait`.
+
+    Args:
+        deadline: monotonic seconds at which the request wants its answer.
+        latest: until when the deadline may be put off because the program has to queue or a person has to answer.
+    """
+
+    def __init__(self, deadline: float, client: Client | None, *, latest: float | None = None) -> None:
+        self.deadline = deadline
+        self.latest = deadline if latest is None else latest
+        self.client = client
+        self.held_since: float | None = None
+        self.queueing: anyio.CancelScope | None = None
+        self.released = False
+        self.aborted = False
+        self._done = anyio.Event()
+        self._outcome: Outcome | CodeModeError | None = None
+
+    def ends(self, now: float, *, held: bool) -> float:
+        """When the request wants its answer; the deadline stands still while it is `held` by a person."""
+        if held:
+            if self.held_since is None:
+                self.held_since = now
+            return self.latest
+        if self.held_since is not None:
+            self.deadline = min(self.latest, self.deadline + now - self.held_since)
+            self.held_since = None
+        return self.deadline
+
+    def remaining(self, now: float) -> float:
+        """Seconds that the program may still compute."""
+        return max(0.0, self.deadline - (now if self.held_since is None else self.held_since))
+
+    def settle(self, outcome: Outcome | CodeModeError) -> None:
+        self._outcome = outcome
+        self._done.set()
+
+    async def outcome(self) -> Outcome:
+        """Raises the `CodeModeError` the driver ended with, if it did."""
+        await self._done.wait()
+        assert self._outcome is not None
+        if isinstance(self._outcome, CodeModeError):
+            raise self._outcome
+        return self._outcome
+
+
+@dataclass(slots=True)
+class LiveCall:
+    """One call that has not ended."""
+
+    call: ToolCall
+    record: CallRecord
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+
+class Run:
+    """Everything about one run that lives in this process.
+
+    The mutable state: the guest while it is not parked, its unsettled calls and timers, and what has settled but was
+    not delivered yet.
+    """
+
+    def __init__(self, context: CallContext, manifest: str, began: float) -> None:
+        self.id = context.run_id
+        self.context = context
+        self.manifest = manifest
+        self.began = began
+        self.state: RunState = "running"
+        self.guest: Guest | None = None
+        self.has_room = False
+        self.positions: Positions | None = None
+        self.observation: Observation | None = None
+        self.calls: dict[int, LiveCall] = {}
+        self.executing = 0
+        self.refused = 0
+        self.pace = anyio.Semaphore(1, fast_acquire=True)
+        self.queue: deque[LiveCall] = deque()
+        self.settled: deque[Completion] = deque()
+        self.asked: deque[Lookup | bridge.Store | bridge.Load] = deque()
+        self.timers: dict[int, float] = {}
+        self.timers_began: dict[int, float] = {}
+        self.timer_heap: list[tuple[float, int]] = []
+        self.timer_was_last = False
+        self.yields: list[int] = []
+        self.yield_reason: str | None = None
+        self.questions = Questions(self.change)
+        self.outputs: list[dict[str, Any]] = []
+        self.history: list[dict[str, Any]] = []
+        self.dropped = 0
+        self.looking_up = 0.0
+        self.recent: deque[CallRecord] = deque(maxlen=SHOWN_CALLS)
+        self.waits = 0
+        self.snapshots = 0
+        self._changed = anyio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id[:12]} {self.state}: {len(self.calls)} calls, {len(self.timers)} timers>"
+
+    @property
+    def owner(self) -> str:
+        return self.context.owner
+
+    def advance(self, event: RunEvent) -> None:
+        """Raises `IllegalTransition`."""
+        self.state = advance(self.state, event)
+
+    def change(self) -> None:
+        """Something has happened that the driver may be waiting for."""
+        self._changed.set()
+
+    async def wait_for_change(self, until: float, clock: Callable[[], float]) -> None:
+        """Return after the next `change`, or at `until`."""
+        with anyio.move_on_after(max(0.0, until - clock())):
+            await self._changed.wait()
+            if self.calls:
+                # Whatever else has ended by now belongs to the same batch.
+                await anyio.lowlevel.checkpoint()
+        self._changed = anyio.Event()
+
+    @property
+    def next_timer(self) -> float | None:
+        while self.timer_heap:
+            due, timer = self.timer_heap[0]
+            if self.timers.get(timer) == due:
+                return due
+            heapq.heappop(self.timer_heap)
+        return None
+
+    def tidy_timers(self) -> None:
+        """Timers that were cleared stay in the heap until they are due; not too many of them."""
+        if len(self.timer_heap) > 2 * len(self.timers) + 1000:
+            self.timer_heap = [(due, timer) for timer, due in self.timers.items()]
+            heapq.heapify(self.timer_heap)
+
+    def ready(self, now: float) -> bool:
+        """Whether there is anything to deliver."""
+        due = self.next_timer
+        return bool(self.settled or self.asked or self.yields) or (due is not None and due <= now)
+
+    @property
+    def can_settle(self) -> bool:
+        """Whether anything can still settle a promise of the guest."""
+        return bool(self.calls or self.timers or self.settled or self.asked or self.yields)
+
+    def cancel_calls(self) -> None:
+        """Give up all calls; those under way are cancelled upstream."""
+        self.queue.clear()
+        for live in list(self.calls.values()):
+            live.scope.cancel()
+
+    def close(self) -> None:
+        if self.guest is not None:
+            self.guest.close()
+            self.guest = None
