@@ -58,6 +58,11 @@ class Announcer:
         """A client gets what is shown now. Nobody is told of changes before the first time."""
         self._seen.add(self._shown())
 
+    def described_anew(self, before: Hashable, now: Hashable) -> None:
+        """What clients have got is the same, and `shown` says `now` of it from now on."""
+        if before in self._seen:
+            self._seen = self._seen - {before} | {now}
+
     async def initialized(self, context: ServerRequestContext[Any], params: types.NotificationParams | None) -> None:
         """A session of the older revisions has begun; it is known until it ends."""
         connection = context.session._connection

@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.app import App
+    from codemode_mcp.callers import Caller
     from codemode_mcp.config import Config
-    from codemode_mcp.policy import Effects
+    from codemode_mcp.entries import Offered
+    from codemode_mcp.plugins.host import Plugins
+    from codemode_mcp.plugins.registry import Plugin
+    from codemode_mcp.rule_effects import Known
     from upstream_clients.tools import UpstreamView
 
 CONNECT_SECONDS = 30.0
@@ -54,12 +58,32 @@ def check_config(path: str | None, environ: Mapping[str, str]) -> tuple[Config |
     return config, checks
 
 
+def _trajectory(config: Config) -> Iterable[Check]:
+    if config.audit.trajectory is None:
+        return
+    from codemode_mcp.audit.trajectory import problem_with
+
+    problem = problem_with(Path(config.audit.trajectory))
+    if problem is not None:
+        yield Check("trajectory", "fail", problem, 'correct "audit.trajectory", or make its folder')
+    else:
+        what = "with inputs" if config.audit.include_inputs else "without inputs"
+        yield Check("trajectory", "ok", f"written to {config.audit.trajectory}, {what}")
+
+
 async def check_everything(config: Config) -> list[Check]:
     """Engine, esbuild and every server."""
     from codemode_mcp.app import open_app
 
     async with open_app(config) as app:
-        return [await _engine(app), await _esbuild(app, config), *await _servers(app, config)]
+        return [
+            *_trajectory(config),
+            await _engine(app),
+            await _esbuild(app, config),
+            *await _servers(app, config),
+            *await _plugins(app, config),
+            *await _policy(app, config),
+        ]
 
 
 async def _engine(app: App) -> Check:
@@ -87,6 +111,83 @@ async def _esbuild(app: App, config: Config) -> Check:
     return Check("esbuild", "ok", "transforms TypeScript")
 
 
+async def _plugins(app: App, config: Config) -> Iterable[Check]:
+    from codemode_mcp.plugins.loading import installed
+
+    plugins = await app.plugins()
+    offered = await plugins.offered(app.operator)
+    checks = []
+    for each in config.plugins:
+        name = f"plugin {each.name}"
+        plugin = plugins.find(each.name)
+        if not each.enabled:
+            checks.append(Check(name, "ok", "disabled in the configuration"))
+        elif plugin is None:
+            why = plugins.refused.get(each.name, "it is not there")
+            advice = f'correct it, or set "enabled": false in plugins.{each.name}'
+            checks.append(Check(name, "fail", f"refused: {why}", advice))
+        else:
+            declared = sum(len(group.names) for group in plugin.groups)
+            own = [tool for tool in offered if tool.source == "plugin" and tool.source_name == each.name]
+            checks.append(Check(name, "ok", _parts(plugin, declared, len(own))))
+            checks += [*_failed_factories(plugins, plugin, app.operator, name), *_grants(plugin, name)]
+            checks += _optional(own, config, name)
+    known = {each.name for each in config.plugins}
+    for entry, packages in installed().items():
+        if entry not in known:
+            detail = f"the package {packages[0]} has it, the configuration does not name it: not loaded"
+            checks.append(Check(f"plugin {entry}", "ok", detail, f'to load it, add "{entry}": {{}} to "plugins"'))
+    return checks
+
+
+def _parts(plugin: Plugin, declared: int, offered: int) -> str:
+    counts = {
+        "tool": declared,
+        "hook": len(plugin.hooks),
+        "middleware": len(plugin.middleware),
+        "namespace": len(plugin.namespaces),
+    }
+    plural = {"middleware": "middleware"}
+    parts = [
+        f"{count} {what if count == 1 else plural.get(what, what + 's')}" for what, count in counts.items() if count
+    ]
+    less = f"; {offered} of the tools for you" if offered != declared else ""
+    return (", ".join(parts) or "it has registered nothing") + less
+
+
+def _failed_factories(plugins: Plugins, plugin: Plugin, caller: Caller, name: str) -> Iterable[Check]:
+    for names in plugins.failed_factories(plugin, caller):
+        detail = f"the factory of {', '.join(names)} has failed"
+        yield Check(name, "fail", detail, "codemode-mcp serve --log-level debug shows where")
+
+
+def _grants(plugin: Plugin, name: str) -> Iterable[Check]:
+    own = f"plugin:{plugin.name}:"
+    for key, what, wanting, granted in (
+        ("hooks", "hooks", plugin.hooks, plugin.hook_grants),
+        ("middleware", "middleware", plugin.middleware, plugin.middleware_grants),
+    ):
+        wanted = sorted({tool for each in wanting for tool in each.tools if not tool.startswith(own)})
+        if wanted and not granted:
+            detail = f"its {what} want to see calls of {', '.join(wanted[:5])}, and it is granted none"
+            yield Check(name, "warn", detail, f"grant what you agree to in plugins.{plugin.name}.{key}")
+        elif granted and not wanted:
+            detail = (
+                f"{', '.join(granted[:5])} in plugins.{plugin.name}.{key} has no effect: its {what} want none of them"
+            )
+            yield Check(name, "warn", detail, "remove it")
+
+
+def _optional(own: Sequence[Offered], config: Config, name: str) -> Iterable[Check]:
+    from codemode_mcp.policy import Policy
+
+    policy = Policy(config.tools.policy)
+    off = [tool.id for tool in own if tool.optional and not policy.names(tool.id)]
+    if off:
+        detail = f"optional, and no rule names {'it' if len(off) == 1 else 'them'}: {', '.join(off[:5])}"
+        yield Check(name, "ok", detail, 'to have them, name them in "tools.allow" or "tools.approved"')
+
+
 async def _servers(app: App, config: Config) -> Iterable[Check]:
     pool = await app.pool()
     await pool.connect(None, CONNECT_SECONDS)
@@ -104,8 +205,7 @@ async def _servers(app: App, config: Config) -> Iterable[Check]:
         detail = f"{count} tool{'' if count == 1 else 's'}, protocol {view.protocol_version}"
         checks.append(Check(name, "ok", detail))
         checks += [Check(name, "warn", problem, "tell the server's maintainers") for problem in view.problems]
-        checks += [*_schemas(view, name), *_hidden(view, name, config)]
-    checks += _rules_without_effect(pool.views(), config)
+        checks += [*_schemas(view, name), *_hidden(_known(view, config), name, app, config)]
     checks += [Check(f"server {name}", "ok", "disabled in the configuration") for name in config.disabled]
     return checks
 
@@ -121,39 +221,62 @@ def _schemas(view: UpstreamView, name: str) -> Iterable[Check]:
             yield Check(name, "warn", detail, "tell the server's maintainers")
 
 
-def _hidden(view: UpstreamView, name: str, config: Config) -> Iterable[Check]:
-    from codemode_mcp.policy import Ask, Deny, Policy
+def _hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Iterable[Check]:
+    """What policy makes of the tools of one server or plugin."""
+    from codemode_mcp.policy import Ask, Policies
+    from codemode_mcp.rule_effects import out_of_reach
 
-    policy = Policy(config.tools.policy)
-    decisions = [policy.decide(tool_id, tool) for tool_id, tool in _known(view, config)]
-    denied = sum(isinstance(decision, Deny) for decision in decisions)
-    asked = sum(isinstance(decision, Ask) for decision in decisions)
-    if denied and denied == len(decisions):
-        yield Check(name, "warn", f"policy hides all {denied} tools", 'see "tools.allow" and "tools.deny"')
+    denied = out_of_reach(config.tools, tools)
+    everybody = " from everybody" if config.tools.contexts else ""
+    if denied and len(denied) == len(tools):
+        yield Check(
+            name, "warn", f"policy hides all {len(denied)} tools{everybody}", 'see "tools.allow" and "tools.deny"'
+        )
     elif denied:
-        yield Check(name, "ok", f"policy hides {denied} of {len(decisions)} tools")
+        yield Check(name, "ok", f"policy hides {len(denied)} of {len(tools)} tools{everybody}")
+    policy = Policies(config.tools).of(app.operator)
+    asked = sum(isinstance(policy.decide(tool_id, effects), Ask) for tool_id, effects in tools)
     if asked:
-        detail = f"{asked} of {len(decisions)} tools need an approval, which this version cannot ask for: denied"
-        yield Check(name, "warn", detail, 'add them to "tools.approved", or take them out of "tools.ask"')
+        detail = f"{asked} of {len(tools)} tools need an approval: you are asked when a program calls them"
+        yield Check(name, "ok", detail)
 
 
-def _rules_without_effect(views: Sequence[UpstreamView], config: Config) -> Iterable[Check]:
-    from codemode_mcp.policy import matches
+async def _policy(app: App, config: Config) -> Iterable[Check]:
+    from codemode_mcp import client_tools
+    from codemode_mcp.catalog import build
+    from codemode_mcp.policy import Effects, Policy
+    from codemode_mcp.rule_effects import empty_contexts, idle_rules
+    from codemode_mcp.settings import PolicyRules
 
-    if any(view.state != "ready" for view in views):
-        return  # a rule may be about a tool that nobody knows now
-    known = [each for view in views for each in _known(view, config)]
-    rules = config.tools.policy
-    listed = {"allow": rules.allow or (), "deny": rules.deny, "ask": rules.ask, "approved": rules.approved}
-    patterns = [(f"tools.{key}", pattern) for key, given in listed.items() for pattern in given]
-    patterns += [(f"mcpServers.{server}.allow", glob) for server, globs in rules.server_allow for glob in globs]
-    for key, pattern in patterns:
-        if not any(matches(pattern, tool_id, tool) for tool_id, tool in known):
-            detail = f"{pattern!r} in {key} matches no tool"
-            yield Check("policy", "warn", detail, "correct or remove it; codemode-mcp tools --json lists the ids")
+    views = (await app.pool()).views()
+    everything = build(views, Policy(PolicyRules(distrusted_servers=config.tools.policy.distrusted_servers)))
+    known = {entry.id: entry.effects for server in everything.servers for entry in server.entries}
+    plugins = await app.plugins()
+    # Who does not get a tool from a factory may still have a rule about it.
+    for plugin in plugins.loaded:
+        names = (name for group in plugin.groups for name in group.names)
+        known |= {f"{plugin.source}:{plugin.name}:{name}": Effects.of(None) for name in names}
+    offered = (*await plugins.offered(app.operator), *client_tools.offered(client_tools.EVERYTHING))
+    known |= {each.id: Effects.of(each.tool.annotations) for each in offered}
+    unknown = [f"mcp:{view.name}:" for view in views if view.state != "ready"]
+    unknown += [f"mcp:{name}:" for name in config.disabled]
+    unknown += [f"plugin:{each.name}:" for each in config.plugins if plugins.find(each.name) is None]
+    checks: list[Check] = []
+    for each in config.plugins:
+        own = f"plugin:{each.name}:"
+        tools = [(tool_id, effects) for tool_id, effects in known.items() if tool_id.startswith(own)]
+        checks += _hidden(tools, f"plugin {each.name}", app, config)
+    advice = "correct or remove it; codemode-mcp tools --json lists the ids"
+    for idle in idle_rules(config.tools, tuple(known.items()), unknown):
+        why = "matches no tool" if idle.why is None else f"has no effect: {idle.why}"
+        checks.append(Check("policy", "warn", f"{idle.rule!r} in {idle.key} {why}", advice))
+    for name, why in empty_contexts(config.tools, config.http, app.operator):
+        advice = f"correct tools.contexts.{name}.for, or remove the context"
+        checks.append(Check("policy", "warn", f"nobody can be in tools.contexts.{name}: {why}", advice))
+    return checks
 
 
-def _known(view: UpstreamView, config: Config) -> list[tuple[str, Effects]]:
+def _known(view: UpstreamView, config: Config) -> list[Known]:
     from codemode_mcp.policy import Policy
 
     policy = Policy(config.tools.policy)

@@ -1,20 +1,23 @@
 """`Allow`, `Deny` or `Ask` for one tool, from the operator's rules. Pure.
 
-Deny beats approved beats ask beats allow; without `allow` everything is allowed (SPEC 6).
+Deny beats approved beats ask beats allow; without `allow` everything is allowed (SPEC 6). Rules are indexed when they
+are read, so that a decision costs the same for a thousand of them as for one.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from itertools import product
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from codemode_mcp.callers import Caller
-    from codemode_mcp.settings import PolicyRules, ToolSettings
+    from codemode_mcp.settings import PolicyContext, PolicyRules, ToolSettings
 
 
 class Declared(Protocol):
@@ -70,8 +73,91 @@ class Ask:
 
 Decision = Allow | Deny | Ask
 
+SOURCES: Final = ("mcp:", "plugin:", "core:", "client:")
+"""What every id begins with."""
+
+MAX_REMEMBERED: Final = 32_768
+"""Decisions that one policy remembers; more are made again."""
+
 _NOTHING_DECLARED = Effects(read_only=False, destructive=False, idempotent=False, open_world=False)
-_ANNOTATIONS = frozenset(("readOnly", "destructive", "idempotent", "openWorld"))
+_ANNOTATIONS = {
+    "readOnly": "read_only",
+    "destructive": "destructive",
+    "idempotent": "idempotent",
+    "openWorld": "open_world",
+}
+_POSSIBLE = (
+    *(Effects(read_only=True, destructive=False, idempotent=True, open_world=world) for world in (True, False)),
+    *(Effects(False, *each) for each in product((True, False), repeat=3)),
+)
+"""All that a tool can be taken to do."""
+
+_GRAM = 3
+"""Characters. A glob is looked at only for ids that hold so many of its characters in a row."""
+
+
+class Rules:
+    """A list of rules in which the first one that applies is found without a look at each."""
+
+    def __init__(self, rules: Iterable[str]) -> None:
+        self.rules = tuple(rules)
+        self.annotations: list[tuple[int, str]] = []
+        self.globs = tuple(rule for rule in self.rules if rule not in _ANNOTATIONS)
+        self._exact: dict[str, int] = {}
+        self._prefixes: dict[str, int] = {}
+        self._by_gram: dict[str, list[tuple[int, re.Pattern[str]]]] = {}
+        self._others: list[tuple[int, re.Pattern[str]]] = []
+        floating: list[tuple[int, str]] = []
+        for number, rule in enumerate(self.rules):
+            if rule in _ANNOTATIONS:
+                self.annotations.append((number, _ANNOTATIONS[rule]))
+            elif "*" not in rule and "?" not in rule:
+                self._exact.setdefault(rule, number)
+            elif "?" not in rule and rule.index("*") == len(rule.rstrip("*")):
+                self._prefixes.setdefault(rule.rstrip("*"), number)
+            else:
+                floating.append((number, rule))
+        self._lengths = sorted({len(prefix) for prefix in self._prefixes})
+        # Each by the part of it that the fewest others have.
+        used = Counter(gram for _, rule in floating for gram in _grams_of(rule))
+        for number, rule in floating:
+            rarest = min(_grams_of(rule), key=lambda gram: (used[gram], gram), default=None)
+            where = self._others if rarest is None else self._by_gram.setdefault(rarest, [])
+            where.append((number, _glob(rule)))
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    def first(self, tool_id: str, tool: Effects) -> str | None:
+        """The first rule that applies to a tool."""
+        number = min(self._matching(tool_id, tool), default=None)
+        return None if number is None else self.rules[number]
+
+    def all(self, tool_id: str, tool: Effects) -> list[str]:
+        """Every rule that applies, but of equal ones, and of those that differ in asterisks at their ends, one."""
+        return [self.rules[number] for number in sorted(self._matching(tool_id, tool))]
+
+    def _matching(self, tool_id: str, tool: Effects) -> Iterator[int]:
+        for number, attribute in self.annotations:
+            if getattr(tool, attribute):
+                yield number
+        found = self._exact.get(tool_id)
+        if found is not None:
+            yield found
+        for length in self._lengths:
+            if length > len(tool_id):
+                break
+            found = self._prefixes.get(tool_id[:length])
+            if found is not None:
+                yield found
+        for number, pattern in self._others:
+            if pattern.fullmatch(tool_id):
+                yield number
+        if self._by_gram:
+            for gram in self._by_gram.keys() & _grams(tool_id):
+                for number, pattern in self._by_gram[gram]:
+                    if pattern.fullmatch(tool_id):
+                        yield number
 
 
 class Policy:
@@ -80,13 +166,23 @@ class Policy:
     Attributes:
         rules: what it was made from.
         by_annotations: whether what a server says of its tools makes a difference.
-        admits_nothing: whether no tool can be allowed, whatever is offered.
+        admits_nothing: whether no tool can be called, not even after somebody is asked, whatever is offered.
     """
 
     def __init__(self, rules: PolicyRules) -> None:
         self.rules = rules
-        self.by_annotations = by_annotations(rules)
-        self.admits_nothing = admits_nothing(rules)
+        self._deny, self._ask, self._approved = Rules(rules.deny), Rules(rules.ask), Rules(rules.approved)
+        self._allow = None if rules.allow is None else Rules(rules.allow)
+        self._server_allow = {server: Rules(allowed) for server, allowed in rules.server_allow}
+        self._naming = Rules(
+            rule for rule in (*(rules.allow or ()), *rules.ask, *rules.approved) if rule and rule.strip("*")
+        )
+        every = (self._deny, self._ask, self._approved, self._allow or Rules(()), *self._server_allow.values())
+        self.by_annotations = rules.read_only or any(each.annotations for each in every)
+        # What was decided, and found out, already.
+        self._decided: dict[tuple[str, Effects], Decision] = {}
+        self._admissible: dict[str, bool] = {}
+        self.admits_nothing = not any(map(self.may_admit, SOURCES))
 
     def __repr__(self) -> str:
         rules = self.rules
@@ -102,106 +198,193 @@ class Policy:
 
     def decide(self, tool_id: str, tool: Effects) -> Decision:
         """Whether a call of `tool_id` may happen."""
-        return decide(self.rules, tool_id, tool)
+        key = tool_id, tool
+        found = self._decided.get(key)
+        if found is None:
+            if len(self._decided) >= MAX_REMEMBERED:
+                self._decided.clear()
+            found = self._decided[key] = self._decide(tool_id, tool)
+        return found
+
+    def _decide(self, tool_id: str, tool: Effects) -> Decision:
+        if self.rules.read_only and not tool.read_only:
+            return Deny("only read-only tools are allowed")
+        rule = self._deny.first(tool_id, tool)
+        if rule is not None:
+            return Deny(f"denied by the rule {rule!r}")
+        if not self._server_lists(tool_id, tool):
+            return Deny("not among the tools allowed of this server")
+        if self._approved.first(tool_id, tool) is not None:
+            return Allow()
+        rule = self._ask.first(tool_id, tool)
+        if rule is not None:
+            return Ask(f"asked for by the rule {rule!r}")
+        if self._allow is not None and self._allow.first(tool_id, tool) is None:
+            return Deny("not among the allowed tools")
+        return Allow()
+
+    def server_admits(self, tool_id: str, tool: Effects) -> bool:
+        """Whether what no list of rules can lift lets a tool pass: read-only, and the allow list of its server."""
+        return (tool.read_only or not self.rules.read_only) and self._server_lists(tool_id, tool)
+
+    def _server_lists(self, tool_id: str, tool: Effects) -> bool:
+        allowed = self._server_allow.get(_server_of(tool_id))
+        return allowed is None or allowed.first(tool_id, tool) is not None
 
     def names(self, tool_id: str) -> bool:
         """Whether an operator's rule admits this very tool: more than a rule for everything."""
-        listed = (*(self.rules.allow or ()), *self.rules.approved)
-        return any(matches(rule, tool_id, _NOTHING_DECLARED) for rule in listed if set(rule) != {"*"})
+        return self._naming.first(tool_id, _NOTHING_DECLARED) is not None
+
+    def may_admit(self, prefix: str) -> bool:
+        """Whether any tool whose id begins so may be called, or asked for, whatever it is called and declares.
+
+        `prefix` is a source, like `core:`, or one of those with a name, like `mcp:github:`. Where rules overlap in a
+        way that is hard to see through, the answer is True.
+        """
+        found = self._admissible.get(prefix)
+        if found is None:
+            found = self._admissible[prefix] = self._may_admit(prefix)
+        return found
+
+    def _may_admit(self, prefix: str) -> bool:
+        name = _server_of(prefix)
+        possible = [
+            each
+            for each in ((Effects.of(None),) if name and not self.trusts(name) else _POSSIBLE)
+            if (each.read_only or not self.rules.read_only) and not _applies(self._deny, each)
+        ]
+        if not possible:
+            return False
+        below = prefix + "*"
+        if self._is_denied(below):
+            return False
+        among: Iterable[str] = (below,)
+        allowed = self._server_allow.get(name)
+        if allowed is not None and not any(_applies(allowed, each) for each in possible):
+            among = [glob for glob in allowed.globs if reaches(glob, prefix) and not self._is_denied(glob)]
+        for admitting in (self._approved, self._ask, self._allow):
+            if admitting is None or any(_applies(admitting, each) for each in possible):
+                if any(True for _ in among):
+                    return True
+                continue
+            for glob in admitting.globs:
+                if (
+                    reaches(glob, prefix)
+                    and any(_may_overlap(glob, other) for other in among)
+                    and not self._is_denied(glob)
+                ):
+                    return True
+        return False
+
+    def _is_denied(self, glob: str) -> bool:
+        """Whether one rule denies everything that a glob matches."""
+        return any(covers(rule, glob) for rule in self._deny.all(glob, _NOTHING_DECLARED))
 
 
 class Policies:
     """What each caller may call: the rules of `tools`, and those of its contexts."""
 
     def __init__(self, tools: ToolSettings) -> None:
-        self.default = Policy(tools.policy)
+        made = {rules: Policy(rules) for rules in (tools.policy, *(context.rules for context in tools.contexts))}
+        self.default = made[tools.policy]
         """For callers of no context."""
-        self._contexts = tuple((context, Policy(context.rules)) for context in tools.contexts)
+        self._contexts = tuple((context, made[context.rules]) for context in tools.contexts)
+
+    @property
+    def all(self) -> tuple[Policy, ...]:
+        """Each once, the default first."""
+        return tuple(dict.fromkeys((self.default, *(policy for _, policy in self._contexts))))
 
     def of(self, caller: Caller) -> Policy:
         """The first context that the caller belongs to, else the rules for everybody."""
-        for context, policy in self._contexts:
-            if any(_is(caller, each) for each in context.callers):
-                return policy
-        return self.default
+        return next((policy for context, policy in self._contexts if belongs(caller, context)), self.default)
+
+    def context_of(self, caller: Caller) -> PolicyContext | None:
+        """The context whose rules count for the caller; None: those of `tools` do."""
+        return next((context for context, _ in self._contexts if belongs(caller, context)), None)
+
+
+def belongs(caller: Caller, context: PolicyContext) -> bool:
+    """Whether a context is for this caller."""
+    return any(_is(caller, described) for described in context.callers)
 
 
 def _is(caller: Caller, described: str) -> bool:
     kind, _, name = described.partition(":")
     match kind:
         case "stdio":
-            return caller.kind == "stdio" and (not name or caller.principal == name)
+            return caller.kind == "stdio" and (not name or _fits(name, caller.principal))
         case "principal":
-            return (
-                caller.kind == "http"
-                and caller.principal is not None
-                and _glob(name).fullmatch(caller.principal) is not None
-            )
+            return caller.kind == "http" and _fits(name, caller.principal)
         case "group":
-            return name in caller.groups
+            return any(_fits(name, group) for group in caller.groups)
         case "anonymous":
             return caller.kind == "http" and caller.principal is None
     return False
 
 
-def decide(rules: PolicyRules, tool_id: str, tool: Effects) -> Decision:
-    """Whether a call of `tool_id` may happen."""
-    if rules.read_only and not tool.read_only:
-        return Deny("only read-only tools are allowed")
-    rule = _first(rules.deny, tool_id, tool)
-    if rule is not None:
-        return Deny(f"denied by the rule {rule!r}")
-    if not _server_allows(rules, tool_id, tool):
-        return Deny("not among the tools allowed of this server")
-    if _first(rules.approved, tool_id, tool) is not None:
-        return Allow()
-    rule = _first(rules.ask, tool_id, tool)
-    if rule is not None:
-        return Ask(f"asked for by the rule {rule!r}")
-    if rules.allow is not None and _first(rules.allow, tool_id, tool) is None:
-        return Deny("not among the allowed tools")
-    return Allow()
-
-
-def _server_allows(rules: PolicyRules, tool_id: str, tool: Effects) -> bool:
-    for server, allowed in rules.server_allow:
-        if tool_id.startswith(f"mcp:{server}:"):
-            return _first(allowed, tool_id, tool) is not None
-    return True
-
-
-def _first(rules: Iterable[str], tool_id: str, tool: Effects) -> str | None:
-    return next((rule for rule in rules if matches(rule, tool_id, tool)), None)
-
-
-def by_annotations(rules: PolicyRules) -> bool:
-    """Whether what a server says of its tools makes a difference."""
-    lists = (rules.deny, rules.ask, rules.approved, rules.allow or (), *(allowed for _, allowed in rules.server_allow))
-    return rules.read_only or any(rule in _ANNOTATIONS for rules in lists for rule in rules)
-
-
-def admits_nothing(rules: PolicyRules) -> bool:
-    """Whether no tool can be allowed, whatever the servers offer."""
-    return (rules.allow is not None and not rules.allow and not rules.approved) or any(
-        set(rule) == {"*"} or (rule.startswith("mcp:") and set(rule[4:]) == {"*"}) for rule in rules.deny
-    )
+def _fits(glob: str, name: str | None) -> bool:
+    return name is not None and _glob(glob).fullmatch(name) is not None
 
 
 def matches(rule: str, tool_id: str, tool: Effects) -> bool:
     """Whether one rule, an annotation test or a glob on ids (`*` and `?`), applies to a tool."""
-    match rule:
-        case "readOnly":
-            return tool.read_only
-        case "destructive":
-            return tool.destructive
-        case "idempotent":
-            return tool.idempotent
-        case "openWorld":
-            return tool.open_world
+    if rule in _ANNOTATIONS:
+        return bool(getattr(tool, _ANNOTATIONS[rule]))
     return _glob(rule).fullmatch(tool_id) is not None
 
 
-@lru_cache(maxsize=4096)
-def _glob(rule: str) -> re.Pattern[str]:
-    # Not fnmatch: a tool's name may hold brackets, and case matters on every system.
-    return re.compile("".join(".*" if c == "*" else "." if c == "?" else re.escape(c) for c in rule), re.DOTALL)
+def covers(glob: str, other: str) -> bool:
+    """Whether a glob matches everything that another one does. False where that is hard to see."""
+    # Read as a text, the other's asterisks have to fall to asterisks.
+    return _glob(glob, "[^*]").fullmatch(other) is not None
+
+
+def _applies(rules: Rules, tool: Effects) -> bool:
+    """Whether an annotation test among the rules applies."""
+    return any(getattr(tool, attribute) for _, attribute in rules.annotations)
+
+
+def _server_of(tool_id: str) -> str:
+    """The name in an id of an MCP tool; of other ids, and of bare sources, nothing."""
+    source, _, rest = tool_id.partition(":")
+    return rest.partition(":")[0] if source == "mcp" else ""
+
+
+def reaches(glob: str, prefix: str) -> bool:
+    """Whether a glob matches any id that begins with `prefix`."""
+    head, star, _ = glob.partition("*")
+    return (bool(star) or len(head) >= len(prefix)) and _agree(head, prefix)
+
+
+def _may_overlap(one: str, other: str) -> bool:
+    """Whether two globs may match the same id, by how they begin and end."""
+    heads, tails = [glob.partition("*")[0] for glob in (one, other)], [glob.rpartition("*")[2] for glob in (one, other)]
+    if "*" not in one and "*" not in other and len(one) != len(other):
+        return False
+    return _agree(*heads) and _agree(tails[0][::-1], tails[1][::-1])
+
+
+def _agree(one: str, other: str) -> bool:
+    return all(a == b or "?" in (a, b) for a, b in zip(one, other, strict=False))
+
+
+@lru_cache(maxsize=16)  # of one id for list after list
+def _grams(text: str) -> frozenset[str]:
+    return frozenset(text[start : start + _GRAM] for start in range(len(text) - _GRAM + 1))
+
+
+def _grams_of(rule: str) -> set[str]:
+    return {gram for part in re.split(r"[*?]", rule) for gram in _grams(part)}
+
+
+@lru_cache(maxsize=8192)
+def _glob(rule: str, one: str = ".") -> re.Pattern[str]:
+    # Not fnmatch: a tool's name may hold brackets, and case matters on every system. Each part is looked for once, at
+    # its first place, which is enough for globs: no name that a server chooses makes this slow.
+    first, *parts = ("".join(one if c == "?" else re.escape(c) for c in part) for part in rule.split("*"))
+    if not parts:
+        return re.compile(first, re.DOTALL)
+    *middle, last = parts
+    between = "".join(f"(?>.*?{part})" for part in middle if part)
+    return re.compile(f"{first}{between}.*{last}", re.DOTALL)

@@ -117,3 +117,22 @@ async def test_a_modern_client_hears_it_on_its_stream() -> None:
             shop.put("two")
             with anyio.fail_after(10):
                 await anext(aiter(stream))
+
+
+async def test_a_list_that_is_described_in_another_way_is_no_change() -> None:
+    shop, ear = Shop(), Ear()
+    async with Client(shop.server, mode="legacy", message_handler=ear) as client:
+        await client.list_tools()
+        before = shop.announcer._shown()
+        shop.names.append("two")  # another client's list beside it
+        shop.announcer.described_anew(before, shop.announcer._shown())
+        for _ in range(2):  # the second look comes after an announcement that the first has led to
+            shop.looked = anyio.Event()
+            shop.put(*shop.names)
+            await shop.looked.wait()
+        await client.list_tools()  # behind any announcement
+        assert ear.count == 0
+        shop.put("three")
+        with anyio.fail_after(10):
+            await ear.heard.wait()
+    assert ear.count == 1

@@ -76,6 +76,27 @@ def token(value: Any, name: Any = "alice") -> dict[str, Any]:
     return {"tokens": [{"name": name, "token": value}]}
 
 
+def in_groups(groups: Any) -> dict[str, Any]:
+    return {"tokens": [{"name": "alice", "token": TOKEN, "groups": groups}]}
+
+
+def test_a_token_may_have_groups_wherever_it_comes_from(tmp_path: Path) -> None:
+    assert load(tmp_path, {"auth": in_groups(["staff", "ops", "staff"])}).http.tokens[0].groups == ("staff", "ops")
+    printed = {"command": [sys.executable, "-c", "print('b' * 20)"]}
+    tokens = [{"name": "bob", "token": printed, "groups": ["ops"]}, {"name": "eve", "token": "e" * 20}]
+    assert [each.groups for each in load(tmp_path, {"auth": {"tokens": tokens}}).http.tokens] == [(), ("ops",)]
+    assert [each.name for each in load(tmp_path, {"auth": {"tokens": tokens}}).http.tokens] == ["eve", "bob"]
+
+
+def test_the_claim_that_holds_the_groups_has_a_name(tmp_path: Path) -> None:
+    given = load(tmp_path, {"auth": {**ISSUER, "groupsClaim": "https://login.example/roles"}}).http.oauth
+    assert given is not None
+    assert given.groups_claim == "https://login.example/roles"
+    default = load(tmp_path, {"auth": ISSUER}).http.oauth
+    assert default is not None
+    assert default.groups_claim == "groups"
+
+
 @pytest.mark.parametrize(
     ("auth", "message"),
     [
@@ -101,6 +122,12 @@ def token(value: Any, name: Any = "alice") -> dict[str, Any]:
         ({**ISSUER, "audience": "api://x"}, "http.auth.audience: is no URL; then `resource` has to be"),
         ({**ISSUER, "resource": "https://x/#a"}, "http.auth.resource: expected the URL of this server"),
         ({**ISSUER, "scopes": ["a b"]}, 'http.auth.scopes: "a b" is no scope'),
+        ({**ISSUER, "groupsClaim": " "}, "http.auth.groupsClaim: must not be empty"),
+        ({**ISSUER, "groupClaim": "x"}, 'http.auth.groupClaim: unknown key (did you mean "groupsClaim"?)'),
+        (token(TOKEN) | {"groupsClaim": "x"}, "http.auth: has `tokens` and `groupsClaim`"),
+        (in_groups("staff"), 'http.auth.tokens[0].groups: expected an array of strings, got "staff"'),
+        (in_groups(["staff", 7]), "http.auth.tokens[0].groups[1]: expected a string, got 7"),
+        (in_groups([""]), "http.auth.tokens[0].groups[0]: must not be empty"),
     ],
     ids=str,
 )

@@ -42,7 +42,40 @@ async def test_rules_without_effect_and_tools_out_of_reach_are_named(tmp_path: P
     assert [check.detail for check in found["policy"]] == ["'mcp:tracker:delete_*' in tools.deny matches no tool"]
     said = [check.detail for check in found["server tracker"]]
     assert "policy hides 1 of 6 tools" in said
-    assert any("need an approval" in detail for detail in said)
+    asked = [check for check in found["server tracker"] if "need an approval" in check.detail]
+    assert [(check.status, check.detail) for check in asked] == [
+        ("ok", "1 of 6 tools need an approval: you are asked when a program calls them")
+    ]
+
+
+@pytest.mark.anyio
+async def test_rules_about_other_tools_and_in_contexts_are_looked_at_too(tmp_path: Path) -> None:
+    contexts = {
+        "guests": {"for": ["anonymous"], "allow": ["mcp:tracker:list_issues", "mcp:tracker:lst"], "deny": ["core:*"]},
+        "late": {"for": ["anonymous", "group:x"], "approved": ["client:session:roots"]},
+        "staff": {"for": ["group:staff"]},
+    }
+    found = await checks(
+        tmp_path,
+        contexts=contexts,
+        deny=["core:results:*", "plugin:nobody:*", "client:session:sample", "mcp:tracker:*", "mcp:tracker:prompts/zz"],
+        approved=["core:results:list"],
+    )
+    assert [check.detail for check in found["policy"]] == [
+        "'plugin:nobody:*' in tools.deny matches no tool",
+        "'mcp:tracker:prompts/zz' in tools.deny matches no tool",
+        "'core:results:list' in tools.approved has no effect: "
+        "everything that it matches is denied, or needs no approval",
+        "'mcp:tracker:list_issues' in tools.contexts.guests.allow has no effect: "
+        "everything that it matches is denied, approved or asked for by other rules",
+        "'mcp:tracker:lst' in tools.contexts.guests.allow matches no tool",
+        "'client:session:roots' in tools.contexts.late.approved has no effect: "
+        "everything that it matches is denied, or needs no approval",
+        "nobody can be in tools.contexts.late: everybody in it is in a context before it",
+        "nobody can be in tools.contexts.staff: without http.auth nobody has a name or a group over HTTP",
+    ]
+    hidden = [check for check in found["server tracker"] if check.status == "warn"]
+    assert [check.detail for check in hidden] == ["policy hides all 6 tools from everybody"]
 
 
 @pytest.mark.anyio

@@ -1,11 +1,18 @@
-"""Policy as a table of cases."""
+"""Policy as a table of cases, and against a plain reading of the order of its rules."""
 
 from __future__ import annotations
 
-import pytest
+import fnmatch
+import re
+import time
 
-from codemode_mcp.policy import Allow, Ask, Deny, Effects, Policy, admits_nothing, by_annotations, decide
-from codemode_mcp.settings import PolicyRules
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codemode_mcp.callers import Caller
+from codemode_mcp.policy import SOURCES, Allow, Ask, Deny, Effects, Policies, Policy, Rules, covers, matches
+from codemode_mcp.settings import PolicyContext, PolicyRules, ToolSettings
 from upstream_clients.tools import Annotations
 
 READS = Annotations(read_only=True)
@@ -41,6 +48,14 @@ CASES = [
     ("of a server with an allow list, what is on it", PolicyRules(server_allow=(("s", ("mcp:s:t*",)),)), READS, Allow),
     ("the allow list of another server", PolicyRules(server_allow=(("t", ()),)), READS, Allow),
     ("approved does not lift a server's allow list", BARRED, READS, Deny),
+    ("ask admits what is not among the allowed", PolicyRules(allow=(), ask=("mcp:s:tool",)), READS, Ask),
+    ("approved admits what is not among the allowed", PolicyRules(allow=(), approved=("mcp:s:t*",)), READS, Allow),
+    ("deny beats ask", PolicyRules(deny=("destructive",), ask=("mcp:s:*",)), DESTROYS, Deny),
+    ("read-only beats ask", PolicyRules(read_only=True, ask=("*",)), WRITES, Deny),
+    ("a server's allow list beats ask", PolicyRules(server_allow=(("s", ()),), ask=("*",)), READS, Deny),
+    ("a glob in the middle", PolicyRules(deny=("*:*oo*",)), READS, Deny),
+    ("a glob that ends otherwise", PolicyRules(deny=("mcp:*:*tools",)), READS, Allow),
+    ("case counts", PolicyRules(deny=("mcp:s:TOOL",)), READS, Allow),
 ]  # fmt: skip
 
 
@@ -51,9 +66,15 @@ def test_decisions(rules: PolicyRules, declared: Annotations, expected: type) ->
 
 
 def test_a_wildcard_matches_names_with_line_ends_and_brackets() -> None:
-    rules = PolicyRules(deny=("mcp:s:[x]*",))
-    assert isinstance(decide(rules, "mcp:s:[x]\ny", Effects.of(SILENT)), Deny)
-    assert isinstance(decide(rules, "mcp:s:x", Effects.of(SILENT)), Allow)
+    policy = Policy(PolicyRules(deny=("mcp:s:[x]*",)))
+    assert isinstance(policy.decide("mcp:s:[x]\ny", Effects.of(SILENT)), Deny)
+    assert isinstance(policy.decide("mcp:s:x", Effects.of(SILENT)), Allow)
+
+
+def test_the_reason_names_the_first_rule_that_applies() -> None:
+    policy = Policy(PolicyRules(deny=("plugin:*", "*:tool", "mcp:s:*", "mcp:s:tool"), ask=("destructive", "*")))
+    assert policy.decide("mcp:s:tool", Effects.of(SILENT)) == Deny("denied by the rule '*:tool'")
+    assert policy.decide("core:x:y", Effects.of(READS)) == Ask("asked for by the rule '*'")
 
 
 @pytest.mark.parametrize(
@@ -68,16 +89,248 @@ def test_a_wildcard_matches_names_with_line_ends_and_brackets() -> None:
     ],
 )
 def test_rules_that_depend_on_annotations_are_known_as_such(rules: PolicyRules) -> None:
-    assert by_annotations(rules)
+    assert Policy(rules).by_annotations
 
 
 def test_rules_on_ids_alone_depend_on_no_annotations() -> None:
     ids = ("mcp:s:readOnly", "*destructive*")
-    assert not by_annotations(PolicyRules())
-    assert not by_annotations(PolicyRules(allow=ids, deny=ids, ask=ids, approved=ids, server_allow=(("s", ids),)))
+    assert not Policy(PolicyRules()).by_annotations
+    on_ids = PolicyRules(allow=ids, deny=ids, ask=ids, approved=ids, server_allow=(("s", ids),))
+    assert not Policy(on_ids).by_annotations
 
 
-def test_rules_that_can_admit_nothing_are_known_as_such() -> None:
-    assert admits_nothing(PolicyRules(allow=()))
-    assert admits_nothing(PolicyRules(deny=("*",)))
-    assert not admits_nothing(PolicyRules())
+ALL = ("mcp:*", "plugin:*", "core:*", "client:*")
+
+ADMITS_NOTHING = [
+    ("an empty allow", PolicyRules(allow=()), True),
+    ("an empty allow, but some are approved", PolicyRules(allow=(), approved=("mcp:s:x",)), False),
+    ("an empty allow, but somebody can be asked", PolicyRules(allow=(), ask=("destructive",)), False),
+    ("what would be asked for is denied", PolicyRules(allow=(), ask=("mcp:s:*",), deny=("mcp:*",)), True),
+    ("what is approved is denied", PolicyRules(allow=(), approved=("mcp:s:x",), deny=("*:x",)), True),
+    ("everything is denied", PolicyRules(deny=("*",)), True),
+    ("everything is denied, approved or not", PolicyRules(deny=("**",), approved=("*",), ask=("*",)), True),
+    ("everything is denied, source by source", PolicyRules(deny=ALL), True),
+    ("all MCP tools are denied, and nothing else", PolicyRules(deny=("mcp:*",)), False),
+    ("what is allowed is denied", PolicyRules(allow=("mcp:s:*",), deny=("mcp:?:*",)), True),
+    ("some of what is allowed is denied", PolicyRules(allow=("mcp:s:*",), deny=("mcp:s:x*",)), False),
+    ("nothing writes, and nothing reads", PolicyRules(read_only=True, deny=("readOnly",)), True),
+    ("nothing destroys, and nothing reads", PolicyRules(deny=("readOnly", "destructive")), False),
+    ("only what reads is allowed, and that is denied", PolicyRules(allow=("readOnly",), deny=("readOnly",)), True),
+    ("only what reads", PolicyRules(read_only=True, allow=("readOnly",)), False),
+    ("only what destroys, where nothing may write", PolicyRules(read_only=True, allow=("destructive",)), True),
+    ("no rules", PolicyRules(), False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"), [case[1:] for case in ADMITS_NOTHING], ids=[case[0] for case in ADMITS_NOTHING]
+)
+def test_whether_rules_can_admit_anything(rules: PolicyRules, expected: bool) -> None:
+    assert Policy(rules).admits_nothing is expected
+
+
+MAY_ADMIT = [
+    ("without rules", PolicyRules(), True),
+    ("allowed by name", PolicyRules(allow=("mcp:s:x",)), True),
+    ("another is allowed", PolicyRules(allow=("mcp:t:*", "mcp:su:*", "core:*")), False),
+    ("allowed by a glob of names", PolicyRules(allow=("mcp:?:x",)), True),
+    ("allowed by a tool's name", PolicyRules(allow=("*:list_*",)), True),
+    ("a tool's name may hold a colon", PolicyRules(allow=("mcp:??:x",)), True),
+    ("a glob that is too short for an id", PolicyRules(allow=("mcp:?",)), False),
+    ("denied", PolicyRules(deny=("mcp:s:*",)), False),
+    ("denied by a glob", PolicyRules(deny=("*:s:*",)), False),
+    ("denied in part", PolicyRules(deny=("mcp:s:x*",)), True),
+    ("its allow list is empty", PolicyRules(server_allow=(("s", ()),)), False),
+    ("on its allow list", PolicyRules(server_allow=(("s", ("mcp:s:x",)),)), True),
+    ("what is on its allow list is denied", PolicyRules(server_allow=(("s", ("mcp:s:x",)),), deny=("*:x",)), False),
+    ("not both allowed", PolicyRules(server_allow=(("s", ("mcp:s:x",)),), allow=("mcp:s:y",)), False),
+    ("both allowed", PolicyRules(server_allow=(("s", ("mcp:s:x*",)),), allow=("mcp:s:*y",)), True),
+    ("nothing that writes", PolicyRules(read_only=True), True),
+    ("nothing that writes, and not believed", PolicyRules(read_only=True, distrusted_servers=frozenset("s")), False),
+    ("not believed and so destructive", PolicyRules(deny=("destructive",), distrusted_servers=frozenset("s")), False),
+    ("asked for", PolicyRules(allow=(), ask=("mcp:s:*",)), True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rules", "expected"), [case[1:] for case in MAY_ADMIT], ids=[case[0] for case in MAY_ADMIT])
+def test_whether_anything_of_a_server_can_be_seen(rules: PolicyRules, expected: bool) -> None:
+    assert Policy(rules).may_admit("mcp:s:") is expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "named"),
+    [("*", False), ("**", False), ("readOnly", False), ("plugin:issues:*", True), ("*:list", True), ("mcp:*", False)],
+)
+def test_a_rule_names_a_tool_unless_it_is_for_everything(rule: str, named: bool) -> None:
+    for rules in (PolicyRules(allow=(rule,)), PolicyRules(approved=(rule,)), PolicyRules(ask=(rule,))):
+        assert Policy(rules).names("plugin:issues:list") is named
+    assert not Policy(PolicyRules(deny=(rule,))).names("plugin:issues:list")
+
+
+# against a plain reading
+
+_ANNOTATIONS = {"readOnly": 0, "destructive": 1, "idempotent": 2, "openWorld": 3}
+
+
+def plain_match(rule: str, tool_id: str, tool: Effects) -> bool:
+    flags = (tool.read_only, tool.destructive, tool.idempotent, tool.open_world)
+    if rule in _ANNOTATIONS:
+        return flags[_ANNOTATIONS[rule]]
+    pattern = re.sub(r"(\[)", r"[\1]", rule)
+    return re.fullmatch(fnmatch.translate(pattern), tool_id) is not None
+
+
+def plain(rules: PolicyRules, tool_id: str, tool: Effects) -> str:
+    """The order of the rules, word by word."""
+
+    def listed(among: tuple[str, ...]) -> bool:
+        return any(plain_match(rule, tool_id, tool) for rule in among)
+
+    if rules.read_only and not tool.read_only:
+        return "Deny"
+    if listed(rules.deny):
+        return "Deny"
+    for server, allowed in rules.server_allow:
+        if tool_id.startswith(f"mcp:{server}:") and not listed(allowed):
+            return "Deny"
+    if listed(rules.approved):
+        return "Allow"
+    if listed(rules.ask):
+        return "Ask"
+    return "Allow" if rules.allow is None or listed(rules.allow) else "Deny"
+
+
+IDS = st.builds(
+    "{}{}:{}".format, st.sampled_from(SOURCES), st.text("ab", min_size=1, max_size=3), st.text("ab_:\n", max_size=6)
+)
+GLOBS = st.one_of(
+    IDS,
+    st.sampled_from(sorted(_ANNOTATIONS)),
+    st.text("ab_:*?", max_size=8),
+    st.builds("{}{}".format, st.sampled_from(SOURCES), st.text("ab_:*?", max_size=7)),
+    IDS.map(lambda each: each[:-2] + "*"),
+)
+LISTS = st.lists(GLOBS, max_size=4).map(tuple)
+TOOLS = st.sampled_from((READS, WRITES, DESTROYS, SILENT, Annotations(idempotent=True, open_world=False)))
+RULES = st.builds(
+    PolicyRules,
+    allow=st.none() | LISTS,
+    deny=LISTS,
+    ask=LISTS,
+    approved=LISTS,
+    read_only=st.booleans(),
+    server_allow=st.dictionaries(st.text("ab", min_size=1, max_size=2), LISTS, max_size=2).map(
+        lambda found: tuple(found.items())
+    ),
+)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(RULES, st.lists(st.tuples(IDS, TOOLS), min_size=1, max_size=6))
+def test_decisions_are_those_of_a_plain_reading(rules: PolicyRules, tools: list[tuple[str, Annotations]]) -> None:
+    policy = Policy(rules)
+    for tool_id, declared in tools * 2:
+        effects = Effects.of(declared)
+        decision = policy.decide(tool_id, effects)
+        assert type(decision).__name__ == plain(rules, tool_id, effects)
+        if not isinstance(decision, Deny):
+            source, name, _ = tool_id.split(":", 2)
+            assert policy.may_admit(f"{source}:")
+            assert policy.may_admit(f"{source}:{name}:")
+            assert not policy.admits_nothing
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.lists(GLOBS, max_size=30), IDS, TOOLS)
+def test_the_first_rule_that_applies_is_the_one_found(rules: list[str], tool_id: str, declared: Annotations) -> None:
+    effects = Effects.of(declared)
+    expected = [rule for rule in rules if plain_match(rule, tool_id, effects)]
+    assert Rules(rules).first(tool_id, effects) == (expected[0] if expected else None)
+    assert all(matches(rule, tool_id, effects) for rule in expected)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.text("ab*?", max_size=5), st.text("ab*?", max_size=5), st.text("ab", max_size=6))
+def test_a_glob_that_covers_another_matches_all_that_it_does(glob: str, other: str, text: str) -> None:
+    nothing = Effects(read_only=False, destructive=False, idempotent=False, open_world=False)
+    if covers(glob, other) and matches(other, text, nothing):
+        assert matches(glob, text, nothing)
+
+
+def test_a_name_that_a_server_chose_makes_no_rule_slow() -> None:
+    rules = PolicyRules(deny=("*a*a*a*a*a*a*a*b", "mcp:*a?a*a?a*a?a*a?a*c"))
+    began = time.monotonic()
+    assert isinstance(Policy(rules).decide("mcp:s:" + "a" * 20_000, Effects.of(SILENT)), Allow)
+    assert time.monotonic() - began < 5  # far longer than it takes, far less than by trying every way
+
+
+def test_what_is_remembered_of_decisions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codemode_mcp.policy.MAX_REMEMBERED", 10)
+    policy = Policy(PolicyRules(deny=("*7",)))
+    for number in range(100):
+        expected = Deny if number % 10 == 7 else Allow
+        assert isinstance(policy.decide(f"mcp:s:{number}", Effects.of(SILENT)), expected)
+        assert len(policy._decided) <= 10
+
+
+# who they are for
+
+
+def policies(**contexts: tuple[str, ...]) -> Policies:
+    """Contexts for these callers, each of which denies its own name."""
+    made = tuple(PolicyContext(name, callers, PolicyRules(deny=(name,))) for name, callers in contexts.items())
+    return Policies(ToolSettings(contexts=made))
+
+
+ME = Caller("me", "stdio", "lena")
+NAMELESS = Caller("me", "stdio")
+BOB = Caller("bob", "http", "bob", frozenset({"staff", "ops"}))
+CI = Caller("ci", "http", "ci-7")
+NOBODY = Caller(None, "http")
+
+BELONGS = [
+    ("stdio", (ME, NAMELESS)),
+    ("stdio:lena", (ME,)),
+    ("stdio:l*", (ME,)),
+    ("stdio:bob", ()),
+    ("principal:bob", (BOB,)),
+    ("principal:lena", ()),
+    ("principal:*", (BOB, CI)),
+    ("principal:ci-?", (CI,)),
+    ("principal:BOB", ()),
+    ("group:staff", (BOB,)),
+    ("group:o*", (BOB,)),
+    ("group:*", (BOB,)),
+    ("group:bob", ()),
+    ("anonymous", (NOBODY,)),
+    ("nonsense", ()),
+    ("", ()),
+]
+
+
+@pytest.mark.parametrize(("described", "expected"), BELONGS, ids=[case[0] or "nothing" for case in BELONGS])
+def test_whom_a_context_is_for(described: str, expected: tuple[Caller, ...]) -> None:
+    made = policies(it=(described,))
+    for caller in (ME, NAMELESS, BOB, CI, NOBODY):
+        context = made.context_of(caller)
+        assert (context is not None) == (caller in expected)
+        assert made.of(caller).rules.deny == (("it",) if caller in expected else ())
+
+
+def test_the_first_context_that_fits_counts() -> None:
+    made = policies(ops=("group:ops",), people=("principal:*", "stdio"), all=("anonymous", "stdio", "principal:*"))
+    assert [made.of(caller).rules.deny for caller in (BOB, CI, ME, NOBODY)] == [
+        ("ops",),
+        ("people",),
+        ("people",),
+        ("all",),
+    ]
+
+
+def test_callers_of_equal_rules_share_what_is_made_of_them() -> None:
+    same = PolicyRules(deny=("mcp:s:*",))
+    contexts = (PolicyContext("a", ("principal:bob",), same), PolicyContext("b", ("principal:ci-*",), same))
+    made = Policies(ToolSettings(policy=PolicyRules(), contexts=contexts))
+    assert made.of(BOB) is made.of(CI)
+    assert made.of(ME) is made.default
+    assert made.all == (made.default, made.of(BOB))

@@ -23,7 +23,7 @@ MIN_TOKEN = 16
 
 _SOURCES = 'a string, {"command": [...]} or {"keyring": "name"}'
 _TOKEN_KEYS = ("tokens",)
-_OAUTH_KEYS = ("issuer", "audience", "resource", "scopes", "jwksUrl")
+_OAUTH_KEYS = ("issuer", "audience", "resource", "scopes", "jwksUrl", "groupsClaim")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?")
@@ -34,14 +34,14 @@ class HttpSection:
     """What the section says so far; `settings` is whole once `run_programs` has run."""
 
     settings: HttpSettings = field(default_factory=HttpSettings)
-    _sources: list[tuple[str, Node, Callable[[], str | None]]] = field(default_factory=list)
+    _sources: list[tuple[StaticToken, Node, Callable[[], str | None]]] = field(default_factory=list)
 
     def run_programs(self) -> None:
         """Fill in the tokens that programs print and the keyring has."""
-        for name, node, source in self._sources:
+        for token, node, source in self._sources:
             value = source()
             if value is not None:
-                self._add(name, node, value)
+                self._add(token, node, value)
 
     def read(self, node: Node, *, environ: Mapping[str, str], folder: Path, reading: Reading) -> None:
         """Read the section; problems go into the node's report."""
@@ -80,7 +80,7 @@ class HttpSection:
             return
         names: set[str] = set()
         for entry in node.items():
-            fields = entry.fields(("name", "token"))
+            fields = entry.fields(("name", "token", "groups"))
             missing = [key for key in ("name", "token") if key not in fields]
             if missing:
                 if isinstance(entry.value, dict):
@@ -90,37 +90,40 @@ class HttpSection:
             if name in names:
                 fields["name"].fail("another token has this name; one name is one principal")
             names.add(name)
+            # Groups are no secret; `auth` is, as a whole.
+            groups = replace(fields["groups"], secret=False).items() if "groups" in fields else ()
+            known = StaticToken(name, b"", tuple(dict.fromkeys(group.filled() for group in groups)))
             if isinstance(token.value, str):
                 text = expander.text(token)
                 if token.sound:
-                    self._add(name, token, text)
+                    self._add(known, token, text)
             elif isinstance(token.value, dict):
-                self._read_source(name, token, expander)
+                self._read_source(known, token, expander)
             else:
                 token.fail_type(_SOURCES)
 
-    def _read_source(self, name: str, node: Node, expander: Expander) -> None:
+    def _read_source(self, known: StaticToken, node: Node, expander: Expander) -> None:
         fields = node.fields(("command", "keyring"))
         if len(fields) == 2:
             node.fail("has `command` and `keyring`; keep one")
         elif "keyring" in fields:
             entry = fields["keyring"].filled()
-            self._sources.append((name, node, lambda: read_keyring(node, entry)))
+            self._sources.append((known, node, lambda: read_keyring(node, entry)))
         elif "command" in fields:
             argv = tuple(map(expander.text, fields["command"].items()))
             if fields["command"].sound and not (argv and argv[0].strip()):
                 fields["command"].fail("names no program")
-            self._sources.append((name, node, lambda: run_program(node, argv, expander)))
+            self._sources.append((known, node, lambda: run_program(node, argv, expander)))
         elif not node.value:
             node.fail_type(_SOURCES)
 
-    def _add(self, name: str, node: Node, token: str) -> None:
+    def _add(self, known: StaticToken, node: Node, token: str) -> None:
         if len(token) < MIN_TOKEN:
             node.fail(f"a token has at least {MIN_TOKEN} characters; make one with `openssl rand -hex 32`")
         elif not _TOKEN.fullmatch(token):
             node.fail("a token has letters, digits and -._~+/ only, with = at its end")
         else:
-            made = StaticToken(name, hashlib.sha256(token.encode()).digest())
+            made = replace(known, digest=hashlib.sha256(token.encode()).digest())
             if any(other.digest == made.digest for other in self.settings.tokens):
                 node.fail("another name has the same token; each needs one of its own")
             self.settings = replace(self.settings, tokens=(*self.settings.tokens, made))
@@ -151,10 +154,10 @@ class HttpSection:
         for scope in scopes:
             if not _SCOPE.fullmatch(scope) and fields["scopes"].sound:
                 fields["scopes"].fail(f"{quote(scope)} is no scope; each is one word")
-        self.settings = replace(
-            self.settings,
-            oauth=IssuerSettings(texts["issuer"], texts["audience"], resource, scopes, texts.get("jwksUrl")),
-        )
+        issuer = IssuerSettings(texts["issuer"], texts["audience"], resource, scopes, texts.get("jwksUrl"))
+        if "groupsClaim" in fields:
+            issuer = replace(issuer, groups_claim=fields["groupsClaim"].filled())
+        self.settings = replace(self.settings, oauth=issuer)
 
 
 def _host(node: Node) -> str:

@@ -75,7 +75,8 @@ class StaticTokens:
         known = [known for known in self._tokens if hmac.compare_digest(known.digest, digest)]
         if not known:
             raise Refused(401, "invalid_token", "the bearer token is not one of this server")
-        return Principal(owner_string("token", known[0].name), known[0].name)
+        (first, *_) = known
+        return Principal(owner_string("token", first.name), first.name, groups=frozenset(first.groups))
 
 
 def owner_string(kind: str, *parts: str | None) -> str:

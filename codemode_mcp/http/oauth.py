@@ -46,6 +46,9 @@ FETCH_SECONDS = 10.0
 MAX_DOCUMENT = 512 * 1024
 MAX_KEYS = 100
 
+MAX_GROUPS = 1000
+"""In a token."""
+
 _WITHOUT_ID = 8
 """Keys that are tried for a token that names none."""
 
@@ -209,8 +212,28 @@ class AccessTokens:
         if subject is None and client is None:
             raise Refused(401, "invalid_token", "the token names neither a subject nor a client")
         if subject is None:
-            return Principal(owner_string("client", issuer, client), client or "", issuer)
-        return Principal(owner_string("subject", issuer, subject), client or "", issuer, subject)
+            return Principal(owner_string("client", issuer, client), client or "", issuer, None, self._groups(claims))
+        return Principal(owner_string("subject", issuer, subject), client or "", issuer, subject, self._groups(claims))
+
+    def _groups(self, claims: Mapping[str, Any]) -> frozenset[str]:
+        """What policy knows the subject as a member of. Raises `Refused` where that cannot be told: rules for a group
+        would otherwise be left out."""
+        name = self._settings.groups_claim
+        elsewhere = claims.get("_claim_names")  # OpenID Connect Core 5.6.2; what is too much for a token
+        if isinstance(elsewhere, dict) and name in elsewhere:
+            problem = "the token says that its user is in more groups than are in it; put fewer into it"
+            raise Refused(401, "invalid_token", problem)
+        given = claims.get(name)
+        if given is None:
+            return frozenset()
+        values = given if isinstance(given, list) else [given]
+        # RFC 9068, 2.2.3.1: also as RFC 7643 has them.
+        groups: list[Any] = [
+            value.get("value") if isinstance(value, dict) else value for value in values[: MAX_GROUPS + 1]
+        ]
+        if len(groups) > MAX_GROUPS or not all(isinstance(group, str) for group in groups):
+            raise Refused(401, "invalid_token", f"the groups of the token are no list of up to {MAX_GROUPS} names")
+        return frozenset(groups)
 
 
 def _usable(document: Mapping[str, Any]) -> tuple[_Key, ...]:
