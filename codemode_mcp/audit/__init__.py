@@ -1,9 +1,10 @@
 """What is recorded of what happens, and where: logs, the trajectory, OpenTelemetry.
 
-Redaction lives here and only here.
+Redaction lives in `redaction` and only there.
 """
 
 from codemode_mcp.audit.events import Auditor, Event
-from codemode_mcp.audit.logs import MAX_HOLDERS, RedactingFormatter, Redactor, logging_to, set_level
+from codemode_mcp.audit.logs import RedactingFormatter, logging_to, set_level
+from codemode_mcp.audit.redaction import MAX_HOLDERS, Redactor
 
 __all__ = ["MAX_HOLDERS", "Auditor", "Event", "RedactingFormatter", "Redactor", "logging_to", "set_level"]

@@ -1,53 +1,17 @@
-"""Logs: where they go, and what must never be in them."""
+"""Logs: where they go, and what a line of them looks like."""
 
 from __future__ import annotations
 
 import logging
 import re
 import sys
-import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from codemode_mcp.settings import LogLevel, LogSettings
-
-
-class Secretive(Protocol):
-    """What knows secret values, a server's configuration for one."""
-
-    def redact(self, text: str) -> str: ...
-
-
-MAX_HOLDERS = 2_000
-"""Configurations of servers whose secrets are remembered. Each costs microseconds in every line of the log."""
-
-
-class Redactor:
-    """Replaces the secret values of every configuration that there has been: what was true once is secret still."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        # The mutable state; neither is changed in place, since other threads read it.
-        self._known: dict[int, Secretive] = {}
-        """By identity: of two that are equal each may come to know secrets of its own. Oldest first."""
-        self._present: list[Secretive] = []
-        """Those that are in use."""
-
-    def know(self, holders: Iterable[Secretive]) -> None:
-        """These are in use from now on, where one that is equal is not already. May be called in any thread."""
-        with self._lock:
-            # A server whose configuration is still the same goes on with the one that it has.
-            self._present = [next((old for old in self._present if old == each), each) for each in holders]
-            known = self._known | {id(each): each for each in self._present}
-            self._known = dict(list(known.items())[-MAX_HOLDERS:])
-
-    def __call__(self, text: str) -> str:
-        for holder in self._known.values():
-            text = holder.redact(text)
-        return text
 
 
 class RedactingFormatter(logging.Formatter):

@@ -1,0 +1,265 @@
+"""What must never be recorded, and what is recorded in its place. The one place for it.
+
+Three things are hidden: values that are known to be secret, because they came from the configuration or a login; what
+looks like a token wherever it stands; and what stands under a name like `password`. Inputs are recorded as their shape
+and a digest, unless the operator wants the inputs themselves; then they go through all three.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import threading
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+HIDDEN: Final = "***"
+
+
+class Secretive(Protocol):
+    """What knows secret values, a server's configuration for one."""
+
+    def redact(self, text: str) -> str: ...
+
+
+MAX_HOLDERS: Final = 2_000
+"""Configurations of servers whose secrets are remembered. Each costs microseconds in every line of the log."""
+
+MAX_INPUT: Final = 64 * 1024
+"""Characters of one input whose shape is looked at, or that is recorded."""
+
+MAX_KEYS: Final = 20
+"""Of one object whose shape is told."""
+
+MAX_DEPTH: Final = 4
+"""How deep shapes are told."""
+
+_MAX_KEY: Final = 60
+_MAX_DIGITS: Final = 3
+_FIELD: Final = re.compile(r"[A-Za-z_$][\w$.-]{0,59}", re.ASCII)
+
+
+class Redactor:
+    """Replaces the secret values of every configuration that there has been: what was true once is secret still.
+
+    What looks like a token is replaced too.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # The mutable state; neither is changed in place, since other threads read it.
+        self._known: dict[int, Secretive] = {}
+        """By identity: of two that are equal each may come to know secrets of its own. Oldest first."""
+        self._present: list[Secretive] = []
+        """Those that are in use."""
+
+    def know(self, holders: Iterable[Secretive]) -> None:
+        """These are in use from now on, where one that is equal is not already. May be called in any thread."""
+        with self._lock:
+            # A server whose configuration is still the same goes on with the one that it has.
+            self._present = [next((old for old in self._present if old == each), each) for each in holders]
+            known = self._known | {id(each): each for each in self._present}
+            self._known = dict(list(known.items())[-MAX_HOLDERS:])
+
+    def __call__(self, text: str) -> str:
+        for holder in self._known.values():
+            text = holder.redact(text)
+        return without_tokens(text)
+
+
+# what looks like a secret
+
+_TOKENS: Final = re.compile(
+    "|".join(
+        (
+            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z)",
+            r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?",  # a JSON web token
+            r"(?<![\w-])(?:gh[opsur]_|github_pat_|glpat-|sk-|sk_|rk_|pk_|xox[abeoprs]-|npm_|pypi-|hf_|ya29\.)[\w-]{16,}",
+            r"(?<![\w-])(?:AKIA|ASIA)[A-Z0-9]{16}(?!\w)",
+            r"(?<![\w-])AIza[\w-]{35}",
+        )
+    ),
+    re.DOTALL,
+)
+_BEARER: Final = re.compile(r"(?<!\w)(bearer|basic)( |%20)[\w.~+/-]{8,}=*", re.IGNORECASE | re.ASCII)
+_USER_INFO: Final = re.compile(r"(?<![\w+.-])([A-Za-z][\w+.-]{0,30}://)[^\s/@\"'<>?#]{1,1000}@", re.ASCII)
+_MARKS: Final = (
+    *("-----BEGIN", "eyJ", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "sk-", "sk_", "rk_", "pk_"),
+    *("xox", "npm_", "pypi-", "hf_", "ya29.", "AKIA", "ASIA", "AIza"),
+)
+"""What each of the tokens begins with. Looking for these is a hundred times faster than the pattern, and nearly always
+enough."""
+
+
+def without_tokens(text: str) -> str:
+    """`text` without what has the form of a token, a private key, or credentials in a URL."""
+    if any(mark in text for mark in _MARKS):
+        text = _TOKENS.sub(HIDDEN, text)
+    lower = text.lower()
+    if "bearer" in lower or "basic" in lower:
+        text = _BEARER.sub(lambda found: f"{found[1]}{found[2]}{HIDDEN}", text)
+    if "://" in text and "@" in text:
+        text = _USER_INFO.sub(lambda found: f"{found[1]}{HIDDEN}@", text)
+    return text
+
+
+_SECRET_WORDS: Final = (
+    "password",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "secret",
+    "token",
+    "authorization",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "credential",
+    "cookie",
+    "sessionid",
+    "signature",
+    "clientkey",
+    "authkey",
+)
+_SECRET_NAMES: Final = frozenset(
+    {"auth", "pwd", "pass", "pin", "otp", "jwt", "bearer", "key", "pat", "cvv", "cvc", "iban"}
+)
+_NO_LETTER: Final = re.compile(r"[^a-z0-9]")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what has this name is most likely secret: `password`, `x-api-key`, `accessToken`, ..."""
+    plain = _NO_LETTER.sub("", name[:_MAX_KEY].lower())
+    return plain in _SECRET_NAMES or any(word in plain for word in _SECRET_WORDS)
+
+
+_NAMED_TEXT: Final = re.compile(
+    r"""(?<![\w$-])(["'`]?)([\w$-]{2,60})\1(\s{0,20}[:=]\s{0,20})(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`)""",
+    re.ASCII,
+)
+
+
+def without_named_secrets(source: str) -> str:
+    """A program without the texts that it gives to names like `password`."""
+
+    def hide(found: re.Match[str]) -> str:
+        if not is_secret_name(found[2]):
+            return found[0]
+        return f'{found[1]}{found[2]}{found[1]}{found[3]}"{HIDDEN}"'
+
+    return _NAMED_TEXT.sub(hide, source)
+
+
+def redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    """JSON without secrets: its texts and keys go through `redact`, what has a secret name is hidden."""
+    match value:
+        case str():
+            return redact(value)
+        case list():
+            return [redacted(item, redact) for item in value]
+        case dict():
+            return {
+                redact(key): HIDDEN if is_secret_name(key) and item is not None else redacted(item, redact)
+                for key, item in value.items()
+            }
+    return value
+
+
+def shape(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
+    """What a JSON value is like, without any of its texts, numbers or truth: keys, types, sizes.
+
+    `{"title": "string 12", "labels": ["string 3", "… 4 more"], "dry": "boolean"}`.
+    """
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return f"string {len(value)}"
+        case list():
+            if not value or depth >= MAX_DEPTH:
+                return f"array {len(value)}"
+            first = [shape(value[0], redact, depth + 1)]
+            return [*first, f"… {len(value) - 1} more"] if len(value) > 1 else first
+        case dict():
+            if depth >= MAX_DEPTH:
+                return f"object {len(value)}"
+            found: dict[str, Any] = {}
+            for number, (key, item) in enumerate(value.items()):
+                if number == MAX_KEYS:
+                    found["…"] = f"{len(value) - MAX_KEYS} more"
+                    break
+                found[_name(key, redact)] = shape(item, redact, depth + 1)
+            return found
+    return type(value).__name__
+
+
+def _name(key: str, redact: Callable[[str], str]) -> str:
+    """A key where it looks like the name of a field. Maps have data in that place: addresses, numbers, sentences."""
+    plain = redact(key)
+    if plain == HIDDEN or (_FIELD.fullmatch(plain) and sum(map(str.isdigit, plain)) <= _MAX_DIGITS):
+        return plain
+    return f"key of {len(key)}"
+
+
+class Inputs:
+    """Makes of inputs what may be recorded of them. May be used in any thread.
+
+    Args:
+        include: whether the operator wants the inputs themselves, without secrets.
+    """
+
+    def __init__(self, *, include: bool) -> None:
+        self._include = include
+        self._key = secrets.token_bytes(16)
+
+    def of_program(self, source: str, redact: Callable[[str], str]) -> dict[str, Any]:
+        """Of the source of a program. The digest is its SHA-256, by which it can be recognised."""
+        data = source.encode("utf-8", "surrogatepass")
+        told: dict[str, Any] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+        if self._include and len(source) > MAX_INPUT:
+            told["omitted"] = f"more than {MAX_INPUT} characters"
+        elif self._include:
+            told["text"] = redact(without_named_secrets(source))
+        return told
+
+    def of_arguments(self, text: str, redact: Callable[[str], str]) -> dict[str, Any]:
+        """Of the JSON text of arguments.
+
+        The digest tells which arguments were equal, and is made with a key that only this process has: a short secret
+        could be guessed from a plain one.
+        """
+        data = text.encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(data, digest_size=8, key=self._key).hexdigest()
+        told: dict[str, Any] = {"digest": digest, "bytes": len(data)}
+        if len(text) > MAX_INPUT:
+            return told | {"omitted": f"more than {MAX_INPUT} characters"}
+        try:
+            value = json.loads(text)
+            if self._include:
+                return told | {"value": redacted(value, redact)}
+            return told | {"shape": shape(value, redact)}
+        except (ValueError, RecursionError):
+            return told | {"omitted": "no JSON that could be read"}
+
+
+class Known:
+    """A holder of secret values that are nobody's configuration."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        self._values = sorted((value for value in values if len(value) >= 4), key=len, reverse=True)
+
+    def __repr__(self) -> str:
+        return f"<Known: {len(self._values)} values>"
+
+    def redact(self, text: str) -> str:
+        for value in self._values:
+            text = text.replace(value, HIDDEN)
+        return text

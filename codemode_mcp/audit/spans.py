@@ -1,0 +1,167 @@
+"""OpenTelemetry: a span for each run and each nested call, and metrics of both. Only the API is used.
+
+The SDK of MCP makes the spans around these: of the request (`tools/call exec`), which belongs to the trace that its
+client names in `_meta.traceparent`, and of each request to an upstream, which passes the trace on. A run's span is a
+child of the request that began it, a call's of its run; a later `wait` is linked to the run. The span of a run or call
+is made current in its task, so that what belongs to it finds it. No inputs and no ids that give access to a run are in
+any of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import context, metrics, trace
+from opentelemetry.trace import SpanKind, Status, StatusCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, TracerProvider
+
+    from codemode_mcp.audit.events import Event
+
+NAME: Final = "codemode-mcp"
+
+MAX_OPEN: Final = 20_000
+"""Runs and calls whose spans are open; more have none."""
+
+_SHOWN_ID: Final = 12
+"""Characters of a run's id: whoever holds the whole of one may be let into the run."""
+
+
+class Spans:
+    """Makes spans and metrics of events. `record` is for the event loop.
+
+    Args:
+        redact: replaces every known secret.
+        tracers, meters: None: those of the process.
+    """
+
+    def __init__(
+        self,
+        redact: Callable[[str], str],
+        tracers: TracerProvider | None = None,
+        meters: MeterProvider | None = None,
+    ) -> None:
+        self._redact = redact
+        self._tracer = trace.get_tracer(NAME, tracer_provider=tracers)
+        meter = metrics.get_meter(NAME, meter_provider=meters)
+        self._started = meter.create_counter("codemode.runs.started", "{run}", "Programs that began to run.")
+        self._ended = meter.create_counter("codemode.runs.ended", "{run}", "Programs that ended.")
+        self._parked = meter.create_up_down_counter("codemode.runs.parked", "{run}", "Programs that are suspended.")
+        self._durations = meter.create_histogram("codemode.call.duration", "s", "Time that nested calls took.")
+        self._sizes = meter.create_histogram("codemode.call.result.size", "By", "Size of the results of nested calls.")
+        self._runs: dict[str, Span] = {}
+        self._calls: dict[str, Span] = {}
+        self._suspended: set[str] = set()
+
+    def record(self, event: Event) -> None:
+        """Take an event, in the task that it happens in."""
+        fields, when = event.fields, int(event.time * 1e9)
+        match event.kind:
+            case "exec":
+                trace.get_current_span().set_attribute("codemode.request.id", event.id)
+            case "wait":
+                current = trace.get_current_span()
+                current.set_attribute("codemode.request.id", event.id)
+                run = self._runs.get(str(fields.get("run")))
+                if run is not None:
+                    current.add_link(run.get_span_context())
+            case "run_started":
+                self._started.add(1, {"codemode.language": fields["language"]})
+                if len(self._runs) < MAX_OPEN:
+                    attributes = {"codemode.run.id": event.id[:_SHOWN_ID], "codemode.language": fields["language"]}
+                    span = self._tracer.start_span(
+                        "run", kind=SpanKind.INTERNAL, attributes=attributes, start_time=when
+                    )
+                    self._runs[event.id] = span
+                    _make_current(span)
+            case "call_started":
+                self._begin_call(event, when)
+            case "call_asked":
+                self._note(self._calls.get(event.id), "approval asked", when)
+            case "call_decided":
+                approved = fields.get("approved") is True
+                self._note(self._calls.get(event.id), "approved" if approved else "denied", when)
+            case "call_ended":
+                self._end_call(event, when)
+            case "parked":
+                self._suspended.add(event.id)
+                self._parked.add(1)
+                self._note(self._runs.get(event.id), "parked", when, reason=fields.get("reason"))
+            case "restored":
+                self._leave(event.id)
+                self._note(self._runs.get(event.id), "restored", when)
+            case "run_ended":
+                self._end_run(event, when)
+
+    def _begin_call(self, event: Event, when: int) -> None:
+        if len(self._calls) >= MAX_OPEN:
+            return
+        tool = self._redact(str(event.fields["tool"]))
+        attributes: dict[str, Any] = {
+            "mcp.method.name": "tools/call",
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": tool,
+        }
+        run = self._runs.get(event.parent or "")
+        if run is not None:
+            attributes["codemode.run.id"] = str(event.parent)[:_SHOWN_ID]
+        span = self._tracer.start_span(
+            f"execute_tool {tool}",
+            context=None if run is None else trace.set_span_in_context(run),
+            kind=SpanKind.INTERNAL,
+            attributes=attributes,
+            start_time=when,
+        )
+        self._calls[event.id] = span
+        _make_current(span)
+
+    def _end_call(self, event: Event, when: int) -> None:
+        fields = event.fields
+        status, tool = str(fields["status"]), self._redact(str(fields["tool"]))
+        # What programs make up is no dimension of a metric.
+        known = {"gen_ai.tool.name": tool} if fields["dispatched"] else {}
+        self._durations.record(fields["ms"] / 1000, {**known, "codemode.status": status})
+        self._sizes.record(fields["bytes"], known)
+        span = self._calls.pop(event.id, None)
+        if span is not None:
+            span.set_attribute("codemode.call.dispatched", bool(fields["dispatched"]))
+            span.set_attribute("codemode.call.result.size", int(fields["bytes"]))
+            _finish(span, status, fields.get("code"), when)
+
+    def _end_run(self, event: Event, when: int) -> None:
+        fields = event.fields
+        self._leave(event.id)
+        self._ended.add(1, {"codemode.status": str(fields["status"])})
+        span = self._runs.pop(event.id, None)
+        if span is not None:
+            for key in ("calls", "waits", "snapshots"):
+                span.set_attribute(f"codemode.run.{key}", int(fields[key]))
+            _finish(span, str(fields["status"]), fields.get("code"), when)
+
+    def _leave(self, run_id: str) -> None:
+        if run_id in self._suspended:
+            self._suspended.remove(run_id)
+            self._parked.add(-1)
+
+    def _note(self, span: Span | None, name: str, when: int, **attributes: Any) -> None:
+        if span is not None:
+            shown = {f"codemode.{key}": value for key, value in attributes.items() if value is not None}
+            span.add_event(name, shown, when)
+
+
+def _make_current(span: Span) -> None:
+    """For the rest of this task, whose context is its own."""
+    context.attach(trace.set_span_in_context(span))
+
+
+def _finish(span: Span, status: str, code: Any, when: int) -> None:
+    span.set_attribute("codemode.status", status)
+    if code is not None:
+        span.set_attribute("error.type", str(code))
+    if status != "completed":
+        span.set_status(Status(StatusCode.ERROR))
+    span.end(when)

@@ -1,0 +1,309 @@
+"""The trajectory: a file with one line of JSON for each event.
+
+Events wait in a bounded queue for a thread that redacts and writes them, so that neither costs those who emit them.
+What is lost, because the queue was full or the file could not be written, is told of in the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import stat
+import sys
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.audit.redaction import Inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+    from codemode_mcp.audit.events import Event
+
+log = logging.getLogger("codemode_mcp.audit")
+
+MAX_EVENTS: Final = 10_000
+"""That wait to be written."""
+
+MAX_WAITING: Final = 64 * 1024 * 1024
+"""Characters of their inputs."""
+
+LINGER_SECONDS: Final = 0.05
+"""Events of so long are written in one go: a thread that wakes up often slows the event loop down."""
+
+CLOSE_SECONDS: Final = 5.0
+"""For what is still to be written in the end."""
+
+_BATCH: Final = 64
+_OURS: Final = frozenset({"status", "code", "transport", "language", "reason", "by", "remember"})
+"""Fields whose texts are of our making."""
+
+
+class Trajectory:
+    """Writes events to a file. A context manager: what has been recorded before the end is written.
+
+    Args:
+        path: absolute. Neither the file nor its folder need be there.
+        redact: replaces every known secret; called in the thread.
+        include_inputs: whether arguments and sources are written, and not only their shape and digest.
+        max_bytes: of one file; then it becomes `<path>.1`, and so on.
+        files: that are put aside before the oldest is deleted.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        redact: Callable[[str], str],
+        *,
+        include_inputs: bool = False,
+        max_bytes: int = 64 * 1024 * 1024,
+        files: int = 4,
+    ) -> None:
+        self._file = AppendedFile(path, max_bytes, files)
+        self._path = path
+        self._redact = redact
+        self._inputs = Inputs(include=include_inputs)
+        self._queue: deque[Event] = deque()
+        self._awake = threading.Event()
+        self._hurry = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._entered = self._left = 0
+        """Characters of inputs; the first is of whoever records, the second of the thread."""
+        self._lost = self._unwritten = self._told = 0
+        """Events; the first likewise, the others of the thread."""
+        self._failing = False
+
+    def __repr__(self) -> str:
+        return f"<Trajectory {self._path}: {len(self._queue)} events to be written>"
+
+    def __enter__(self) -> Trajectory:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._closed = True
+        self._hurry.set()
+        self._awake.set()
+        if self._thread is not None:
+            self._thread.join(CLOSE_SECONDS)
+            if self._thread.is_alive():
+                log.error("the trajectory %s could not be written to its end: the disk does not answer", self._path)
+
+    def record(self, event: Event) -> None:
+        """Take an event, to be written soon. Never waits; for one thread at a time."""
+        if self._closed:
+            return
+        size = 0 if event.inputs is None else len(event.inputs)
+        if len(self._queue) >= MAX_EVENTS or self._entered - self._left + size > MAX_WAITING:
+            self._lost += 1
+            return
+        self._entered += size
+        self._queue.append(event)
+        if not self._awake.is_set():
+            self._awake.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write_all, name="trajectory", daemon=True)
+            self._thread.start()
+
+    # in the thread
+
+    def _write_all(self) -> None:
+        while True:
+            self._awake.wait()
+            self._hurry.wait(LINGER_SECONDS)
+            self._awake.clear()
+            over = self._closed
+            while self._queue:
+                self._write_batch()
+            self._tell_lost()
+            if over:
+                self._file.close()
+                return
+
+    def _write_batch(self) -> None:
+        events = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
+        lines: list[str] = []
+        for event in events:
+            try:
+                lines.append(_dump(self._document(event, _as_it_is)))
+            except Exception:
+                log.exception("an event of kind %s could not be written", event.kind)
+                lines.append("")
+        # One look at all of them. What is escaped in JSON could hide a secret from it.
+        whole = "\n".join(lines)
+        if "\\" in whole or self._redact(whole) != whole:
+            lines = [self._redacted_line(event, line) for event, line in zip(events, lines, strict=True)]
+        for event, line in zip(events, lines, strict=True):
+            self._tell_lost()
+            if not line or not self._append(line):
+                self._unwritten += 1
+            self._left += 0 if event.inputs is None else len(event.inputs)
+
+    def _redacted_line(self, event: Event, line: str) -> str:
+        if not line or ("\\" not in line and self._redact(line) == line):
+            return line
+        try:
+            return _dump(self._document(event, self._redact))
+        except Exception:
+            log.exception("an event of kind %s could not be redacted", event.kind)
+            return ""
+
+    def _document(self, event: Event, redact: Callable[[str], str]) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "time": round(event.time, 6),
+            "kind": event.kind,
+            "id": event.id,
+            **({} if event.parent is None else {"parent": event.parent}),
+            "pid": os.getpid(),
+        }
+        for key, value in event.fields.items():
+            document[key] = redact(value) if isinstance(value, str) and key not in _OURS else value
+        if event.inputs is not None:
+            of = self._inputs.of_program if event.kind == "exec" else self._inputs.of_arguments
+            document["input"] = of(event.inputs, redact)
+        return document
+
+    def _tell_lost(self) -> None:
+        lost = self._lost + self._unwritten
+        if lost != self._told:
+            document = {"time": round(time.time(), 6), "kind": "lost", "events": lost - self._told, "pid": os.getpid()}
+            if self._append(_dump(document)):
+                self._told = lost
+
+    def _append(self, line: str) -> bool:
+        try:
+            # Half of a surrogate pair becomes the escape that JSON has for it.
+            self._file.append(line.encode("utf-8", "backslashreplace") + b"\n")
+        except OSError as error:
+            if not self._failing:
+                self._failing = True
+                log.error("the trajectory %s: %s; events are lost until that changes", self._path, _why(error))
+            return False
+        if self._failing:
+            self._failing = False
+            log.warning("the trajectory %s is written again; what was lost is told in it", self._path)
+        return True
+
+
+def problem_with(path: Path) -> str | None:
+    """Why a trajectory could not be written there; None when it can. The file is there then."""
+    try:
+        os.close(_open(path))
+    except OSError as error:
+        return f"{path}: {_why(error)}"
+    return None
+
+
+class AppendedFile:
+    """A file that several processes append whole lines to, and that is put aside when it gets too large.
+
+    Each line is one write to a descriptor that appends, which the system keeps from mixing with others. On Windows it
+    does not, and a file that another process has open stays where it is.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, files: int) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._files = files
+        self._descriptor: int | None = None
+        self._torn = False
+
+    def append(self, line: bytes) -> None:
+        """Raises OSError; then nothing of the line counts."""
+        descriptor, size = self._current()
+        if size and size + len(line) > self._max_bytes:
+            with suppress(OSError):  # better too large than not at all
+                self._put_aside(descriptor)
+            descriptor, size = self._current()
+        data = b"\n" + line if self._torn else line
+        written = os.write(descriptor, data)
+        self._torn = written != len(data)
+        if self._torn:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _current(self) -> tuple[int, int]:
+        """The descriptor of the file that has the name at the moment, and its size."""
+        if self._descriptor is not None:
+            here = os.fstat(self._descriptor)
+            if self._is_at_path(here):
+                return self._descriptor, here.st_size
+            self.close()
+        self._descriptor = _open(self._path)
+        self._torn = False
+        return self._descriptor, os.fstat(self._descriptor).st_size
+
+    def _is_at_path(self, here: os.stat_result) -> bool:
+        try:
+            return os.path.samestat(os.stat(self._path), here)
+        except FileNotFoundError:
+            return False
+
+    def _put_aside(self, descriptor: int) -> None:
+        with _locked(descriptor):
+            if not self._is_at_path(os.fstat(descriptor)):
+                return  # another process was first
+            if sys.platform == "win32":
+                self.close()  # no open file gets another name there
+            for number in range(self._files - 1, 0, -1):
+                with suppress(FileNotFoundError):
+                    os.replace(aside(self._path, number), aside(self._path, number + 1))
+            os.replace(self._path, aside(self._path, 1))
+
+
+def aside(path: Path, number: int) -> Path:
+    """The name of a file that was put aside; 1 is the latest."""
+    return path.with_name(f"{path.name}.{number}")
+
+
+def _open(path: Path) -> int:
+    # Without waiting, should it be a pipe that nobody reads.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "this is not a file")
+        if sys.platform != "win32" and status.st_mode & 0o077 and status.st_uid == os.geteuid():
+            os.fchmod(descriptor, 0o600)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextmanager
+def _locked(descriptor: int) -> Iterator[None]:
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _why(error: OSError) -> str:
+    return f"it cannot be written: {error.strerror or error}"
+
+
+def _dump(document: dict[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def _as_it_is(text: str) -> str:
+    return text

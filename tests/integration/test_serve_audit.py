@@ -1,0 +1,223 @@
+"""What the real server records: who may see it, what is in it, what is in none of it, and that its end is in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import signal
+import stat
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.harness import MODERN, cli, counting, http_server, parse_message, raw, serve, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+CANARIES = {
+    "environment": "canary-environment-91",
+    "server": "canary-server-92",
+    "header": "canary-header-93",
+    "expanded": "canary-expanded-94",
+    "command": "canary-command-95",
+    "query": "canary-query-96",
+}
+"""Of the configuration: in nothing that anybody sees, but where a server itself says them."""
+
+IN_ARGUMENTS = {
+    "named": "canary-argument-31",
+    "bearer": "Bearer canary-argument-32-long-enough",
+    "github": "ghp_canaryargument33aaaaaaaaaaaaaaaaaaaa",
+    "url": "https://me:canary-argument-34@host.example/",
+    "plain": "canary-argument-35",
+    "key": "canary-argument-36@host.example",
+}
+"""Of a program: in its client's messages, of course."""
+
+SITE = """
+import sys
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+if any("codemode" in each for each in sys.argv) or "serve" in sys.orig_argv:
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=open({path!r}, "a", buffering=1))))
+    trace.set_tracer_provider(provider)
+"""
+
+PROGRAM = f"""
+const seen = [];
+const note = async (call) => {{ try {{ seen.push(await call()) }} catch (error) {{ seen.push(error.message) }} }};
+await note(() => MCP.good.count({{ name: "{IN_ARGUMENTS["plain"]}" }}));
+await note(() => MCP.good.count({{ name: "x", password: "{IN_ARGUMENTS["named"]}" }}));
+await note(() => MCP.good.count({{ name: "{IN_ARGUMENTS["bearer"]} {IN_ARGUMENTS["github"]} {IN_ARGUMENTS["url"]}" }}));
+await note(() => MCP.good.count({{ name: {{ "{IN_ARGUMENTS["key"]}": 1 }} }}));
+await note(() => MCP.good.reject({{}}));
+await note(() => MCP.good.refuse({{}}));
+await note(() => MCP.remote.echo({{}}));
+await note(() => MCP.wrong.echo({{}}));
+await note(() => tools.call("{IN_ARGUMENTS["github"]}", {{}}));
+await yield_control("{IN_ARGUMENTS["plain"]}");
+throw new Error("{IN_ARGUMENTS["plain"]}");
+"""
+
+
+def write(folder: Path, servers: dict[str, Any], *, name: str = "config.json", **sections: Any) -> Path:
+    path = folder / name
+    path.write_text(json.dumps({"mcpServers": servers, **sections}), "utf-8")
+    return path
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("include", [False, True])
+async def test_no_secret_is_in_any_log_span_trajectory_or_message(tmp_path: Path, include: bool) -> None:
+    spans = tmp_path / "spans"
+    spans.touch()
+    site = tmp_path / "site"
+    site.mkdir()
+    if importlib.util.find_spec("opentelemetry.sdk") is not None:
+        (site / "sitecustomize.py").write_text(SITE.format(path=str(spans)), "utf-8")
+    environment = {
+        "CANARY": CANARIES["environment"],
+        "EXPANDED": CANARIES["expanded"],
+        "PYTHONPATH": str(site),
+    }
+    printing = [sys.executable, "-c", f"print({CANARIES['command']!r})"]
+    async with http_server("--token", CANARIES["header"]) as url:
+        servers: dict[str, Any] = {
+            "good": counting(
+                tmp_path / "log", env={"SECRET": CANARIES["server"], "TOKEN": "${EXPANDED}", "P": {"command": printing}}
+            ),
+            "remote": {
+                "url": f"{url}?key={CANARIES['query']}",
+                "headers": {"Authorization": f"Bearer {CANARIES['header']}"},
+            },
+            "wrong": {"url": url, "headers": {"Authorization": f"Bearer {CANARIES['header']}-not", "X": "${EXPANDED}"}},
+        }
+        audit = {"trajectory": "runs.jsonl", "includeInputs": include}
+        config = write(tmp_path, servers, audit=audit)
+        async with raw(config, "--log-level", "debug", env=environment) as client:
+            await client.initialize("2025-11-25")
+            await client.request("tools/list")
+            answer = await client.request("tools/call", {"name": "exec", "arguments": {"code": PROGRAM}})
+            parked = answer["result"]["structuredContent"]
+            assert parked["status"] == "waiting", parked
+            wait = {"name": "wait", "arguments": {"runId": parked["runId"]}}
+            answer = await client.request("tools/call", wait)
+            assert answer["result"]["structuredContent"]["status"] == "failed"
+            assert await client.end() == 0
+    trajectory = (tmp_path / "runs.jsonl").read_text("utf-8")
+    kinds = {event["kind"] for event in lines(tmp_path / "runs.jsonl")}
+    told = ["exec", "wait", "run_started", "call_started", "call_ended", "parked", "restored", "run_ended", "answered"]
+    assert kinds == set(told)
+    spanned = spans.read_text("utf-8")
+    if importlib.util.find_spec("opentelemetry.sdk") is not None:
+        assert "execute_tool mcp:good:count" in spanned
+        assert "tools/call exec" in spanned
+    recorded = {"log": client.stderr, "trajectory": trajectory, "spans": spanned}
+    for where, text in {**recorded, "messages": client.received.decode()}.items():
+        for name, canary in CANARIES.items():
+            assert canary not in text, f"{name} is in the {where}"
+    for where, text in recorded.items():
+        for name, secret in IN_ARGUMENTS.items():
+            if where == "trajectory" and include and name in ("plain", "key"):
+                assert secret in text
+                continue
+            for part in re.findall(r"canary-?argument-?\d+", secret):
+                assert part not in text, f"{name} is in the {where}"
+    assert parked["runId"] not in client.stderr
+    assert parked["runId"] not in spanned
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, None])
+async def test_what_happened_until_the_end_is_in_the_file_however_the_server_ends(
+    tmp_path: Path, how: signal.Signals | None
+) -> None:
+    config = write(tmp_path, {"good": counting(tmp_path / "log")}, audit={"trajectory": "runs.jsonl"})
+    async with raw(config) as client:
+        params = {**MODERN, "name": "exec", "arguments": {"code": "await yield_control(); return 1"}}
+        parked = (await client.request("tools/call", params))["result"]["structuredContent"]
+        hold = {"code": "await MCP.good.hold({name: 'a'})"}
+        await client.send(id=7, method="tools/call", params={**MODERN, "name": "exec", "arguments": hold})
+        await until(lambda: "call a" in (tmp_path / "log").read_text("utf-8") if (tmp_path / "log").exists() else 0)
+        if how is None:
+            assert await client.end() == 0
+        else:
+            client.process.send_signal(how)
+            assert await client.exit_code() == 0
+    found = lines(tmp_path / "runs.jsonl")
+    ends = {event["id"]: event["status"] for event in found if event["kind"] == "run_ended"}
+    begun = [event["id"] for event in found if event["kind"] == "run_started"]
+    assert begun[0] == parked["runId"]
+    assert ends == dict.fromkeys(begun, "aborted")
+    assert len(begun) == 2
+    assert [event["code"] for event in found if event["kind"] == "call_ended"] == ["aborted"]
+    assert stat.S_IMODE((tmp_path / "runs.jsonl").stat().st_mode) == 0o600
+
+
+async def test_requests_of_two_servers_are_in_one_file_and_trace_draws_each_run(tmp_path: Path) -> None:
+    config = write(tmp_path, {"good": counting(tmp_path / "log")}, audit={"trajectory": "runs.jsonl"})
+    async with serve(config) as one, serve(config) as other:
+        first = await one.exec("await MCP.good.count({name: 'a'}); await yield_control('soon'); return 1")
+        await other.value("return await MCP.good.count({name: '<script>alert(1)</script>'})")
+        await one.wait(first.run_id)
+    listed = cli("trace", "--config", str(config), "--json")
+    traces = json.loads(listed.stdout)
+    assert [trace["status"] for trace in traces] == ["completed", "completed"]
+    assert traces[1]["id"] == first.run_id
+    shown = cli("trace", first.run_id[:12], "--config", str(config))
+    assert shown.returncode == 0, shown.stderr
+    assert "mcp:good:count" in shown.stdout
+    assert "parked 1 time" in shown.stdout
+    assert re.search(r"^exec .*waiting", shown.stdout, re.MULTILINE)
+    assert re.search(r"^wait .*completed", shown.stdout, re.MULTILINE)
+    page = tmp_path / "page.html"
+    assert cli("trace", first.run_id, "--config", str(config), "--html", str(page)).returncode == 0
+    assert "mcp:good:count" in page.read_text("utf-8")
+    wrong = cli("trace", "run_", "--config", str(config))
+    assert wrong.returncode == 1
+    assert "more than one run" in wrong.stderr
+
+
+async def test_a_folder_that_is_not_there_stops_nothing_and_doctor_says_so(tmp_path: Path) -> None:
+    config = write(tmp_path, {}, audit={"trajectory": "no/such/folder/runs.jsonl"})
+    async with serve(config) as session:
+        assert await session.value("return 1") == 1
+        assert await session.value("return 2") == 2
+        await until(lambda: "cannot be written" in session.stderr)
+        assert await session.value("return 3") == 3
+    checks = json.loads(cli("doctor", "--config", str(config), "--json").stdout)
+    (check,) = [each for each in checks if each["name"] == "trajectory"]
+    assert check["status"] == "fail"
+    assert "No such file" in check["detail"]
+
+
+async def test_calls_in_pass_through_mode_are_recorded_and_traced(tmp_path: Path) -> None:
+    config = write(
+        tmp_path,
+        {"good": counting(tmp_path / "log")},
+        audit={"trajectory": "runs.jsonl"},
+        tools={"codeMode": False},
+    )
+    async with raw(config) as client:
+        answer = await client.request(
+            "tools/call", {**MODERN, "name": "good__count", "arguments": {"name": "confidential"}}
+        )
+        assert "result" in answer
+        assert await client.end() == 0
+        assert parse_message(json.dumps({"jsonrpc": "2.0", **answer}).encode())
+    begun, ended = lines(tmp_path / "runs.jsonl")
+    assert (begun["kind"], ended["kind"], ended["status"]) == ("call_started", "call_ended", "completed")
+    assert begun["tool"] == "mcp:good:count"
+    assert "confidential" not in (tmp_path / "runs.jsonl").read_text("utf-8")
+    shown = cli("trace", begun["id"][:10], "--config", str(config))
+    assert re.search(r"^mcp:good:count .*█", shown.stdout, re.MULTILINE) or "#" in shown.stdout, shown

@@ -1,0 +1,181 @@
+"""OpenTelemetry: which spans there are, whose children they are, and what is in none of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from codemode_mcp.runs.manager import Cell
+from tests.runs.bench import CALLER, bench
+from upstream_clients.testing import ScriptedSource, text_result
+
+sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="the SDK of OpenTelemetry is not installed")
+
+from opentelemetry import trace  # noqa: E402
+from opentelemetry.sdk.metrics import MeterProvider  # noqa: E402
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: E402
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: E402
+
+from codemode_mcp.audit.events import Auditor  # noqa: E402
+from codemode_mcp.audit.spans import Spans  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from codemode_mcp.sandbox.engine import Engine
+
+SECRET = "hunter2-of-the-config"
+
+
+class Collector:
+    """Everything that is sent."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = sdk.TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.reader = InMemoryMetricReader()
+        self.meters = MeterProvider([self.reader])
+        self.spans = Spans(lambda text: text.replace(SECRET, "***"), self.provider, self.meters)
+
+    @property
+    def ended(self) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
+        for span in self.exporter.get_finished_spans():
+            found.setdefault(span.name, []).append(span)
+        return found
+
+    def metrics(self) -> dict[str, list[Any]]:
+        data = self.reader.get_metrics_data()
+        if data is None:
+            return {}
+        (resource,) = data.resource_metrics
+        return {each.name: list(each.data.data_points) for scope in resource.scope_metrics for each in scope.metrics}
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    made = Collector()
+    yield made
+    made.provider.shutdown()
+    made.meters.shutdown()
+
+
+@pytest.mark.anyio
+async def test_calls_are_children_of_their_run_and_the_run_of_the_request(engine: Engine, collector: Collector) -> None:
+    seen: list[Any] = []
+
+    def work(arguments: Any) -> Any:
+        seen.append(trace.get_current_span().get_span_context().span_id)
+        return text_result(SECRET)
+
+    async with bench(engine, ScriptedSource("s", {"work": work})) as it:
+        it.auditor.add(collector.spans.record)
+        tracer = trace.get_tracer("test", tracer_provider=collector.provider)
+        with tracer.start_as_current_span("tools/call exec") as request:
+            outcome = await it.manager.execute(
+                Cell("await MCP.s.work({a: 1}); await yield_control(); await MCP.s.work({a: 2})", "javascript", CALLER)
+            )
+        with tracer.start_as_current_span("tools/call wait") as waiting:
+            await it.observe(outcome.run_id)
+    ended = collector.ended
+    (run,) = ended["run"]
+    calls = ended["execute_tool mcp:s:work"]
+    assert run.parent.span_id == request.get_span_context().span_id
+    assert [call.parent.span_id for call in calls] == [run.context.span_id] * 2
+    assert {call.context.trace_id for call in calls} == {request.get_span_context().trace_id}
+    assert waiting.get_span_context().trace_id != request.get_span_context().trace_id
+    # Whoever sends the call finds its span: so the trace goes on to the upstream.
+    assert seen == [call.context.span_id for call in calls]
+    assert calls[0].attributes["gen_ai.tool.name"] == "mcp:s:work"
+    assert calls[0].attributes["mcp.method.name"] == "tools/call"
+    assert calls[0].attributes["codemode.status"] == "completed"
+    assert calls[0].start_time <= calls[0].end_time
+    assert [event.name for event in run.events] == ["parked", "restored"]
+    assert run.attributes["codemode.run.calls"] == 2
+
+
+@pytest.mark.anyio
+async def test_no_span_or_metric_holds_arguments_results_secrets_or_a_whole_run_id(
+    engine: Engine, collector: Collector
+) -> None:
+    async with bench(engine, ScriptedSource("s", {SECRET: text_result("a result")})) as it:
+        it.auditor.add(collector.spans.record)
+        outcome = await it.execute(
+            f"try {{ await tools.call('{SECRET}', {{a: 'an argument'}}) }} catch {{ }} throw new Error('an error')"
+        )
+    text = "".join(span.to_json() for span in collector.exporter.get_finished_spans()) + str(collector.metrics())
+    assert "execute_tool ***" in text
+    for hidden in (SECRET, "an argument", "a result", "an error", outcome.run_id):
+        assert hidden not in text
+    assert outcome.run_id[:12] in text
+
+
+def test_metrics_count_runs_and_measure_calls(collector: Collector) -> None:
+    auditor = Auditor(lambda: 1.0)
+    auditor.add(collector.spans.record)
+    for run in ("run_a", "run_b"):
+        auditor.emit("run_started", run, language="javascript")
+        auditor.emit("call_started", f"{run}/1", run, tool="mcp:s:t")
+        auditor.emit(
+            "call_ended", f"{run}/1", run, tool="mcp:s:t", status="completed", ms=250, bytes=1000, dispatched=True
+        )
+        auditor.emit("parked", run, reason="yield")
+    auditor.emit("run_ended", "run_a", status="expired", code="snapshot_expired", calls=1, waits=0, snapshots=1)
+    found = collector.metrics()
+    assert [point.value for point in found["codemode.runs.started"]] == [2]
+    assert [point.value for point in found["codemode.runs.parked"]] == [1]
+    (ended,) = found["codemode.runs.ended"]
+    assert (ended.value, dict(ended.attributes)) == (1, {"codemode.status": "expired"})
+    (durations,) = found["codemode.call.duration"]
+    assert (durations.count, durations.sum) == (2, 0.5)
+    assert found["codemode.call.result.size"][0].sum == 2000
+
+
+def test_a_name_that_nobody_offers_is_no_dimension_of_a_metric(collector: Collector) -> None:
+    auditor = Auditor()
+    auditor.add(collector.spans.record)
+    for number in range(3):
+        call = f"run_a/{number}"
+        auditor.emit("call_started", call, "run_a", tool=f"made up {number}")
+        auditor.emit(
+            "call_ended", call, "run_a", tool=f"made up {number}", status="failed", ms=1, bytes=0, dispatched=False
+        )
+    assert len(collector.metrics()["codemode.call.duration"]) == 1
+
+
+PROBE = """
+import sys
+{before}
+from codemode_mcp.audit.telemetry import is_configured
+print(is_configured(), "codemode_mcp.audit.spans" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "configured"),
+    [
+        ("", False),
+        ("import mcp.server.lowlevel.server", False),
+        ("import opentelemetry.sdk.trace, opentelemetry.metrics", False),
+        (
+            "from opentelemetry import trace; from opentelemetry.sdk.trace import TracerProvider; "
+            "trace.set_tracer_provider(TracerProvider())",
+            True,
+        ),
+        (
+            "from opentelemetry import metrics; from opentelemetry.sdk.metrics import MeterProvider; "
+            "metrics.set_meter_provider(MeterProvider())",
+            True,
+        ),
+    ],
+)
+def test_spans_are_made_only_where_a_provider_is_set(before: str, configured: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.format(before=before)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == [str(configured), "False"]
