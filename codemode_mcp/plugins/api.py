@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from upstream_clients.tools import Annotations, JsonObject, ProgressFn
+from upstream_clients.tools import Annotations, JsonObject
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,17 +44,23 @@ class ToolContext:
     sandboxed: bool = True
 
 
+class Progress(Protocol):
+    """`await progress(1, 3, "message")` reaches the client while its request is open; for tools that are async."""
+
+    async def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class CallInfo:
     """The call that a tool is run for.
 
     Attributes:
-        progress: `await progress(1, 3, "message")` reaches the client while its request is open.
+        owner: whom the run belongs to; where nobody is known, whoever holds its id.
     """
 
     run_id: str
     owner: str
-    progress: ProgressFn
+    progress: Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +68,14 @@ class PluginTool:
     """One tool.
 
     Attributes:
+        description: programs find the tool by it.
         run: called with the input, a model's instance or the plain object, and with a `CallInfo` if it takes a second
-            parameter. Sync functions are run in threads. What it returns, or awaits to, is the value that the program
-            gets: JSON, or a model.
-        input, output: a pydantic model or a JSON Schema. What does not fit fails the call.
+            parameter that has no default. Functions that are not async are run in threads. What it returns is the value
+            that the program gets: JSON, or a model.
+        input, output: a pydantic model or a JSON Schema, the input that of an object. What does not fit fails the call.
         label: for people; None: made from the name.
-        timeout: seconds.
+        annotations: what policy goes by. What is not said is taken for the worst: destructive, open world.
+        timeout: seconds. A program may ask for less.
     """
 
     name: str
@@ -194,14 +202,19 @@ class PluginApi(Protocol):
         ...
 
     @property
-    def config(self) -> JsonObject: ...
+    def config(self) -> JsonObject:
+        """A copy, variables expanded. What is wrong in it is best told by a `ValueError`."""
+        ...
 
     def tool(self, tool: PluginTool, *, optional: bool = False) -> None:
-        """Add a tool that is the same for everybody."""
+        """Add a tool that is the same for everybody; an `optional` one is there only where a rule names it."""
         ...
 
     def tools(self, names: Sequence[str], factory: ToolFactory, *, optional: bool = False) -> None:
-        """Add tools that a factory makes for each owner, from among these names."""
+        """Add tools that a factory makes for each caller, from among these names: all of them, some or none.
+
+        It is called once for each caller, again when its plugin is configured anew, or after it has failed.
+        """
         ...
 
     def before_tool_call(self, hook: BeforeToolCall, *, tools: Sequence[str] = ()) -> None:

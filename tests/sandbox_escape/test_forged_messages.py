@@ -395,5 +395,5 @@ async def test_tools_call_is_no_way_to_an_mcp_tool(engine: Engine) -> None:
     source = ScriptedSource("s", {"work": text_result("done")})
     async with bench(engine, source) as it:
         outcome = await it.execute("return await tools.call('mcp:s:work', {}).catch((error) => error.message)")
-    assert outcome.value.startswith("'mcp:s:work' is an MCP tool: call MCP.s.work({...})")
+    assert outcome.value.startswith('"mcp:s:work" is an MCP tool: call MCP.s.work({...})')
     assert source.calls == []

@@ -180,8 +180,76 @@ function unreachable(object, server, group) {
   });
 }
 
+const REFLECT = { __proto__: null };
+const TRAPS = [
+  "has", "ownKeys", "getOwnPropertyDescriptor", "set", "defineProperty", "deleteProperty", "isExtensible", "preventExtensions",
+  "getPrototypeOf", "setPrototypeOf",
+];
+for (let i = 0; i < TRAPS.length; i++) REFLECT[TRAPS[i]] = Reflect[TRAPS[i]];
+
+// A frozen object of thousands of functions, `known` and those that `fill` adds. They are made when a program first looks
+// for another than those that are known: memory that is copied at the start of every program is time.
+function filledLater(known, fill) {
+  const target = objectCreate(null);
+  let empty = true;
+  function filled() {
+    if (!empty) return target;
+    const names = objectKeys(known);
+    for (let i = 0; i < names.length; i++) member(target, names[i], known[names[i]]);
+    fill(target);
+    empty = false;
+    return freeze(target);
+  }
+  const handler = {
+    __proto__: null,
+    get: (_, name) => (typeof name !== "string" || NOT_TOOLS[name] ? undefined : known[name] ?? filled()[name]),
+  };
+  for (let i = 0; i < TRAPS.length; i++) {
+    const trap = TRAPS[i];
+    handler[trap] = (...args) => {
+      filled();
+      return apply(REFLECT[trap], undefined, args);
+    };
+  }
+  return new NativeProxy(target, freeze(handler));
+}
+
+// text: JSON, [[source, sourceName, [[name, description, label | null, 1 if it is a function of `tools` else 0]]]]
+function installMany(text, known) {
+  let groups = null;
+  let listed = null;
+  const read = () => (groups ??= jsonParse(text));
+  const list = () => {
+    const entries = [];
+    for (let i = 0; i < read().length; i++) {
+      const source = groups[i][0];
+      const sourceName = groups[i][1];
+      const rows = groups[i][2];
+      for (let j = 0; j < rows.length; j++) {
+        const name = rows[j][0];
+        const id = source + ":" + sourceName + ":" + name;
+        const label = rows[j][2];
+        const description = rows[j][1];
+        const entry = label === null ? { id, name, description, source, sourceName } : { id, name, label, description, source, sourceName };
+        member(entries, entries.length, freeze(entry));
+      }
+    }
+    return freeze(entries);
+  };
+  const getter = exposed("ALL_TOOLS", () => (listed ??= list()));
+  defineProperty(globalThis, "ALL_TOOLS", { __proto__: null, get: getter, set: undefined, enumerable: false, configurable: false });
+  const tools = filledLater(known, (target) => {
+    for (let i = 0; i < read().length; i++) {
+      const before = groups[i][0] + ":" + groups[i][1] + ":";
+      const rows = groups[i][2];
+      for (let j = 0; j < rows.length; j++) if (rows[j][3] === 1) member(target, rows[j][0], caller(rows[j][0], before + rows[j][0]));
+    }
+  });
+  defineGlobal("tools", tools, { __proto__: null, fixed: true });
+}
+
 // manifest: { servers: [{ identifier, alias, name, down, tools: [[identifier, alias | null, id]], groups: [[group, [[name, id]]]] }],
-//             tools: [catalog entry], named: [[name, id]] }
+//             tools: [catalog entry], named: [[name, id]] }, or, of thousands of tools, tools: see `installMany`, named: []
 function install(text) {
   const manifest = jsonParse(text);
   const mcp = objectCreate(null);
@@ -208,17 +276,18 @@ function install(text) {
   alias(mcp, "$api", headerRequest(null));
   defineGlobal("MCP", freeze(mcp), { __proto__: null, fixed: true });
 
-  for (let i = 0; i < manifest.tools.length; i++) freeze(manifest.tools[i]);
-  defineGlobal("ALL_TOOLS", freeze(manifest.tools), { __proto__: null, fixed: true });
-
   const tools = objectCreate(null);
-  for (let i = 0; i < manifest.named.length; i++) member(tools, manifest.named[i][0], caller(manifest.named[i][0], manifest.named[i][1]));
   member(tools, "search", exposed("search", (query, opts) =>
     request("search", () => ',"query":' + textArgument("tools.search", "a query", query) + options(opts, ["limit"]))));
   member(tools, "describe", exposed("describe", (id) =>
     request("describe", () => ',"target":' + textArgument("tools.describe", "an id", id))));
   member(tools, "call", exposed("call", (id, ...args) =>
     requestCall("call_by_id", () => callFields(textArgument("tools.call", "an id", id), args))));
-  defineGlobal("tools", freeze(tools), { __proto__: null, fixed: true });
-  defineGlobal("namespaces", freeze(objectCreate(null)), { __proto__: null, fixed: true });
+  if (typeof manifest.tools === "string") installMany(manifest.tools, tools);
+  else {
+    for (let i = 0; i < manifest.tools.length; i++) freeze(manifest.tools[i]);
+    defineGlobal("ALL_TOOLS", freeze(manifest.tools), { __proto__: null, fixed: true });
+    for (let i = 0; i < manifest.named.length; i++) member(tools, manifest.named[i][0], caller(manifest.named[i][0], manifest.named[i][1]));
+    defineGlobal("tools", freeze(tools), { __proto__: null, fixed: true });
+  }
 }

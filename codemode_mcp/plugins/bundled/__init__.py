@@ -1,0 +1,29 @@
+"""Plugins that are a part of this product. They come through the same door as all others, as source `core`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from codemode_mcp.plugins.bundled import duplicates, results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.plugins.api import PluginApi
+    from codemode_mcp.plugins.bundled.results import Kept
+    from codemode_mcp.settings import ToolSettings
+
+
+def bundled(settings: Callable[[], ToolSettings], kept: Callable[[], Kept]) -> dict[str, Callable[[PluginApi], None]]:
+    """What to register, by name.
+
+    Args:
+        settings: the newest.
+        kept: the values that callers have.
+    """
+    found: dict[str, Callable[[PluginApi], None]] = {"results": partial(results.register, kept=kept)}
+    # In pass-through a client's calls belong to no run.
+    if settings().code_mode.enabled:
+        found["duplicates"] = partial(duplicates.register, settings=lambda: settings().duplicates)
+    return found

@@ -1,0 +1,169 @@
+"""What is kept for a caller between programs, as tools: `core:results:list` and `core:results:load` (SPEC 6).
+
+`load(ref)` in a program gets the whole of a value; these say what there is, and get a part of what is large.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio.to_thread
+
+from codemode_mcp.plugins.api import PluginTool, ToolError
+from upstream_clients.tools import Annotations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from codemode_mcp.plugins.api import PluginApi, ToolContext
+
+MAX_LISTED = 200
+PREVIEW = 80
+"""Characters of a value's JSON that a list shows."""
+
+LARGE = 100_000
+"""Characters from which on JSON is read in a thread."""
+
+_READ_ONLY = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+
+
+class Kept(Protocol):
+    """Where values are kept; `values.Values`."""
+
+    def listed(self, owner: str) -> Sequence[tuple[str, str]]:
+        """What there is of an owner, as keys and JSON texts."""
+        ...
+
+    def load(self, owner: str, key: str) -> str | None:
+        """The JSON text under a key, or None."""
+        ...
+
+
+_LIST_INPUT = {
+    "type": "object",
+    "properties": {
+        "offset": {"type": "integer", "minimum": 0, "default": 0},
+        "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LISTED, "default": 50},
+    },
+    "additionalProperties": False,
+}
+_LIST_OUTPUT = {
+    "type": "object",
+    "properties": {
+        "items": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "key": {"type": "string", "description": "for load()"},
+                    "kind": {"enum": ["result", "stored"]},
+                    "characters": {"type": "integer", "description": "of its JSON"},
+                    "preview": {"type": "string"},
+                },
+                "required": ["key", "kind", "characters", "preview"],
+            },
+        },
+        "total": {"type": "integer"},
+    },
+    "required": ["items", "total"],
+}
+_LOAD_INPUT = {
+    "type": "object",
+    "properties": {
+        "key": {"type": "string", "description": "the ref of a truncated result, or a key given to store()"},
+        "offset": {"type": "integer", "minimum": 0, "default": 0},
+        "limit": {"type": "integer", "minimum": 1, "description": "items, entries or characters; default: all"},
+    },
+    "required": ["key"],
+    "additionalProperties": False,
+}
+_LOAD_OUTPUT = {
+    "type": "object",
+    "properties": {
+        "key": {"type": "string"},
+        "type": {"enum": ["array", "object", "string", "number", "boolean", "null"]},
+        "total": {"type": "integer", "description": "items, entries or characters of the whole; 1 for other values"},
+        "offset": {"type": "integer"},
+        "value": {"description": "the part: of an array an array, of an object an object, of a string a string"},
+    },
+    "required": ["key", "type", "total", "offset", "value"],
+}
+
+
+def register(api: PluginApi, kept: Callable[[], Kept]) -> None:
+    """Add the tools, for callers that values are kept for."""
+
+    def made(context: ToolContext) -> list[PluginTool] | None:
+        return _tools(kept, context.owner) if context.owner else None
+
+    api.tools(("list", "load"), made)
+
+
+def _tools(kept: Callable[[], Kept], owner: str) -> list[PluginTool]:
+    async def list_(given: Any) -> dict[str, Any]:
+        found = kept().listed(owner)
+        shown = found[given["offset"] : given["offset"] + given["limit"]]
+        return {
+            "items": [
+                {
+                    "key": key,
+                    "kind": "result" if key.startswith("result:") else "stored",
+                    "characters": len(text),
+                    "preview": text if len(text) <= PREVIEW else text[: PREVIEW - 1] + "…",
+                }
+                for key, text in shown
+            ],
+            "total": len(found),
+        }
+
+    async def load(given: Any) -> dict[str, Any]:
+        key: str = given["key"]
+        text = kept().load(owner, key)
+        if text is None:
+            raise ToolError(f"nothing is kept under {key[:100]!r}; core:results:list says what there is")
+        if len(text) > LARGE:
+            value = await anyio.to_thread.run_sync(json.loads, text)
+        else:
+            value = json.loads(text)
+        return {"key": key, **_part(value, given["offset"], given.get("limit"))}
+
+    return [
+        PluginTool(
+            name="list",
+            description="What is kept for later programs: results too large to show, and values given to store().",
+            run=list_,
+            input=_LIST_INPUT,
+            output=_LIST_OUTPUT,
+            label="List kept results",
+            annotations=_READ_ONLY,
+        ),
+        PluginTool(
+            name="load",
+            description="A kept result or value, or a part of it: offset and limit count items, entries or characters.",
+            run=load,
+            input=_LOAD_INPUT,
+            output=_LOAD_OUTPUT,
+            label="Load a kept result",
+            annotations=_READ_ONLY,
+        ),
+    ]
+
+
+def _part(value: Any, offset: int, limit: int | None) -> dict[str, Any]:
+    end = None if limit is None else offset + limit
+    match value:
+        case list():
+            return {"type": "array", "total": len(value), "offset": offset, "value": value[offset:end]}
+        case dict():
+            entries = list(value.items())[offset:end]
+            return {"type": "object", "total": len(value), "offset": offset, "value": dict(entries)}
+        case str():
+            return {"type": "string", "total": len(value), "offset": offset, "value": value[offset:end]}
+        case None:
+            kind = "null"
+        case bool():
+            kind = "boolean"
+        case _:
+            kind = "number"
+    return {"type": kind, "total": 1, "offset": 0, "value": value}

@@ -1,0 +1,212 @@
+"""Finds the `register` function of a plugin and calls it: all that it registers counts, or nothing of it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import logging
+import sys
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import anyio
+
+from codemode_mcp.errors import PluginError
+from codemode_mcp.plugins.api import ToolError
+from codemode_mcp.plugins.interception import THREADS
+from codemode_mcp.plugins.registry import Plugin, Registration
+from codemode_mcp.plugins.running import described, run_code
+from codemode_mcp.plugins.threads import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from codemode_mcp.plugins.api import PluginApi
+    from codemode_mcp.plugins.namespaces import Namespace
+    from codemode_mcp.plugins.running import Owner
+    from codemode_mcp.settings import PluginSettings
+
+log = logging.getLogger("codemode_mcp.plugins")
+
+GROUP: Final = "codemode_mcp.plugins"
+"""Of the entry points."""
+
+UNLOAD_SECONDS: Final = 2.0
+"""For all that a plugin wants to be called when it is removed."""
+
+
+class LoadError(Exception):
+    """A plugin is refused; the text says why, for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """A plugin that is not there yet."""
+
+    name: str
+    threads: Threads
+
+
+def installed() -> dict[str, list[str]]:
+    """The entry points of the group by name, each with the distributions that have it."""
+    found: dict[str, list[str]] = {}
+    for entry in metadata.entry_points(group=GROUP):
+        found.setdefault(entry.name, []).append("?" if entry.dist is None else entry.dist.name)
+    return found
+
+
+def find_register(settings: PluginSettings, folder: Path) -> Callable[[PluginApi], object]:
+    """The function of a plugin. Imports its module, whatever that does.
+
+    Args:
+        folder: what the path of a file is relative to.
+
+    Raises:
+        LoadError: there is no such thing.
+    """
+    if settings.module is not None:
+        return _from_module(settings.name, settings.module, folder)
+    entries = list(metadata.entry_points(group=GROUP, name=settings.name))
+    if not entries:
+        known = ", ".join(sorted(installed())) or "none"
+        raise LoadError(
+            f"no installed package has an entry point {settings.name!r} in the group {GROUP!r} (there: {known}); "
+            'install it beside codemode-mcp, or name its "module"'
+        )
+    # A package that is on the path twice, as when it is installed for development, is one.
+    values = {entry.value for entry in entries}
+    if len(values) > 1:
+        owners = ", ".join(sorted({"?" if entry.dist is None else entry.dist.name for entry in entries}))
+        raise LoadError(f'several packages have an entry point of this name: {owners}; name the "module" of one')
+    entry = entries[0]
+    return _attribute(importlib.import_module(entry.module), entry.module, entry.attr or "register")
+
+
+def _from_module(name: str, module: str, folder: Path) -> Callable[[PluginApi], object]:
+    where, _, attribute = module.rpartition(":")
+    if not where.endswith(".py"):
+        return _attribute(importlib.import_module(where), where, attribute)
+    path = Path(folder, where)
+    if not path.is_file():
+        raise LoadError(f"the file {path} does not exist")
+    module_name = f"codemode_mcp_plugin_{name.replace('-', '_')}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise LoadError(f"the file {path} cannot be imported")
+    loaded = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(module_name)
+    sys.modules[module_name] = loaded  # what models and dataclasses in it are looked up by
+    try:
+        spec.loader.exec_module(loaded)
+    except BaseException:
+        if before is None:
+            sys.modules.pop(module_name, None)
+        else:
+            sys.modules[module_name] = before
+        raise
+    return _attribute(loaded, where, attribute)
+
+
+def _attribute(module: object, where: str, path: str) -> Callable[[PluginApi], object]:
+    found: Any = module
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise LoadError(f"{where} has no {path!r}") from None
+    if not callable(found):
+        raise LoadError(f"{where}:{path} is no function")
+    return found  # type: ignore[no-any-return]
+
+
+async def load(
+    settings: PluginSettings,
+    find: Callable[[], Callable[[PluginApi], object]],
+    taken: tuple[Namespace, ...],
+    seconds: float,
+    *,
+    source: Literal["plugin", "core"] = "plugin",
+) -> Plugin:
+    """A plugin with all that it has registered.
+
+    Args:
+        find: gives its `register`.
+        taken: namespaces of the plugins that are there.
+        seconds: it has for importing and registering.
+
+    Raises:
+        LoadError: it is refused. Nothing of it is left but what its module has done itself.
+    """
+    threads = Threads(THREADS, f"plugin {settings.name}")
+    registration = Registration(settings.name, settings.config, taken)
+    try:
+        await _register(find, registration, threads, seconds)
+        registration.check()
+    except BaseException as error:
+        registration.close()
+        await unload(_Half(settings.name, threads), registration.unload)
+        if isinstance(error, ValueError):
+            raise LoadError(str(error)) from None
+        if isinstance(error, LoadError) or not isinstance(error, Exception):
+            raise
+        raise _failed(error) from None
+    return Plugin(
+        name=settings.name,
+        source=source,
+        config=registration.config,
+        threads=threads,
+        groups=tuple(registration.groups),
+        hooks=tuple(registration.hooks),
+        middleware=tuple(registration.middleware),
+        namespaces=tuple(registration.namespaces),
+        unload=tuple(registration.unload),
+        hook_grants=settings.hooks,
+        middleware_grants=settings.middleware,
+    )
+
+
+async def _register(
+    find: Callable[[], Callable[[PluginApi], object]], registration: Registration, threads: Threads, seconds: float
+) -> None:
+    def register() -> None:
+        try:
+            function = find()
+            if inspect.iscoroutinefunction(function):
+                raise LoadError("its register is async; it has to be a plain function")
+            function(registration)
+        except LoadError:
+            raise
+        except ValueError as error:
+            if registration.refused(error):
+                raise LoadError(str(error)) from None
+            raise _failed(error) from None
+        except BaseException as error:  # also what would end the process
+            raise _failed(error) from None
+        finally:
+            registration.close()
+
+    with anyio.move_on_after(seconds), redirect_stdout(sys.stderr):  # stdout belongs to MCP, and to what commands print
+        await threads.run(register)
+        return
+    raise LoadError(f"importing and registering took longer than {seconds:g} s")
+
+
+def _failed(error: BaseException) -> LoadError:
+    log.debug("the whole stack", exc_info=error)
+    return LoadError(f"it raised {described(error)}")
+
+
+async def unload(plugin: Owner, callbacks: Iterable[Callable[[], object]], seconds: float = UNLOAD_SECONDS) -> None:
+    """Call what a plugin wants to be called in the end, the latest first, within `seconds`. Failures are logged."""
+    what = "what it wants called when it is removed"
+    with anyio.move_on_after(seconds, shield=True) as scope:
+        for callback in reversed(list(callbacks)):
+            with suppress(ToolError, PluginError):
+                await run_code(plugin, what, 2 * seconds, callback)
+    if scope.cancelled_caught:
+        log.error("plugin %r failed: %s took longer than %g s", plugin.name, what, seconds)
+    plugin.threads.close()

@@ -1,0 +1,225 @@
+"""What one plugin has registered, as frozen records, and the `PluginApi` that collects them while `register` runs."""
+
+from __future__ import annotations
+
+import copy
+import re
+import threading
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from codemode_mcp.plugins.namespaces import Namespace, check_namespace
+from codemode_mcp.plugins.tools import BadTool, MadeTool, check_name, make
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from codemode_mcp.plugins.api import BeforeToolCall, CreateScope, Middleware, PluginTool, ToolFactory
+    from codemode_mcp.plugins.threads import Threads
+    from upstream_clients.tools import JsonObject
+
+MAX_TOOLS = 10_000
+"""Of one plugin."""
+
+MAX_PATTERNS = 1_000
+"""Of one hook or middleware."""
+
+_PATTERN = re.compile(r"[^\s\x00-\x1f]{1,500}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToolGroup:
+    """Tools that one factory makes.
+
+    Attributes:
+        names: all that it may ever return.
+        fixed: the one tool that is the same for everybody; None: the factory is asked for each caller.
+    """
+
+    names: tuple[str, ...]
+    factory: ToolFactory
+    optional: bool = False
+    fixed: MadeTool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Intercept:
+    """A hook or a middleware.
+
+    Attributes:
+        tools: ids or globs that it wants to see; empty: the plugin's own.
+    """
+
+    callback: BeforeToolCall | Middleware
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plugin:
+    """One plugin that has been loaded.
+
+    Attributes:
+        source: `core` of what comes with this product.
+        hook_grants, middleware_grants: ids or globs of other plugins' and servers' tools that the operator lets it see.
+        threads: for what of its code is not async.
+    """
+
+    name: str
+    source: Literal["plugin", "core"]
+    config: JsonObject
+    threads: Threads
+    groups: tuple[ToolGroup, ...] = ()
+    hooks: tuple[Intercept, ...] = ()
+    middleware: tuple[Intercept, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    unload: tuple[Callable[[], object], ...] = ()
+    hook_grants: tuple[str, ...] = ()
+    middleware_grants: tuple[str, ...] = ()
+
+
+@dataclass(eq=False)
+class Registration:
+    """The `PluginApi` of one plugin, until `close`: what is registered later is refused.
+
+    A `register` that takes too long goes on in its thread when `close` is called, so that both take a lock.
+
+    Attributes:
+        given: the plugin's configuration.
+        taken: the namespaces of plugins that are there.
+    """
+
+    name: str
+    given: JsonObject
+    taken: tuple[Namespace, ...] = ()
+    groups: list[ToolGroup] = field(default_factory=list)
+    hooks: list[Intercept] = field(default_factory=list)
+    middleware: list[Intercept] = field(default_factory=list)
+    namespaces: list[Namespace] = field(default_factory=list)
+    unload: list[Callable[[], object]] = field(default_factory=list)
+    config: JsonObject = field(init=False)
+    _names: dict[str, None] = field(default_factory=dict)
+    _closed: bool = False
+    _problem: ValueError | None = None
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        self.config = copy.deepcopy(dict(self.given))  # a plugin may do with it what it likes
+
+    # what a plugin calls
+
+    def tool(self, tool: PluginTool, *, optional: bool = False) -> None:
+        with self._registering("tool()"):
+            made = make(tool)
+            name = made.tool.name
+            self._take([name])
+            self.groups.append(ToolGroup((name,), lambda _: tool, optional is True, made))
+
+    def tools(self, names: Sequence[str], factory: ToolFactory, *, optional: bool = False) -> None:
+        with self._registering("tools()"):
+            if not _is_list(names) or not names:
+                raise ValueError(f"names are a list with the name of one tool at least, not {names!r:.100}")
+            _need_callable("the factory", factory)
+            self._take(names)
+            self.groups.append(ToolGroup(tuple(names), factory, optional is True))
+
+    def before_tool_call(self, hook: BeforeToolCall, *, tools: Sequence[str] = ()) -> None:
+        with self._registering("before_tool_call()"):
+            _need_callable("the hook", hook)
+            self.hooks.append(Intercept(hook, _patterns(tools)))
+
+    def tool_result_middleware(self, middleware: Middleware, *, tools: Sequence[str] = ()) -> None:
+        with self._registering("tool_result_middleware()"):
+            _need_callable("the middleware", middleware)
+            self.middleware.append(Intercept(middleware, _patterns(tools)))
+
+    def namespace(
+        self,
+        namespace_id: str,
+        global_name: str,
+        *,
+        description: str,
+        required_tools: Sequence[str],
+        create_scope: CreateScope,
+        prompt: str = "",
+    ) -> None:
+        with self._registering("namespace()"):
+            made = Namespace(
+                id=namespace_id,
+                plugin=self.name,
+                global_name=global_name,
+                description=description,
+                required_tools=tuple(required_tools) if _is_list(required_tools) else required_tools,  # type: ignore[arg-type]
+                create_scope=create_scope,
+                prompt=prompt,
+                config=self.config,
+            )
+            self.namespaces.append(made)
+
+    def on_unload(self, callback: Callable[[], object]) -> None:
+        with self._registering("on_unload()"):
+            _need_callable("the callback", callback)
+            self.unload.append(callback)
+
+    # what the host calls
+
+    def close(self) -> None:
+        """Nothing more can be registered."""
+        with self._lock:
+            self._closed = True
+
+    def refused(self, error: ValueError) -> bool:
+        """Whether this says what cannot be registered, and is no fault of the plugin's own."""
+        return error is self._problem
+
+    def check(self) -> None:
+        """Whether all of it can be. A plugin may have caught what was raised when it was refused.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        if self._problem is not None:
+            raise self._problem
+        known = list(self.taken)
+        for namespace in self.namespaces:
+            check_namespace(namespace, self._names, known)
+            known.append(namespace)
+
+    @contextmanager
+    def _registering(self, method: str) -> Iterator[None]:
+        with self._lock:
+            if self._closed:
+                raise ValueError(f"{method}: register(api) has ended, or has taken too long; it is too late")
+            try:
+                yield
+            except (BadTool, ValueError, TypeError) as error:
+                problem = ValueError(f"{method}: {error}")
+                self._problem = self._problem or problem
+                raise problem from None
+
+    def _take(self, names: Sequence[str]) -> None:
+        for name in names:
+            if check_name(name) in self._names:
+                raise ValueError(f"there is a tool {name!r} already")
+            self._names[name] = None
+        if len(self._names) > MAX_TOOLS:
+            raise ValueError(f"a plugin has at most {MAX_TOOLS} tools")
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _need_callable(what: str, value: object) -> None:
+    if not callable(value):
+        raise ValueError(f"{what} is a function, not {value!r:.100}")
+
+
+def _patterns(tools: object) -> tuple[str, ...]:
+    if isinstance(tools, str) or not isinstance(tools, Sequence) or len(tools) > MAX_PATTERNS:
+        raise ValueError(f"tools are a list of at most {MAX_PATTERNS} ids or globs of ids, not {tools!r:.100}")
+    for each in tools:
+        if not isinstance(each, str) or not _PATTERN.fullmatch(each) or ("*" not in each and each.count(":") < 2):
+            raise ValueError(f"{each!r:.100} is no id like 'mcp:github:create_issue' and no glob of ids")
+    return tuple(tools)

@@ -1,0 +1,254 @@
+"""The namespaces of one run: their scopes, made when it begins, and the calls that come by them.
+
+The guest gets data, and for functions the places where they are. What is called there is looked up in the scope that is
+kept here; no text of a program says it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+from codemode_mcp.bridge import ABSENT, Absent, Through, ToolCall, json_text, whole_characters
+from codemode_mcp.errors import CodeModeError, PluginError, ProgramError
+from codemode_mcp.plugins.api import NamespaceContext, ToolError
+from codemode_mcp.plugins.namespaces import SEPARATOR, Scope, read_input, read_scope
+from codemode_mcp.plugins.running import is_async, run_code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from codemode_mcp.bridge import NamespaceCall
+    from codemode_mcp.entries import OfferedNamespace
+    from codemode_mcp.plugins.api import NamespaceTool
+    from codemode_mcp.plugins.namespaces import Namespace
+    from codemode_mcp.plugins.running import Owner
+
+log = logging.getLogger("codemode_mcp.runs")
+
+SCOPE_SECONDS = 2.0
+"""For all scopes of a run; they are made at the same time. The program waits for them."""
+MAPPER_SECONDS = 2.0
+
+MAX_SCOPES_SHARE = 8
+"""All scopes of a run together have so many characters at most: the memory of its program divided by this."""
+
+
+class Registered(Protocol):
+    """What is registered at the moment."""
+
+    def namespace(self, namespace_id: str) -> Namespace | None: ...
+
+    def find(self, name: str) -> Owner | None:
+        """A plugin, whose code runs in threads of its own."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenNamespace:
+    """One namespace in one run.
+
+    Attributes:
+        plugin: whose registration it was made by; None: there was none any more.
+        functions: by path; empty where there is a `refusal`.
+        refusal: why it cannot be used.
+    """
+
+    offered: OfferedNamespace
+    plugin: Owner | None
+    functions: Mapping[str, NamespaceTool]
+    refusal: str = ""
+
+
+class OpenNamespaces:
+    """Those of one run.
+
+    Attributes:
+        text: for the guest, until `forget_text`.
+    """
+
+    def __init__(self, opened: Sequence[OpenNamespace] = (), text: str = "[]") -> None:
+        self.text = text
+        self._opened = {each.offered.id: each for each in opened}
+
+    def __repr__(self) -> str:
+        return f"<OpenNamespaces: {', '.join(self._opened) or 'none'}>"
+
+    def forget_text(self) -> None:
+        """The guest has it: a run that waits keeps nothing but its functions."""
+        self.text = "[]"
+
+    def tool_call(self, call: NamespaceCall) -> ToolCall:
+        """The ordinary call that a function of a namespace stands for, or one that is refused."""
+        opened = self._opened.get(call.namespace)
+        if opened is None:
+            return _refused(call, call.namespace, f"there is no namespace {_shown(call.namespace)}")
+        path = f"{opened.offered.global_name}{SEPARATOR}{call.path}"
+        if opened.refusal:
+            return _refused(call, path, f"{path[:200]}: {opened.refusal}")
+        function = opened.functions.get(call.path)
+        if function is None or opened.plugin is None:
+            return _refused(call, path, f"{_shown(path)} is no function of the namespace {call.namespace!r}")
+        target = f"plugin:{opened.offered.plugin}:{function.name}"
+        if function.input_mapper is None:
+            given = call.arguments[0] if call.arguments else ABSENT
+            return ToolCall(call.id, target, given, through=Through(path))
+        map_input = partial(_map_input, opened.plugin, path, function.input_mapper, call.arguments)
+        given = f"[{','.join('null' if isinstance(each, Absent) else each for each in call.arguments)}]"
+        return ToolCall(call.id, target, given, through=Through(path, map_input))
+
+
+def _refused(call: NamespaceCall, path: str, why: str) -> ToolCall:
+    return ToolCall(call.id, f"namespace:{call.namespace[:100]}", through=Through(path[:200], refusal=why))
+
+
+async def open_namespaces(
+    visible: Sequence[OfferedNamespace],
+    registered: Registered | None,
+    *,
+    run_id: str,
+    owner: str,
+    aborted: Callable[[], bool],
+    memory_limit: int,
+) -> OpenNamespaces:
+    """Make the scopes of a run that begins. One that fails, or takes too long, makes its namespace unusable in the run.
+
+    Args:
+        visible: in the run's catalog.
+        aborted: whether the run has been given up.
+        memory_limit: bytes that the program may use.
+    """
+    if not visible:
+        return OpenNamespaces()
+    ends = False
+
+    def context_for(namespace: Namespace) -> NamespaceContext:
+        return NamespaceContext(owner, run_id, copy.deepcopy(dict(namespace.config)), lambda: ends or aborted())
+
+    made: dict[str, tuple[Owner | None, Scope | str]] = {}
+
+    async def make(offered: OfferedNamespace) -> None:
+        made[offered.id] = await _make(offered, registered, context_for)
+
+    try:
+        async with anyio.create_task_group() as group:
+            for offered in visible:
+                group.start_soon(make, offered)
+    except anyio.get_cancelled_exc_class():
+        ends = True
+        raise
+    room = memory_limit // MAX_SCOPES_SHARE
+    opened: list[OpenNamespace] = []
+    texts: list[str] = []
+    for offered in visible:
+        plugin, scope = made[offered.id]
+        if isinstance(scope, Scope) and len(scope.text) > room:
+            scope = _unusable(offered, "there is no room for its data beside that of other namespaces")
+        if isinstance(scope, Scope):
+            room -= len(scope.text)
+            opened.append(OpenNamespace(offered, plugin, scope.functions))
+            texts.append(_guest_text(offered, scope.text, [path.split(SEPARATOR) for path in scope.functions], None))
+        else:
+            opened.append(OpenNamespace(offered, plugin, {}, scope))
+            texts.append(_guest_text(offered, "null", [], scope))
+    return OpenNamespaces(opened, f"[{','.join(texts)}]")
+
+
+def _guest_text(offered: OfferedNamespace, data: str, functions: list[list[str]], reason: str | None) -> str:
+    return (
+        f'{{"id":{json_text(offered.id)},"global":{json_text(offered.global_name)},"data":{data},'
+        f'"functions":{json_text(functions)},"reason":{json_text(reason)}}}'
+    )
+
+
+async def _make(
+    offered: OfferedNamespace,
+    registered: Registered | None,
+    context_for: Callable[[Namespace], NamespaceContext],
+) -> tuple[Owner | None, Scope | str]:
+    """A scope, or why there is none."""
+    namespace = None if registered is None else registered.namespace(offered.id)
+    plugin = None if registered is None else registered.find(offered.plugin)
+    # What was registered anew since the catalog was made may require other tools.
+    if namespace is None or plugin is None or namespace.offered != offered:
+        return None, _unusable(offered, "the plugin was removed or loaded anew; run the program again")
+    context = context_for(namespace)
+    what = f"namespace {offered.id!r} (create_scope)"
+
+    def read(made: Any) -> Scope | str:
+        try:
+            return read_scope(made, offered.required_tools)
+        except ValueError as error:
+            log.error("namespace %r of plugin %r: %s", offered.id, offered.plugin, error)
+            return _unusable(offered, str(error))
+
+    async def make() -> Scope | str:
+        if is_async(namespace.create_scope):
+            made = await namespace.create_scope(context)  # type: ignore[misc]
+        else:
+            made = await plugin.threads.run(namespace.create_scope, context)
+            if hasattr(made, "__await__"):
+                made = await made
+        scope: Scope | str = await plugin.threads.run(read, made)
+        return scope
+
+    try:
+        return plugin, await run_code(plugin, what, SCOPE_SECONDS, make)
+    except ToolError as error:
+        return plugin, _unusable(offered, str(error))
+    except PluginError as error:
+        return plugin, f"the namespace cannot be used in this run: {error.message}"
+
+
+def _unusable(offered: OfferedNamespace, why: str) -> str:
+    return f"the namespace cannot be used in this run: plugin {offered.plugin!r}: {why}"
+
+
+async def _map_input(plugin: Owner, path: str, mapper: Callable[..., Any], given: tuple[str | Absent, ...]) -> str:
+    arguments = [None if isinstance(each, Absent) else _read(each, path) for each in given]
+    try:
+        signature(mapper).bind(*arguments)
+    except TypeError as error:
+        raise ProgramError("nested_tool_failed", f"{path} takes other arguments: {error}") from None
+    except ValueError:
+        pass  # a built-in that does not say what it takes
+
+    def map_and_read() -> str | ValueError:
+        mapped = mapper(*arguments)
+        try:
+            return json_text(read_input(mapped))
+        except ValueError as error:
+            return error
+
+    try:
+        mapped = await run_code(plugin, f"the input mapper of {path}", MAPPER_SECONDS, map_and_read)
+    except ToolError as error:
+        raise ProgramError("nested_tool_failed", f"{path}: {error}") from None
+    except CodeModeError as error:
+        raise PluginError(f"{path}: {error.message}") from None
+    if isinstance(mapped, ValueError):
+        log.error("plugin %r failed: the input mapper of %s: %s", plugin.name, path, mapped)
+        raise PluginError(f"{path}: plugin {plugin.name!r} failed: its input mapper has returned no input: {mapped}")
+    return str(mapped)
+
+
+def _read(text: str, path: str) -> Any:
+    try:
+        return json.loads(whole_characters(text), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise ProgramError("nested_tool_failed", f"{path}: an argument is nested too deep, or no JSON") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _shown(text: str) -> str:
+    return json.dumps(text if len(text) <= 100 else text[:100] + "…", ensure_ascii=False)

@@ -1,0 +1,76 @@
+// Namespaces of plugins: objects with data and functions. They differ from run to run, so they are made when a run
+// starts, before any of its code. A function sends the id of its namespace and its own path, both fixed here; the host
+// looks up what is there in its own copy.
+const MAX_ARGUMENTS = 32;
+
+// Each argument as a string of JSON, null for undefined.
+function argumentTexts(args) {
+  let count = args.length;
+  while (count > 0 && args[count - 1] === undefined) count -= 1;
+  if (count > MAX_ARGUMENTS) throw new NativeTypeError("a call takes at most " + MAX_ARGUMENTS + " arguments");
+  let text = ',"arguments":[';
+  for (let i = 0; i < count; i++) {
+    refusePromises(args[i]);
+    const json = args[i] === undefined ? "null" : jsonStringify(args[i]);
+    if (json === undefined) throw new NativeTypeError("a " + typeof args[i] + " has no JSON form");
+    text += (i === 0 ? "" : ",") + (args[i] === undefined ? "null" : jsonStringify(json));
+  }
+  return text + "]";
+}
+
+function namespaceCaller(name, id, path) {
+  const target = ',"namespace":' + jsonStringify(id) + ',"path":' + jsonStringify(path);
+  return exposed(name, (...args) => requestCall("namespace", () => target + argumentTexts(args)));
+}
+
+function freezeAll(v) {
+  if (v === null || typeof v !== "object") return v;
+  const names = objectKeys(v);
+  for (let i = 0; i < names.length; i++) freezeAll(v[names[i]]);
+  return freeze(v);
+}
+
+// A namespace whose scope could not be made. Nobody knows what is in it, so it has every function: each call of one
+// rejects with the reason. Taken for data, it throws that.
+function brokenNamespace(target, id, path, reason) {
+  const fail = () => {
+    throw bridgeError(
+      { __proto__: null, name: "ToolCallError", message: reason, code: "nested_tool_failed", data: null },
+      new NativeError().stack,
+    );
+  };
+  return new NativeProxy(freeze(target), {
+    __proto__: null,
+    get(known, name) {
+      if (name === toPrimitive) return fail;
+      if (typeof name !== "string" || NOT_TOOLS[name]) return undefined;
+      const inner = clip((path === "" ? "" : path + ".") + plainName(name), 500);
+      return brokenNamespace(namespaceCaller(plainName(name), id, inner), id, inner, reason);
+    },
+    ownKeys: path === "" ? fail : undefined,
+  });
+}
+
+// list: [{ id, global, data, functions: [[key, ...]], reason: null | string }]
+function defineNamespaces(list) {
+  const namespaces = objectCreate(null);
+  for (let i = 0; i < list.length; i++) {
+    const { id, global, data, functions, reason } = list[i];
+    for (let j = 0; j < functions.length; j++) {
+      const keys = functions[j];
+      let object = data;
+      let path = "";
+      for (let k = 0; k < keys.length - 1; k++) {
+        path += keys[k] + ".";
+        object = object[keys[k]];
+      }
+      const last = keys[keys.length - 1];
+      member(object, last, namespaceCaller(last, id, path + last));
+    }
+    const shown = reason === null ? freezeAll(data) : brokenNamespace(objectCreate(null), id, "", reason);
+    member(namespaces, id, shown);
+    // The host registers no name that is taken.
+    if (getOwnPropertyDescriptor(globalThis, global) === undefined) defineGlobal(global, shown, { __proto__: null, fixed: true });
+  }
+  defineGlobal("namespaces", freeze(namespaces), { __proto__: null, fixed: true });
+}

@@ -1,0 +1,367 @@
+"""Plugins in the real process: the example package, installed as any package is, and plugins in files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import textwrap
+import time
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from tests.integration.harness import REPOSITORY, SECONDS, cli, raw, serve, until
+from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+EXAMPLE = REPOSITORY / "examples" / "plugin"
+
+
+def install(folder: Path) -> dict[str, str]:
+    """Install the example as a wheel's files are, without building one; the environment of a process that has it."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text("utf-8"))["project"]
+    for package in ("issues_plugin",):
+        shutil.copytree(EXAMPLE / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n", "utf-8"
+    )
+    lines = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    path = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": str(folder) if path is None else f"{folder}{os.pathsep}{path}"}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return install(tmp_path_factory.mktemp("site"))
+
+
+def write(folder: Path, plugins: dict[str, Any], **more: Any) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps({"plugins": plugins, **more}), "utf-8")
+    return path
+
+
+def in_file(folder: Path, name: str, code: str, **more: Any) -> dict[str, Any]:
+    """The entry of a plugin in a file beside the configuration."""
+    text = "from codemode_mcp.plugins import *\nimport os, sys, time, threading\n" + textwrap.dedent(code)
+    (folder / f"{name}.py").write_text(text, "utf-8")
+    return {"module": f"./{name}.py", **more}
+
+
+HELLO = """
+    def register(api):
+        api.tool(PluginTool(name="hello", description="Says hello.", run=lambda _: api.config.get("say", "hello")))
+"""
+
+
+# the example
+
+
+async def test_a_program_uses_the_tools_and_the_namespace_of_the_installed_example(
+    tmp_path: Path, installed: dict[str, str]
+) -> None:
+    config = write(tmp_path, {"issues": {"config": {"file": str(tmp_path / "issues.json"), "labels": ["bug"]}}})
+    program = """
+        const first = await issues.create("The export   is slow", "bug");
+        await tools.call("plugin:issues:create", { title: "Another" });
+        const all = await issues.list();
+        await issues.closeAll(first.number);
+        const open = await tools.call("plugin:issues:list", { state: "open" });
+        return {
+            first, titles: all.issues.map((issue) => issue.title), open: open.issues.map((issue) => issue.number),
+            labels: issues.labels, same: namespaces.issues === issues,
+            ids: ALL_TOOLS.filter((tool) => tool.source === "plugin").map((tool) => tool.id),
+        };
+    """
+    async with serve(config, env=installed) as session:
+        value = await session.value(program)
+        assert value["first"].pop("author") is not None
+        assert value == {
+            # The hook has changed the title.
+            "first": {"number": 1, "title": "The export is slow", "labels": ["bug"], "state": "open"},
+            "titles": ["The export is slow", "Another"],
+            "open": [2],
+            "labels": ["bug"],
+            "same": True,
+            "ids": ["plugin:issues:close", "plugin:issues:create", "plugin:issues:list"],
+        }
+    stored = json.loads((tmp_path / "issues.json").read_text("utf-8"))
+    assert [issue["state"] for issue in stored] == ["closed", "open"]
+
+
+async def test_what_goes_wrong_in_the_example_is_told_in_words(tmp_path: Path, installed: dict[str, str]) -> None:
+    config = write(tmp_path, {"issues": {}})
+    async with serve(config, env=installed) as session:
+        for call, words in (
+            ('issues.create("x", "nonsense")', "there is no label 'nonsense'; labels are bug, idea"),
+            ('issues.create("key ghp_0123456789abc")', "the title holds what looks like a secret"),
+            ("issues.closeAll(7)", "there is no issue #7; closed so far: 0"),
+            ("issues.closeAll()", "numbers"),
+            ('tools.call("plugin:issues:create", { title: 3 })', "title: expected string"),
+            ('tools.call("plugin:issues:purge", {})', "there is no tool"),
+            ('tools.call("plugin:issue:list", {})', "plugin:issues:list"),
+        ):
+            answer = await session.exec(f"return await {call}")
+            assert (answer.code, words in answer.error) == ("nested_tool_failed", True), answer.error
+
+
+async def test_an_optional_tool_is_there_where_a_rule_names_it(tmp_path: Path, installed: dict[str, str]) -> None:
+    config = write(tmp_path, {"issues": {}}, tools={"allow": ["*", "plugin:issues:purge"]})
+    async with serve(config, env=installed) as session:
+        program = 'await issues.closeAll((await issues.create("x")).number); return await tools.purge()'
+        assert await session.value(program) == {"deleted": 1}
+
+
+async def test_middleware_sees_the_results_of_servers_that_the_operator_grants_it(
+    tmp_path: Path, installed: dict[str, str]
+) -> None:
+    program = """
+        await issues.create("mcp:other:fail is broken");
+        const result = await MCP.other.fail({});
+        return result.content.map((block) => block.text);
+    """
+    code = """
+        from mcp.server.mcpserver import MCPServer
+        server = MCPServer("other")
+        @server.tool()
+        def fail() -> str:
+            raise ValueError("it fails")
+        server.run()
+    """
+    (tmp_path / "other.py").write_text(textwrap.dedent(code), "utf-8")
+    server = {"command": sys.executable, "args": [str(tmp_path / "other.py")]}
+    for granted, notes in ((["mcp:other:*"], 1), (["mcp:third:*"], 0)):
+        config = write(tmp_path, {"issues": {"middleware": granted}}, mcpServers={"other": server})
+        async with serve(config, env=installed) as session:
+            texts = await session.value(program)
+            assert sum("Known issues: #1 mcp:other:fail is broken" in text for text in texts) == notes, texts
+
+
+async def test_progress_of_a_plugins_tool_reaches_the_client(tmp_path: Path, installed: dict[str, str]) -> None:
+    heard: list[str] = []
+
+    async def listen(_: float, __: float | None, message: str | None) -> None:
+        heard.append(message or "")
+
+    config = write(tmp_path, {"issues": {}})
+    async with serve(config, env=installed) as session:
+        await session.call(
+            "exec",
+            {"code": 'for (const n of [1, 2]) await issues.create("x"); await issues.closeAll(1, 2)'},
+            progress_callback=listen,
+        )
+    assert any("closing #1" in message for message in heard), heard
+
+
+def test_the_examples_own_tests_pass(installed: dict[str, str], tmp_path: Path) -> None:
+    import subprocess
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLE / "tests")],
+        cwd=tmp_path,
+        env={**os.environ, **installed},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=2 * SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+# the command line
+
+
+def test_doctor_says_what_each_plugin_has_registered_what_is_refused_and_what_is_not_loaded(
+    tmp_path: Path, installed: dict[str, str]
+) -> None:
+    config = write(
+        tmp_path,
+        {
+            "tracker": {"module": "issues_plugin:register"},
+            "broken": in_file(tmp_path, "broken", "raise ValueError('no good')"),
+            "off": {"enabled": False},
+            "eager": in_file(tmp_path, "eager", HELLO, hooks=["mcp:*"]),
+        },
+    )
+    done = cli("doctor", "--json", "--config", str(config), env=installed)
+    listed = json.loads(done.stdout)
+    checks = {(check["name"], check["status"]): check for check in listed}
+    assert "4 tools, 1 hook, 1 middleware, 1 namespace" in [check["detail"] for check in listed]
+    assert done.returncode == 1
+    # The last one of this name and status.
+    assert checks["plugin tracker", "ok"]["detail"] == "optional, and no rule names it: plugin:tracker:purge"
+    assert checks["plugin tracker", "warn"]["detail"] == (
+        "its middleware want to see calls of mcp:*, and it is granted none"
+    )
+    assert "plugins.tracker.middleware" in checks["plugin tracker", "warn"]["advice"]
+    assert "ValueError: no good (broken.py:3)" in checks["plugin broken", "fail"]["detail"]
+    assert checks["plugin off", "ok"]["detail"] == "disabled in the configuration"
+    assert "has no effect" in checks["plugin eager", "warn"]["detail"]
+    # Installed, and under its own name not configured.
+    assert "the package codemode-issues has it" in checks["plugin issues", "ok"]["detail"]
+
+
+def test_the_plugins_tools_are_in_the_listing_of_the_command_line(tmp_path: Path, installed: dict[str, str]) -> None:
+    config = write(tmp_path, {"issues": {}})
+    done = cli("tools", "--json", "--config", str(config), env=installed)
+    assert done.returncode == 0, done.stderr
+    assert "plugin:issues:create" in done.stdout
+    assert "plugin:issues:purge" not in done.stdout
+
+
+def test_what_a_plugin_prints_is_not_in_the_output_of_a_command(tmp_path: Path) -> None:
+    code = "print('loud')\n" + textwrap.dedent(HELLO)
+    config = write(tmp_path, {"p": in_file(tmp_path, "p", code)})
+    done = cli("run", "--config", str(config), "-e", "return await tools.hello()")
+    assert (done.stdout.strip(), "loud" in done.stderr) == ("hello", True)
+
+
+# the process
+
+
+LOUD = """
+    print("at import")
+    os.write(1, b"straight to the descriptor\\n")
+    def register(api):
+        print("at registration")
+        def loud(input):
+            print("in a thread")
+            sys.stdout.write("no line end")
+            os.system("echo from a child")
+            return 1
+        async def quiet(input):
+            print("in the loop")
+            return 2
+        api.tool(PluginTool(name="loud", description="x", run=loud))
+        api.tool(PluginTool(name="quiet", description="x", run=quiet))
+        import atexit
+        atexit.register(lambda: print("at the end"))
+"""
+
+
+async def test_nothing_that_a_plugin_prints_gets_between_the_messages(tmp_path: Path) -> None:
+    config = write(tmp_path, {"p": in_file(tmp_path, "p", LOUD)})
+    async with raw(config) as client:
+        await client.initialize("2025-11-25")
+        answer = await client.request(
+            "tools/call", {"name": "exec", "arguments": {"code": "return [await tools.loud(), await tools.quiet()]"}}
+        )
+        assert answer["result"]["structuredContent"]["value"] == [1, 2]
+        assert await client.end() == 0
+        for line in client.received.splitlines():
+            assert json.loads(line)["jsonrpc"] == "2.0"
+        assert "from a child" in client.stderr
+
+
+async def test_listing_tools_does_not_wait_for_plugins_and_a_program_does(tmp_path: Path) -> None:
+    go_on = tmp_path / "go on"
+    code = f"""
+        while not os.path.exists({str(go_on)!r}):
+            time.sleep(0.01)
+    """
+    config = write(tmp_path, {"p": in_file(tmp_path, "p", textwrap.dedent(code) + textwrap.dedent(HELLO))})
+    async with serve(config) as session:
+        names = [tool.name for tool in (await session.client.list_tools()).tools]
+        assert names == ["exec", "wait"]
+        async with anyio.create_task_group() as group:
+            values: list[Any] = []
+
+            async def run() -> None:
+                values.append(await session.value("return await tools.hello()"))
+
+            group.start_soon(run)
+            # Other requests are answered meanwhile.
+            await session.client.list_tools(cache_mode="refresh")
+            assert values == []
+            go_on.touch()
+        assert values == ["hello"]
+
+
+async def test_the_server_ends_in_time_while_a_plugins_tool_hangs(tmp_path: Path) -> None:
+    code = """
+        def register(api):
+            def hang(input):
+                open("hanging", "w").close()
+                threading.Event().wait()
+            api.tool(PluginTool(name="hang", description="x", run=hang))
+    """
+    config = write(tmp_path, {"p": in_file(tmp_path, "p", code)})
+    async with raw(config) as client:
+        await client.initialize("2025-11-25")
+        await client.send(
+            id=7, method="tools/call", params={"name": "exec", "arguments": {"code": "await tools.hang()"}}
+        )
+        await until((tmp_path / "hanging").exists)
+        began = time.monotonic()
+        await client.end()
+        assert time.monotonic() - began < 5
+
+
+async def test_plugins_come_and_go_and_a_run_under_way_keeps_its_catalog(tmp_path: Path) -> None:
+    first = in_file(tmp_path, "p", HELLO)
+    second = in_file(tmp_path, "q", HELLO, config={"say": "hi"})
+    config = write(tmp_path, {"p": first})
+
+    async def change(session: Any, plugins: dict[str, Any], words: str) -> None:
+        before = session.stderr.count(words)
+        write(tmp_path, plugins)
+        await until(lambda: session.stderr.count(words) > before)
+
+    async with serve(config) as session:
+        assert await session.value("return ALL_TOOLS.map((tool) => tool.id).includes('plugin:p:hello')") is True
+        parked = await session.exec(
+            "await yield_control(); try { await tools.call('plugin:p:hello') } catch (error) { return error.message }"
+        )
+        await change(session, {"p": first, "q": second}, "plugin 'q' loaded")
+        assert await session.value("return await tools.call('plugin:q:hello')") == "hi"
+        await change(session, {"p": first, "q": {**second, "config": {"say": "ho"}}}, "plugin 'q' loaded")
+        assert await session.value("return await tools.call('plugin:q:hello')") == "ho"
+        await change(session, {"q": {**second, "config": {"say": "ho"}}}, "removed plugin 'p'")
+        listed = await session.value("return ALL_TOOLS.map((tool) => tool.id)")
+        assert "plugin:q:hello" in listed
+        assert "plugin:p:hello" not in listed
+        assert "plugin 'p' is no longer configured" in (await session.wait(parked.run_id)).value
+
+
+async def test_principals_over_http_have_tools_of_their_own(tmp_path: Path) -> None:
+    code = """
+        def register(api):
+            def make(context):
+                if context.principal == "alice":
+                    return PluginTool(name="alices", description="x", run=lambda _: context.principal)
+                return PluginTool(name="others", description="x", run=lambda _: context.principal)
+            api.tools(["alices", "others"], make)
+    """
+    config = write(tmp_path, {"p": in_file(tmp_path, "p", code)}, http=TWO_TOKENS)
+    ids = "return ALL_TOOLS.filter((tool) => tool.source === 'plugin').map((tool) => tool.id)"
+    async with serve_http(config) as served, served.client(token=ALICE) as alice, served.client(token=BOB) as bob:
+        assert await alice.value(ids) == ["plugin:p:alices"]
+        assert await bob.value(ids) == ["plugin:p:others"]
+        assert await alice.value("return await tools.alices()") == "alice"
+        assert await bob.value("return await tools.others()") == "bob"
+        for session, foreign in ((alice, "others"), (bob, "alices")):
+            answer = await session.exec(f"return await tools.call('plugin:p:{foreign}')")
+            assert "there is no tool" in answer.error
+
+
+async def test_a_server_whose_guard_cannot_be_loaded_is_not_called_without_it(tmp_path: Path) -> None:
+    server = {"tracker": {"command": sys.executable, "args": [str(REPOSITORY / "examples/quickstart/tracker.py")]}}
+    guard = in_file(tmp_path, "guard", "def register(api): raise ValueError", hooks=["mcp:*"])
+    config = write(tmp_path, {"guard": guard}, mcpServers=server)
+    async with serve(config) as session:
+        answer = await session.exec("return await MCP.tracker.listPeople()")
+        assert "plugin 'guard', which has to see its calls, could not be loaded" in answer.error
+        assert await session.value("return 1") == 1

@@ -1,0 +1,48 @@
+"""What the page on plugins shows works."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from codemode_mcp.config import load_config
+from tests.plugins.host import plugin, plugins
+
+PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
+
+
+def snippets(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_configuration_of_the_page_is_valid(tmp_path: Path) -> None:
+    (text,) = snippets("jsonc")
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text(text, "utf-8")
+    config = load_config(path, environ={"ISSUES_TOKEN": "a-token-of-mine"})
+    assert [each.name for each in config.plugins if each.enabled] == ["issues", "local"]
+
+
+@pytest.mark.anyio
+async def test_the_code_of_the_page_can_be_registered_all_together(tmp_path: Path) -> None:
+    first, *rest = snippets("python")
+    code = (
+        textwrap.dedent("""
+            class Books:
+                close = staticmethod(lambda: None)
+                find = staticmethod(lambda text: [{"title": text}])
+            open_books = lambda folder: Books()
+            async def without_addresses(event, result): return result
+        """)
+        + first
+        + "\nalone = register\ndef register(api):\n    alone(api)\n"
+        + textwrap.indent("\n".join(rest), "    ")
+    )
+    async with plugins(tmp_path, plugin("books", code, config={"folder": "."}, hooks=("*",))) as host:
+        assert host.plugins.refused == {}
+        assert await host.call("plugin:books:find", {"text": "whale"}) == [{"title": "whale"}]
+        assert [each.global_name for each in host.plugins.namespaces()] == ["books"]
+        assert host.plugins.interceptors.hooks("core:code_mode:exec")

@@ -1,0 +1,436 @@
+"""Plugins are loaded whole or not at all, whatever their code does."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from codemode_mcp.plugins import host as host_module
+from codemode_mcp.plugins.loading import installed
+from codemode_mcp.settings import PluginSettings
+from tests.plugins.host import plugin, plugins
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+GOOD = """
+    def register(api):
+        api.tool(PluginTool(name="hello", description="Says hello.", run=lambda input: "hello"))
+"""
+TOOL = 'PluginTool(name="a", description="A tool.", run=lambda input: 1)'
+
+
+async def refusal(folder: Path, code: str, **settings: Any) -> str:
+    """Why a plugin is refused; one beside it is there, and nothing of it."""
+    async with plugins(folder, plugin("bad", code, **settings), plugin("good", GOOD)) as host:
+        assert await host.ids() == ["plugin:good:hello"]
+        assert [each.name for each in host.plugins.loaded] == ["good"]
+        assert list(host.plugins.refused) == ["bad"]
+        assert host.plugins.namespaces() == ()
+        return host.plugins.refused["bad"]
+
+
+async def test_a_plugins_tool_is_offered_and_called(tmp_path: Path) -> None:
+    async with plugins(tmp_path, plugin("good", GOOD)) as host:
+        assert await host.ids() == ["plugin:good:hello"]
+        assert await host.call("plugin:good:hello") == "hello"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import nothing_of_this_name\n", "ModuleNotFoundError: No module named 'nothing_of_this_name' (bad.py:4)"),
+        ("def register(api) return", "SyntaxError"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("def register(api): sys.exit()", "SystemExit"),
+        ("def register(api): raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("def register(api): 1 / 0", "ZeroDivisionError: division by zero (bad.py:4)"),
+        ("def register(api): raise ValueError('no file in config')", "ValueError: no file in config"),
+        ("def register(): pass", "TypeError: register() takes 0 positional arguments"),
+        ("async def register(api): pass", "its register is async"),
+        ("register = 3", "register is no function"),
+        ("", "has no 'register'"),
+    ],
+)
+async def test_a_plugin_whose_code_fails_is_refused_and_says_where(tmp_path: Path, code: str, words: str) -> None:
+    assert words in await refusal(tmp_path, code)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ('api.tool("a")', "tool(): a tool is to be a PluginTool, not str"),
+        ("api.tool(None)", "not None"),
+        ('api.tool(PluginTool(name="a b", description="x", run=print))', "'a b' is no name of a tool"),
+        ('api.tool(PluginTool(name="a:b", description="x", run=print))', "'a:b' is no name of a tool"),
+        ('api.tool(PluginTool(name="", description="x", run=print))', "'' is no name of a tool"),
+        ('api.tool(PluginTool(name="a" * 129, description="x", run=print))', "up to 128 letters"),
+        ('api.tool(PluginTool(name="a", description=" ", run=print))', "tool 'a': it needs a description"),
+        ('api.tool(PluginTool(name="a", description="x", run=3))', "tool 'a': run is to be a function, not int"),
+        ('api.tool(PluginTool(name="a", description="x", run=lambda: 1))', "run is called as run(input)"),
+        ('api.tool(PluginTool(name="a", description="x", run=lambda a, b, c: 1))', "run is called as run(input)"),
+        ('api.tool(PluginTool(name="a", description="x", run=lambda a, *, b: 1))', "run is called as run(input)"),
+        ('api.tool(PluginTool(name="a", description="x", run=print, timeout=0))', "timeout is to be seconds"),
+        ('api.tool(PluginTool(name="a", description="x", run=print, input=3))', "input is to be a pydantic model or"),
+        (
+            'api.tool(PluginTool(name="a", description="x", run=print, input={"type": "objekt"}))',
+            "tool 'a': input is no usable JSON Schema",
+        ),
+        (
+            'api.tool(PluginTool(name="a", description="x", run=print, input={"type": "array"}))',
+            "tool 'a': input is to be a schema of an object",
+        ),
+        (
+            'api.tool(PluginTool(name="a", description="x", run=print, input={"$ref": "https://x.example/s.json"}))',
+            "tool 'a': input is no usable JSON Schema",
+        ),
+        (
+            'api.tool(PluginTool(name="a", description="x", run=print, output={"minimum": "a"}))',
+            "tool 'a': output is no usable JSON Schema",
+        ),
+        ('api.tool(PluginTool(name="a", description="x", run=print, annotations={}))', "annotations are Annotations"),
+        (f"api.tool({TOOL}); api.tool({TOOL})", "there is a tool 'a' already"),
+        (f'api.tool({TOOL}); api.tools(["b", "a"], lambda c: None)', "tools(): there is a tool 'a' already"),
+        ('api.tools("abc", lambda c: None)', "names are a list"),
+        ("api.tools([], lambda c: None)", "names are a list"),
+        ("api.tools([1], lambda c: None)", "1 is no name of a tool"),
+        ('api.tools(["a"], None)', "the factory is a function, not None"),
+        ("api.before_tool_call(None)", "before_tool_call(): the hook is a function"),
+        ('api.before_tool_call(print, tools="mcp:*")', "tools are a list"),
+        ('api.before_tool_call(print, tools=["github"])', "'github' is no id"),
+        ("api.tool_result_middleware(7)", "tool_result_middleware(): the middleware is a function"),
+        ("api.on_unload(7)", "on_unload(): the callback is a function"),
+        ('api.tools(["a"])', "TypeError"),
+        (
+            f'api.tool({TOOL}); api.namespace("n", "n-n", description="x", required_tools=["a"], create_scope=print)',
+            "no identifier",
+        ),
+        (
+            'api.namespace("n", "n", description="x", required_tools=["missing"], create_scope=print)',
+            "'missing'",
+        ),
+        (
+            f'api.tool({TOOL}); api.namespace("n", "n", description="x", required_tools=["a"], create_scope=3)',
+            "create_scope",
+        ),
+    ],
+)
+async def test_what_cannot_be_registered_is_refused_by_name(tmp_path: Path, call: str, words: str) -> None:
+    assert words in await refusal(tmp_path, f"def register(api): {call}")
+
+
+async def test_a_plugin_cannot_pass_over_what_was_refused(tmp_path: Path) -> None:
+    code = f"""
+        def register(api):
+            api.tool({TOOL})
+            try:
+                api.tool("nonsense")
+            except Exception:
+                pass
+    """
+    assert "a tool is to be a PluginTool" in await refusal(tmp_path, code)
+
+
+async def test_what_was_registered_before_a_failure_is_rolled_back_and_its_plugin_told(tmp_path: Path) -> None:
+    code = f"""
+        def register(api):
+            api.tool({TOOL})
+            api.namespace("n", "n", description="x", required_tools=["a"], create_scope=lambda ctx: {{}})
+            api.before_tool_call(lambda event: DenyCall("no"), tools=["*"])
+            api.on_unload(lambda: note({str(tmp_path / "unloaded")!r}, "1"))
+            api.on_unload(lambda: note({str(tmp_path / "unloaded")!r}, "2"))
+            raise RuntimeError("late")
+    """
+    assert "RuntimeError: late" in await refusal(tmp_path, code, hooks=("mcp:*",))
+    assert (tmp_path / "unloaded").read_text() == "21"
+
+
+async def test_nothing_can_be_registered_after_register_has_returned(tmp_path: Path) -> None:
+    code = f"""
+        kept = []
+        def register(api):
+            kept.append(api)
+            api.tool(PluginTool(name="later", description="Registers another.", run=later))
+        def later(input):
+            try:
+                kept[0].tool({TOOL})
+            except ValueError as error:
+                return str(error)
+    """
+    async with plugins(tmp_path, plugin("p", code)) as host:
+        assert "it is too late" in await host.call("plugin:p:later")
+        assert await host.ids() == ["plugin:p:later"]
+
+
+async def test_a_plugin_that_hangs_is_refused_in_time_and_what_it_registers_later_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "LOAD_SECONDS", 0.2)
+    monkeypatch.setattr(host_module, "LEAST_SECONDS", 0.2)
+    go_on, ended = threading.Event(), threading.Event()
+    monkeypatch.setattr(sys, "go_on", go_on, raising=False)
+    monkeypatch.setattr(sys, "ended", ended, raising=False)
+    code = f"""
+        def register(api):
+            sys.go_on.wait()
+            try:
+                api.tool({TOOL})
+            finally:
+                sys.ended.set()
+    """
+    # The other one is loaded in time as well.
+    async with plugins(tmp_path, plugin("bad", code), plugin("good", GOOD)) as host:
+        assert "took longer than 0.2 s" in host.plugins.refused["bad"]
+        go_on.set()
+        assert await anyio.to_thread.run_sync(lambda: ended.wait(10))
+        assert await host.ids() == ["plugin:good:hello"]
+
+
+async def test_what_a_plugin_prints_while_it_is_loaded_does_not_get_onto_standard_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with plugins(tmp_path, plugin("p", "print('from the module')\ndef register(api): print('from register')")):
+        pass
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "from the module\nfrom register\n" in captured.err
+
+
+async def test_a_plugin_gets_its_name_and_a_copy_of_its_configuration(tmp_path: Path) -> None:
+    code = """
+        def register(api):
+            api.tools(["a"], lambda context: PluginTool(
+                name="a", description="x", run=lambda input: [api.name, api.config["file"], context.config["file"]]))
+            api.config["inner"]["n"] = 2
+    """
+    given = {"file": "a.json", "inner": {"n": 1}}
+    async with plugins(tmp_path, plugin("p", code, config=given)) as host:
+        assert await host.call("plugin:p:a") == ["p", "a.json", "a.json"]
+    assert given["inner"] == {"n": 1}
+
+
+async def test_plugins_are_in_the_order_of_the_configuration_after_those_of_the_product(tmp_path: Path) -> None:
+    def bundled(api: Any) -> None:
+        from codemode_mcp.plugins import PluginTool
+
+        api.tool(PluginTool(name="list", description="x", run=lambda _: "core"))
+
+    made = [plugin(name, GOOD) for name in ("z", "a", "m")]
+    async with plugins(tmp_path, *made, bundled={"results": bundled}) as host:
+        assert await host.ids() == ["core:results:list", "plugin:z:hello", "plugin:a:hello", "plugin:m:hello"]
+        assert await host.call("core:results:list") == "core"
+        with pytest.raises(KeyError):
+            await host.call("plugin:results:list")
+
+
+async def test_two_plugins_with_one_global_name_are_one_too_many(tmp_path: Path) -> None:
+    code = f"""
+        def register(api):
+            api.tool({TOOL})
+            api.namespace(api.name, "shared", description="x", required_tools=["a"], create_scope=lambda ctx: {{}})
+    """
+    async with plugins(tmp_path, plugin("one", code), plugin("two", code)) as host:
+        assert await host.ids() == ["plugin:one:a"]
+        assert [each.plugin for each in host.plugins.namespaces()] == ["one"]
+        assert "'shared' is taken by namespace 'one' of plugin 'one'" in host.plugins.refused["two"]
+
+
+async def test_a_disabled_plugin_is_not_imported(tmp_path: Path) -> None:
+    code = f"note({str(tmp_path / 'imported')!r}, '1')\n"
+    async with plugins(tmp_path, plugin("p", code, enabled=False)) as host:
+        assert await host.ids() == []
+        assert host.plugins.refused == {}
+    assert not (tmp_path / "imported").exists()
+
+
+async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    async with plugins(tmp_path, lambda _: PluginSettings("p", "nowhere.py:register")) as host:
+        assert host.plugins.refused["p"] == f"the file {tmp_path / 'nowhere.py'} does not exist"
+
+
+# entry points
+
+
+def distribution(folder: Path, name: str, *entries: str) -> None:
+    """An installed package, as much of one as entry points need."""
+    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", "utf-8")
+    (info / "entry_points.txt").write_text("\n".join(["[codemode_mcp.plugins]", *entries, ""]), "utf-8")
+
+
+async def test_without_a_module_the_entry_point_of_the_plugins_name_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    distribution(tmp_path / "site", "acme-plugin", "acme = acme_plugin_of_a_test:setup")
+    (tmp_path / "site" / "acme_plugin_of_a_test.py").write_text(
+        "from codemode_mcp.plugins import PluginTool\n"
+        "def setup(api): api.tool(PluginTool(name='a', description='x', run=lambda input: 'acme'))\n",
+        "utf-8",
+    )
+    async with plugins(tmp_path, lambda _: PluginSettings("acme")) as host:
+        assert await host.call("plugin:acme:a") == "acme"
+    assert installed()["acme"] == ["acme-plugin"]
+    monkeypatch.delitem(sys.modules, "acme_plugin_of_a_test")
+
+
+async def test_an_entry_point_that_nobody_has_or_several_packages_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    distribution(tmp_path / "site", "first-plugin", "twice = first:register")
+    distribution(tmp_path / "site", "second-plugin", "twice = second:register")
+    async with plugins(tmp_path, lambda _: PluginSettings("twice"), lambda _: PluginSettings("never")) as host:
+        assert "first-plugin, second-plugin" in host.plugins.refused["twice"]
+        assert "no installed package has an entry point 'never'" in host.plugins.refused["never"]
+        assert "twice" in host.plugins.refused["never"]
+
+
+# changes while everything runs
+
+
+def counting(folder: Path, name: str) -> str:
+    log = str(folder / "log")
+    return f"""
+        def register(api):
+            note({log!r}, f"load {name} {{api.config.get('n')}}\\n")
+            api.on_unload(lambda: note({log!r}, f"unload {name} {{api.config.get('n')}}\\n"))
+            api.tool(PluginTool(name="n", description="x", run=lambda input: api.config.get("n")))
+    """
+
+
+async def test_plugins_are_added_removed_and_configured_in_another_way_while_the_rest_goes_on(tmp_path: Path) -> None:
+    async with plugins(tmp_path, plugin("a", counting(tmp_path, "a"), config={"n": 1})) as host:
+        first = await host.plugins.offered(host_me())
+        assert await host.plugins.offered(host_me()) is first
+        b = host.write("b", counting(tmp_path, "b"), config={"n": 5})
+        await host.change(PluginSettings("a", "a.py:register", config={"n": 1}), b)
+        assert await host.ids() == ["plugin:a:n", "plugin:b:n"]
+        await host.change(PluginSettings("a", "a.py:register", config={"n": 2}), b)
+        assert await host.call("plugin:a:n") == 2
+        await host.change(b)
+        assert await host.ids() == ["plugin:b:n"]
+        with pytest.raises(KeyError):
+            await host.call("plugin:a:n")
+        assert host.changes >= 4
+        await host.change(b)  # whatever else has changed: done after all that was asked before
+    assert (tmp_path / "log").read_text().splitlines() == [
+        "load a 1",
+        "load b 5",
+        "load a 2",  # before the other is unloaded: there is no moment without its hooks
+        "unload a 1",
+        "unload a 2",
+        "unload b 5",
+    ]
+
+
+def host_me() -> Any:
+    from tests.plugins.host import ME
+
+    return ME
+
+
+async def test_a_plugin_that_fails_with_its_new_configuration_is_gone_whole(tmp_path: Path) -> None:
+    code = f"""
+        def register(api):
+            api.tool({TOOL})
+            if api.config.get("break"):
+                raise ValueError("broken")
+    """
+    async with plugins(tmp_path, plugin("p", code, hooks=("mcp:*",))) as host:
+        assert await host.ids() == ["plugin:p:a"]
+        await host.change(PluginSettings("p", "p.py:register", config={"break": True}, hooks=("mcp:*",)))
+        assert await host.ids() == []
+        assert "broken" in host.plugins.refused["p"]
+        # What it was to see is not called without it.
+        assert host.plugins.interceptors.hooks("mcp:github:x")
+        await host.change(PluginSettings("p", "p.py:register", hooks=("mcp:*",)))
+        assert await host.ids() == ["plugin:p:a"]
+        assert host.plugins.refused == {}
+        assert not host.plugins.interceptors.hooks("mcp:github:x")
+
+
+async def test_a_refused_plugin_is_tried_again_when_the_configuration_changes(tmp_path: Path) -> None:
+    async with plugins(tmp_path, plugin("p", "raise ValueError")) as host:
+        settings = host.write("p", GOOD)
+        await host.change(settings)
+        assert await host.ids() == ["plugin:p:hello"]
+
+
+async def test_grants_count_at_once_and_load_nothing_anew(tmp_path: Path) -> None:
+    code = """
+        def register(api):
+            print("loaded")
+            api.before_tool_call(lambda event: None, tools=["mcp:*"])
+            api.tool_result_middleware(lambda event, result: result, tools=["mcp:*"])
+    """
+    async with plugins(tmp_path, plugin("p", code)) as host:
+        asked = host.plugins.interceptors
+        assert not asked.hooks("mcp:github:x")
+        host.plugins.apply([PluginSettings("p", "p.py:register", hooks=("mcp:github:*",))])
+        assert asked.hooks("mcp:github:x")
+        assert not asked.hooks("mcp:other:x")
+        assert not asked.middleware("mcp:github:x")
+        host.plugins.apply([PluginSettings("p", "p.py:register", middleware=("mcp:*",))])
+        assert not asked.hooks("mcp:github:x")
+        assert asked.middleware("mcp:github:x")
+        host.plugins.apply([])
+        assert not asked.middleware("mcp:github:x")
+
+
+async def test_what_is_asked_for_while_plugins_are_being_loaded_counts_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, go_on = threading.Event(), threading.Event()
+    monkeypatch.setattr(sys, "started", started, raising=False)
+    monkeypatch.setattr(sys, "go_on", go_on, raising=False)
+    code = f"""
+        def register(api):
+            sys.started.set()
+            sys.go_on.wait(10)
+            api.tool({TOOL})
+            api.on_unload(lambda: note({str(tmp_path / "unloaded")!r}, "1"))
+    """
+    async with plugins(tmp_path, plugin("slow", code), wait=False) as host:
+        await anyio.to_thread.run_sync(lambda: started.wait(10))
+        good = host.write("good", GOOD)
+        host.plugins.apply([good])
+        go_on.set()
+        assert await host.ids() == ["plugin:good:hello"]
+        await host.change(good)
+    assert (tmp_path / "unloaded").exists()
+
+
+@pytest.mark.parametrize("callback", ["time.sleep(60)", "1 / 0", "sys.exit()"])
+async def test_the_end_does_not_wait_for_a_plugin_that_will_not_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, callback: str
+) -> None:
+    monkeypatch.setattr(host_module, "CLOSE_SECONDS", 0.1)
+    code = f"""
+        def last(): {callback}
+        def register(api):
+            api.on_unload(last)
+    """
+    with anyio.fail_after(20):
+        async with plugins(tmp_path, plugin("p", code)):
+            pass
+
+
+async def test_calls_know_who_sees_them_only_when_all_plugins_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(sys, "go_on", go_on, raising=False)
+    async with plugins(tmp_path, plugin("p", "def register(api): sys.go_on.wait(10)"), wait=False) as host:
+        await anyio.lowlevel.checkpoint()
+        assert not host.plugins.interceptors.is_ready
+        go_on.set()
+        await host.plugins.ready()
+        assert host.plugins.interceptors.is_ready

@@ -1,0 +1,132 @@
+"""The section `plugins` of the configuration."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from codemode_mcp.config import load_config
+from codemode_mcp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from codemode_mcp.config import Config
+
+SECRET = "hunter2-hunter2-hunter2"
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[[Any], Config]:
+    def load(plugins: Any) -> Config:
+        path = tmp_path / "codemode-mcp.json"
+        path.write_text(json.dumps({"plugins": plugins}), "utf-8")
+        return load_config(path, environ={"TOKEN": SECRET})
+
+    return load
+
+
+def problem(load: Callable[[Any], Config], plugins: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(plugins)
+    (found,) = caught.value.problems
+    return found
+
+
+def test_all_that_can_be_said_of_a_plugin_is_read(load: Callable[[Any], Config]) -> None:
+    (plugin, other) = load(
+        {
+            "issues": {
+                "module": "my_plugin.main:register",
+                "config": {"file": "a.json", "n": [1, None]},
+                "hooks": ["mcp:*", "core:code_mode:exec"],
+                "middleware": ["mcp:github:*"],
+            },
+            "other": {},
+        }
+    ).plugins
+    assert (plugin.name, plugin.module, plugin.enabled) == ("issues", "my_plugin.main:register", True)
+    assert plugin.config == {"file": "a.json", "n": [1, None]}
+    assert (plugin.hooks, plugin.middleware) == (("mcp:*", "core:code_mode:exec"), ("mcp:github:*",))
+    assert (other.name, other.module, other.config, other.hooks) == ("other", None, {}, ())
+
+
+@pytest.mark.parametrize("empty", [None, {}])
+def test_there_may_be_no_plugins(load: Callable[[Any], Config], empty: object) -> None:
+    assert load(empty).plugins == ()
+
+
+@pytest.mark.parametrize(
+    ("module", "meant"),
+    [
+        ("my_plugin", "my_plugin:register"),
+        ("my_plugin:Plugin.register", "my_plugin:Plugin.register"),
+        ("./plugins/mine.py", "./plugins/mine.py:register"),
+        ("./plugins/mine.py:setup", "./plugins/mine.py:setup"),
+        ("C:\\plugins\\mine.py:setup", "C:\\plugins\\mine.py:setup"),
+        ("C:\\plugins\\mine.py", "C:\\plugins\\mine.py:register"),
+    ],
+)
+def test_a_plugin_is_a_module_or_a_file_and_a_function_in_it(
+    load: Callable[[Any], Config], module: str, meant: str
+) -> None:
+    assert load({"p": {"module": module}}).plugins[0].module == meant
+
+
+@pytest.mark.parametrize("module", ["a b", "a:", ":a", "a:b:c", "./plugins/mine", "a..b", "1a:b", "a:1b"])
+def test_what_is_neither_is_refused_with_the_two_forms(load: Callable[[Any], Config], module: str) -> None:
+    found = problem(load, {"p": {"module": module}})
+    assert found.startswith("plugins.p.module: ")
+    assert '"package.module:function"' in found
+    assert '"folder/file.py:function"' in found
+
+
+@pytest.mark.parametrize(
+    ("plugins", "words"),
+    [
+        ({"a:b": {}}, 'plugins["a:b"]: the name of a plugin has at most 64 letters'),
+        ({"": {}}, "the name of a plugin has"),
+        ({"p" * 65: {}}, "the name of a plugin has"),
+        ({"p": {"modul": "x:y"}}, 'plugins.p.modul: unknown key (did you mean "module"?)'),
+        ({"p": {"module": 1}}, "plugins.p.module: expected a string, got a number"),
+        ({"p": {"config": []}}, "plugins.p.config: expected an object, which the plugin gets, got an array"),
+        ({"p": {"enabled": "no"}}, "plugins.p.enabled: expected true or false"),
+        ({"p": {"hooks": "mcp:*"}}, "plugins.p.hooks: expected an array of strings"),
+        ({"p": {"hooks": ["github:*"]}}, '"github:*" can match no tool'),
+        ({"p": {"middleware": ["destructive"]}}, '"destructive" is an annotation test'),
+        ({"p": {"config": {"token": "${NOT_SET}"}}}, "plugins.p.config.token: "),
+        ({"p": []}, "plugins.p: expected an object, got an array"),
+        ([], "plugins: expected an object, got an array"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_mistake_is_named_with_the_path_of_its_key(
+    load: Callable[[Any], Config], plugins: object, words: str
+) -> None:
+    assert words in problem(load, plugins)
+
+
+def test_a_key_that_is_given_twice_is_a_mistake_also_inside_a_plugins_own_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text('{"plugins": {"p": {"config": {"inner": {"a": 1, "a": 2}}}}}', "utf-8")
+    with pytest.raises(ConfigError, match="more than once"):
+        load_config(path, environ={})
+
+
+def test_variables_are_expanded_in_a_plugins_configuration_and_hidden_afterwards(
+    load: Callable[[Any], Config],
+) -> None:
+    config = load({"p": {"config": {"auth": {"token": "Bearer ${TOKEN}"}, "list": ["${MISSING:-none}"]}}})
+    assert config.plugins[0].config == {"auth": {"token": f"Bearer {SECRET}"}, "list": ["none"]}
+    assert SECRET not in repr(config.plugins[0].secrets and config)
+    (holder,) = config.secretive
+    assert SECRET not in holder.redact(f"it is {SECRET}!")
+
+
+def test_a_value_in_the_place_of_a_plugin_is_never_shown(load: Callable[[Any], Config]) -> None:
+    assert SECRET not in problem(load, {"p": SECRET})
+    assert SECRET not in problem(load, {"p": {"config": SECRET}})
+    assert SECRET not in problem(load, {"p": {"enabled": SECRET}})
