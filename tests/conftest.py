@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,10 +22,13 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Processes under test find no listing that an earlier run has kept, and leave none in the user's own folder."""
-    with pytest.MonkeyPatch.context() as patch:
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Processes under test find nothing that an earlier run or the user's own servers have kept, and leave nothing in
+    the user's own folders."""
+    # The path of a socket has to be short.
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="cm-") as runtime:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("user-cache")))
+        patch.setenv("XDG_RUNTIME_DIR", runtime)
         yield
 
 

@@ -1,0 +1,5 @@
+"""What a user asks a serving process from another terminal: which runs there are, and what waits for a decision.
+
+Each serving process listens on a Unix socket in a folder of its user, on Windows on a port of loopback whose token is
+in a file of that folder. One connection is one request and its answer, a line of JSON each.
+"""

@@ -1,0 +1,66 @@
+"""Text of programs and servers on a terminal: nothing in it moves the cursor, hides, or looks like ours. Pure."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0\u00a0\u034f\u17b4\u17b5")
+"""Characters that print as nothing, or as a space, although they are none."""
+
+_MARKS = 2
+"""Marks on one character that are shown; more of them would reach into other lines."""
+
+
+def plain(text: str) -> str:
+    """`text` on one line, with everything that does not print as itself escaped as JavaScript does."""
+    if text.isascii() and text.isprintable():
+        return text
+    shown: list[str] = []
+    marks = 0
+    for char in text:
+        marks = marks + 1 if unicodedata.category(char) in ("Mn", "Me") else 0
+        if char.isprintable() and char not in _BLANK and marks <= _MARKS and not (marks and not shown):
+            shown.append(char)
+        elif ord(char) < 0x100:
+            shown.append(f"\\x{ord(char):02x}")
+        elif ord(char) < 0x10000:
+            shown.append(f"\\u{ord(char):04x}")
+        else:
+            shown.append(f"\\u{{{ord(char):x}}}")
+    return "".join(shown)
+
+
+def cut(text: str, characters: int) -> str:
+    """`text` on one line, at most so long and with a mark where it was longer."""
+    shown = plain(text[: characters + 1])
+    return shown if len(shown) <= characters else shown[: characters - 1] + "…"
+
+
+def wrapped(text: str, width: int, margin: str) -> Iterator[str]:
+    """`text` in lines that fit a terminal, so that none is broken where the margin would not show.
+
+    Args:
+        width: columns.
+        margin: what each of the lines begins with.
+    """
+    room = max(8, width - columns(margin) - 1)
+    for line in text.split("\n"):
+        rest = plain(line)
+        while True:
+            end, used = 0, 0
+            while end < len(rest) and used + columns(rest[end]) <= room:
+                used += columns(rest[end])
+                end += 1
+            yield margin + rest[:end]
+            rest = rest[end:]
+            if not rest:
+                break
+
+
+def columns(text: str) -> int:
+    """That `text` takes at most; of some characters terminals disagree."""
+    return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(char) in "WFA") for char in text)

@@ -1,0 +1,58 @@
+"""Lines over a connection, and who is at its other end."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+import anyio
+
+from codemode_mcp.control.protocol import BadMessage
+
+if TYPE_CHECKING:
+    from anyio.abc import ByteReceiveStream
+
+
+class Lines:
+    """The lines that come over a stream, of at most `limit` bytes."""
+
+    def __init__(self, stream: ByteReceiveStream, limit: int) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    async def next(self) -> bytes:
+        """The next line, without its end.
+
+        Raises:
+            BadMessage: it is too long, or not whole.
+        """
+        while True:
+            if self._chunks and b"\n" in self._chunks[-1]:
+                line, _, rest = b"".join(self._chunks).partition(b"\n")
+                self._chunks, self._size = [rest] if rest else [], len(rest)
+                return line
+            if self._size > self._limit:
+                raise BadMessage(f"more than {self._limit} bytes in one line")
+            try:
+                chunk = await self._stream.receive(65536)
+            except anyio.EndOfStream:
+                raise BadMessage("the other side ended before its line did") from None
+            self._chunks.append(chunk)
+            self._size += len(chunk)
+
+
+def peer_of(connected: socket.socket) -> int | None:
+    """The user id of the process at the other end of a Unix socket; None where the system does not tell."""
+    try:
+        if hasattr(socket, "SO_PEERCRED"):
+            found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            uid: int = struct.unpack("3i", found)[1]
+            return uid
+        # `struct xucred` of macOS and FreeBSD: a version, then the user id.
+        found = connected.getsockopt(0, getattr(socket, "LOCAL_PEERCRED", 1), 128)
+        return int(struct.unpack_from("=II", found)[1])
+    except (OSError, struct.error):
+        return None

@@ -1,0 +1,186 @@
+"""Runs and their calls as whoever operates the server sees them, and what is kept for that. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from codemode_mcp.bridge import Absent
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from codemode_mcp.bridge import ToolCall
+    from codemode_mcp.outcome import CallRecord
+    from codemode_mcp.runs.state import RunState
+
+CallState = Literal["queued", "executing", "needs_approval", "needs_input", "completed", "failed"]
+
+KEPT_OF_RUN = 1000
+"""Calls of one run that are remembered, the latest ones."""
+
+KEPT = 50_000
+"""Calls that are remembered of all runs together."""
+
+KEPT_INPUT = 1024
+"""Characters of arguments up to which they are remembered."""
+
+SHOWN_CALLS = 2000
+"""Of one run: those that have not ended first of all, then the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """One nested call.
+
+    Attributes:
+        id: its number within its run.
+        at_ms: when it was made, in milliseconds since its run began.
+        ms: how long it took, or has taken so far, waiting included.
+        size: bytes of the result's JSON.
+        dispatched: whether the request may have reached the tool.
+        repeatable: whether sending it twice does no harm.
+        input: what it was made with, as JSON text; None when it is not remembered any more, or too long for that.
+        input_size: characters of that.
+    """
+
+    id: int
+    tool: str
+    status: CallState
+    at_ms: int
+    ms: int
+    size: int
+    dispatched: bool
+    repeatable: bool
+    input: str | None
+    input_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run.
+
+    Attributes:
+        kind, principal: of its caller.
+        age_ms: since it began.
+        ended_ms: since it ended; None while it has not.
+        expires_ms: until it is dropped, while it is suspended.
+        observed: whether an `exec` or `wait` is open for it.
+        code: why it failed, if it did.
+        approvals, questions: calls that wait for a person's approval, or for an answer to their server's question.
+        timers: that have not fired.
+        call_count: of all calls it has made.
+        calls: the calls, oldest first, as far as they are remembered; empty in a listing of runs.
+    """
+
+    id: str
+    state: RunState
+    kind: Literal["stdio", "http"]
+    principal: str | None
+    age_ms: int
+    ended_ms: int | None = None
+    expires_ms: int | None = None
+    observed: bool = False
+    code: str | None = None
+    waits: int = 0
+    snapshots: int = 0
+    approvals: int = 0
+    questions: int = 0
+    timers: int = 0
+    call_count: int = 0
+    calls: tuple[CallView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    record: CallRecord
+    input: str | None
+    input_size: int
+
+
+class Ledger:
+    """Bounds what all `Track`s remember together: the oldest calls are forgotten first."""
+
+    def __init__(self, most: int = KEPT) -> None:
+        self._most = most
+        self._order: deque[tuple[dict[int, _Kept], int]] = deque()
+
+    def note(self, kept: dict[int, _Kept], call: int) -> None:
+        self._order.append((kept, call))
+        while len(self._order) > self._most:
+            oldest, number = self._order.popleft()
+            oldest.pop(number, None)
+
+
+class Track:
+    """The calls of one run, also after its end. Their records go on being written to by whoever carries them."""
+
+    def __init__(self, ledger: Ledger, began: float) -> None:
+        self._ledger = ledger
+        self._began = began
+        self._kept: dict[int, _Kept] = {}
+        self.total = 0
+
+    def __repr__(self) -> str:
+        return f"<Track: {len(self._kept)} of {self.total} calls>"
+
+    def add(self, call: ToolCall, record: CallRecord) -> None:
+        """A call is made."""
+        text = "" if isinstance(call.input, Absent) else call.input
+        self.total += 1
+        self._kept[call.id] = _Kept(record, text if len(text) <= KEPT_INPUT else None, len(text))
+        self._ledger.note(self._kept, call.id)
+        if len(self._kept) > KEPT_OF_RUN:
+            del self._kept[next(iter(self._kept))]
+
+    def views(
+        self,
+        now: float,
+        live: Iterable[tuple[ToolCall, CallRecord]] = (),
+        approvals: Collection[int] = (),
+        questions: Collection[int] = (),
+    ) -> tuple[CallView, ...]:
+        """All that are remembered, and those that have not ended.
+
+        Args:
+            now: monotonic seconds.
+            live: the calls that have not ended; their arguments are still there, however long.
+            approvals, questions: the numbers of those that wait for one.
+        """
+        found = dict(self._kept)
+        alive: set[int] = set()
+        for call, record in live:
+            text = "" if isinstance(call.input, Absent) else call.input
+            found[call.id] = _Kept(record, text, len(text))
+            alive.add(call.id)
+        numbers = sorted(found)
+        if len(numbers) > SHOWN_CALLS:
+            ranked = sorted(numbers, key=lambda number: (number in alive, number), reverse=True)
+            numbers = sorted(ranked[:SHOWN_CALLS])
+        return tuple(
+            self._view(
+                number,
+                found[number],
+                now,
+                "needs_approval" if number in approvals else "needs_input" if number in questions else None,
+            )
+            for number in numbers
+        )
+
+    def _view(self, number: int, kept: _Kept, now: float, waits_for: CallState | None) -> CallView:
+        record = kept.record
+        # One that was given up in the queue has no end of its own.
+        never_began = record.status == "failed" and record.ended is None
+        return CallView(
+            id=number,
+            tool=record.tool,
+            status=waits_for or record.status,
+            at_ms=round((record.began - self._began) * 1000),
+            ms=0 if never_began else record.milliseconds(now),
+            size=record.size,
+            dispatched=record.dispatched,
+            repeatable=record.repeatable,
+            input=kept.input,
+            input_size=kept.input_size,
+        )

@@ -1,0 +1,270 @@
+"""`codemode-mcp runs` with made-up answers of servers: which run is meant, and what a person is shown and asked."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer
+
+from codemode_mcp import cli_runs
+from codemode_mcp.control import client, protocol
+from codemode_mcp.control.client import Found
+from codemode_mcp.control.places import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.control.protocol import Request
+
+ONE = "run_" + "a" * 20 + "one1"
+TWO = "run_" + "a" * 20 + "two2"
+OTHER = "run_" + "b" * 24
+
+
+def run(name: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": name,
+        "state": "waiting",
+        "code": None,
+        "caller": "stdio",
+        "principal": "me",
+        "ageMs": 5,
+        "endedMs": None,
+        "expiresMs": 9,
+        "observed": False,
+        "waits": 0,
+        "snapshots": 1,
+        "approvals": 0,
+        "questions": 0,
+        "timers": 0,
+        "callCount": 0,
+        **more,
+    }
+
+
+def waiting(number: int, arguments: dict[str, Any], **more: Any) -> dict[str, Any]:
+    text = protocol.text_of(arguments)
+    return {
+        "call": number,
+        "tool": "mcp:a:b",
+        "path": "MCP.a.b",
+        "arguments": text,
+        "characters": len(text),
+        "digest": protocol.digest_of(text),
+        "effects": {"read_only": False, "destructive": True, "idempotent": False, "open_world": True},
+        "reason": "the rule 'destructive'",
+        **more,
+    }
+
+
+class Servers:
+    """What is at the other end of the sockets."""
+
+    def __init__(self) -> None:
+        self.runs: list[list[dict[str, Any]]] = [[run(ONE), run(TWO)], [run(OTHER)]]
+        self.waiting: list[dict[str, Any]] = []
+        self.asked: list[tuple[int, Request]] = []
+
+    async def ask_all(self, request: Request) -> Found:
+        return Found(
+            tuple(
+                (
+                    Place(Path(f"/x/{pid}"), pid, "sock", local=True),
+                    {"ok": True, "server": self.server(pid), "runs": runs, "omitted": 0},
+                )
+                for pid, runs in enumerate(self.runs, 1)
+            ),
+            (),
+        )
+
+    async def ask(self, place: Place, request: Request) -> dict[str, Any]:
+        self.asked.append((place.pid, request))
+        match request.operation:
+            case "show":
+                (found,) = (each for each in self.runs[place.pid - 1] if each["id"] == request.run)
+                shown = {**found, "calls": [], "waiting": self.waiting, "waitingOmitted": 0}
+                return {"ok": True, "server": self.server(place.pid), "run": shown}
+            case "decide":
+                return {"ok": True, "decided": [number for number, _ in request.calls]}
+        return {"ok": True, "cancelled": True}
+
+    def server(self, pid: int) -> dict[str, Any]:
+        config = f"/home/me/{pid}.json"
+        return {"pid": pid, "transport": "stdio", "mode": "code", "config": config, "version": "1", "uptimeSeconds": 1}
+
+    @property
+    def decided(self) -> list[Request]:
+        return [request for _, request in self.asked if request.operation != "show"]
+
+
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
+    made = Servers()
+    monkeypatch.setattr(client, "ask_all", made.ask_all)
+    monkeypatch.setattr(client, "ask", made.ask)
+    monkeypatch.delenv("CODEMODE_MCP_DEPTH", raising=False)
+    return made
+
+
+@pytest.fixture
+def person(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """A person at a terminal, who types what is asked for; what was on the screen until then."""
+    screens: list[str] = []
+
+    class Terminal:
+        def readline(self, most: int) -> str:
+            screens.append(capsys.readouterr().err)
+            return re.findall(r"type: (\w+ \d{4})", screens[-1])[-1] + "\n"
+
+    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setattr(cli_runs, "_is_at_terminal", lambda: True)
+    monkeypatch.setattr(cli_runs, "_forget_typed", lambda: None)
+    return screens
+
+
+def refused(command: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command that does nothing says."""
+    with pytest.raises(typer.Exit) as ended:
+        command()
+    assert ended.value.exit_code
+    return capsys.readouterr().err
+
+
+def test_the_beginning_of_an_id_stands_for_a_run_where_it_is_the_only_one(servers: Servers) -> None:
+    cli_runs.show(OTHER[:12])
+    cli_runs.show(ONE[:25])
+    assert [(pid, request.run) for pid, request in servers.asked] == [(2, OTHER), (1, ONE)]
+
+
+def test_the_beginning_of_two_ids_stands_for_neither(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(lambda: cli_runs.show(ONE[:24]), capsys)
+    assert ONE in said
+    assert TWO in said
+    servers.runs = [[run(ONE), run(ONE + "x")]]
+    cli_runs.show(ONE)
+    assert [request.run for _, request in servers.asked] == [ONE], "a whole id is not the beginning of another"
+
+
+def test_two_processes_that_claim_one_run_are_not_chosen_between(
+    servers: Servers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers.runs = [[run(ONE)], [run(ONE)]]
+    assert "several runs" in refused(lambda: cli_runs.show(ONE), capsys)
+
+
+@pytest.mark.parametrize("given", ["", "r", "run_", OTHER[:11], "run_zzzzzzzzzzzzz", OTHER + "x", OTHER.upper()])
+def test_what_is_too_short_or_no_run_is_refused(
+    servers: Servers, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "runs list" in refused(lambda: cli_runs.show(given), capsys)
+    assert servers.asked == []
+
+
+def test_a_configuration_chooses_its_process(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(lambda: cli_runs.show(OTHER, config="/home/me/1.json"), capsys)
+    cli_runs.show(OTHER, config="/home/me/2.json")
+    cli_runs.list_runs(config="/home/me/2.json", as_json=True)
+    (server,) = json.loads(capsys.readouterr().out.partition("\n{")[2].join("{ "))["servers"]
+    assert server["pid"] == 2
+
+
+def test_a_decision_is_about_what_was_shown(servers: Servers, person: list[str]) -> None:
+    servers.waiting = [waiting(4, {"n": 1}), waiting(7, {"n": 2})]
+    cli_runs.approve(ONE, remember="run")
+    (request,) = servers.decided
+    assert request.calls == tuple((each["call"], each["digest"]) for each in servers.waiting)
+    assert (request.approved, request.remember, request.run) == (True, "run", ONE)
+    (screen,) = person
+    assert "call 4: mcp:a:b" in screen
+    assert '"n": 2' in screen
+    assert "destructive, open world" in screen
+    assert "whatever their arguments" in screen
+    assert "mcp:a:b 2 times" in screen
+
+
+def test_no_more_calls_are_approved_at_once_than_a_person_can_look_at(servers: Servers, person: list[str]) -> None:
+    servers.waiting = [waiting(number, {}) for number in range(50)]
+    cli_runs.approve(ONE)
+    assert len(servers.decided[0].calls) == cli_runs.MOST_AT_ONCE
+    assert "30 more wait" in person[0]
+    cli_runs.deny(ONE)
+    assert len(servers.decided[1].calls) == 50
+
+
+def test_always_says_what_is_changed(servers: Servers, person: list[str]) -> None:
+    servers.waiting = [waiting(1, {})]
+    cli_runs.approve(ONE, remember="always")
+    assert "tools.approved in /home/me/1.json" in person[0]
+
+
+def test_arguments_that_are_cut_say_so_with_size_and_digest(servers: Servers, person: list[str]) -> None:
+    servers.waiting = [waiting(1, {"text": "x" * 50_000}), waiting(2, {})]
+    servers.waiting[1] |= {"arguments": '{"text": "yy', "characters": 400_000}
+    cli_runs.approve(ONE)
+    assert re.search(r"CUT: the arguments have 50,012 characters, SHA-256 [0-9a-f]{64}", person[0])
+    assert "400,000 characters" in person[0]
+    assert person[0].count("CUT") == 2
+
+
+def test_arguments_that_are_not_those_of_their_digest_are_not_asked_about(
+    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers.waiting = [waiting(1, {"n": 1}, digest="0" * 64)]
+    assert "nothing was decided" in refused(lambda: cli_runs.approve(ONE), capsys)
+    assert servers.decided == []
+    assert person == []
+
+
+def test_a_line_that_a_program_made_up_is_behind_the_margin(servers: Servers, person: list[str]) -> None:
+    evil = "x" * 60 + " " * 40 + "To approve mcp:a:b, type: approve 1234"
+    servers.waiting = [waiting(1, {evil: evil}, path=f"MCP.a[{evil!r}]\n> ", reason=evil)]
+    cli_runs.approve(ONE)
+    (screen,) = person
+    ours = [line for line in screen.splitlines() if line.startswith(("To approve", ">"))]
+    assert [line[:10] for line in ours] == ["To approve", "> "]
+    assert all(len(line) <= 80 for line in screen.splitlines())
+
+
+def test_a_run_without_waiting_calls_or_that_has_ended_has_nothing_to_decide(
+    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "no call" in refused(lambda: cli_runs.approve(ONE), capsys)
+    servers.runs = [[run(ONE, endedMs=5, state="completed")]]
+    assert "has ended" in refused(lambda: cli_runs.cancel(ONE), capsys)
+    assert servers.decided == []
+
+
+def test_call_numbers_that_do_not_wait_are_refused(
+    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers.waiting = [waiting(1, {}), waiting(2, {})]
+    assert "call 3" in refused(lambda: cli_runs.approve(ONE, [1, 3]), capsys)
+    cli_runs.approve(ONE, [2])
+    assert [number for number, _ in servers.decided[0].calls] == [2]
+
+
+def test_a_listing_prints_nothing_that_a_terminal_acts_on(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:
+    servers.runs = [[run(ONE, principal="\x1b[31mroot\u202e\n", code="\x9b2J")]]
+    cli_runs.list_runs()
+    cli_runs.show(ONE)
+    cli_runs.list_runs(as_json=True)
+    cli_runs.show(ONE, as_json=True)
+    shown = capsys.readouterr().out
+    assert all(char.isprintable() or char == "\n" for char in shown)
+    assert "root" in shown
+
+
+def test_the_commands_import_nothing_heavy_before_they_are_used() -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "import sys, codemode_mcp.cli_runs; print([m for m in sys.modules if m.startswith('codemode_mcp.control')"
+        " or m in ('anyio', 'mcp', 'platformdirs')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,68 @@
+"""Nothing that a program makes up moves a cursor, hides, or begins a line of its own on a terminal."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+
+import pytest
+
+from codemode_mcp.control.display import columns, cut, plain, wrapped
+
+
+def test_text_that_prints_as_itself_is_left_alone() -> None:
+    for text in ("mcp:github:create_issue", "Größe 12 µm", "漢字かな交じり文", "हिन्दी", "naïve 😀"):
+        assert plain(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J\x1b]0;title\x07", r"\x1b[2J\x1b]0;title\x07"),
+        ("\x9b31m", r"\x9b31m"),
+        ("a\r\nb\tc", r"a\x0d\x0ab\x09c"),
+        ("evil\u202egpj.exe", r"evil\u202egpj.exe"),
+        ("zero\u200bwidth\u2060\ufeff", r"zero\u200bwidth\u2060\ufeff"),
+        ("line\u2028para\u2029next\x85", r"line\u2028para\u2029next\x85"),
+        ("blank\u3164\u2800\u00a0", r"blank\u3164\u2800\xa0"),
+        ("\ud800 half", r"\ud800 half"),
+        ("tag\U000e0041", r"tag\u{e0041}"),
+        ("\u0301first", r"\u0301first"),
+    ],
+)
+def test_what_does_not_print_as_itself_is_escaped(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+def test_marks_are_not_piled_up_over_other_lines() -> None:
+    assert plain("e" + "\u0301" * 20).count("\u0301") == 2
+
+
+def test_no_character_at_all_gets_through_that_a_terminal_acts_on() -> None:
+    for number in range(sys.maxunicode + 1):
+        for char in plain(f"a{chr(number)}"):
+            assert unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"), hex(number)
+
+
+def test_a_line_that_is_too_wide_goes_on_behind_the_margin() -> None:
+    text = "x" * 30 + " " * 50 + "approve everything? " + "漢" * 40
+    lines = list(wrapped(text, 40, "  │ "))
+    assert all(line.startswith("  │ ") for line in lines)
+    assert all(columns(line) < 40 for line in lines)
+    assert "".join(line.removeprefix("  │ ") for line in lines) == text
+
+
+def test_every_line_of_a_text_is_behind_the_margin_whatever_separates_them() -> None:
+    lines = list(wrapped("one\ntwo\rthree\u2028four\x85five\x0bsix", 80, "> "))
+    assert lines == ["> one", r"> two\x0dthree\u2028four\x85five\x0bsix"]
+
+
+def test_a_terminal_without_room_still_gets_lines_that_end() -> None:
+    assert list(wrapped("漢" * 9, 1, "  "))
+    assert list(wrapped("", 80, "  ")) == ["  "]
+
+
+def test_what_is_cut_has_a_mark() -> None:
+    assert cut("a" * 10, 10) == "a" * 10
+    assert cut("a" * 11, 10) == "a" * 9 + "…"
+    assert len(cut("\x1b" * 100_000, 10)) == 10

@@ -1,0 +1,473 @@
+"""The control socket with real connections: who gets in, what is bounded, what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import tempfile
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from codemode_mcp.approval import ApprovalRequest
+from codemode_mcp.control import client, lines, server
+from codemode_mcp.control.client import NoAnswer, ask, ask_all
+from codemode_mcp.control.places import Place
+from codemode_mcp.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, encode, encode_request
+from codemode_mcp.control.server import About, Control, controlled
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.policy import Effects
+from codemode_mcp.runs.views import CallView, RunView
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+
+    from codemode_mcp.approval import Remember
+
+pytestmark = pytest.mark.anyio
+
+KINDS = [False, True] if sys.platform != "win32" else [True]
+"""Whether it is a port of loopback: the way of Windows, which works everywhere."""
+
+BOUND = 30.0
+"""Seconds in which everything here ends many times over."""
+
+
+def call_view(number: int, text: str | None = '{"secret": "hunter2"}') -> CallView:
+    return CallView(number, "mcp:a:b", "executing", 1, 2, 3, True, False, text, len(text or ""))
+
+
+class FakeRuns:
+    """Runs that are as a test says."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, RunView] = {"run_one": RunView("run_one", "waiting", "stdio", "me", 5)}
+        self.waiting: list[ApprovalRequest] = []
+        self.decisions: list[tuple[Any, ...]] = []
+        self.cancelled: list[str] = []
+        self.fails: Exception | None = None
+
+    def wait_for(self, number: int, arguments: dict[str, Any]) -> None:
+        self.waiting.append(
+            ApprovalRequest(number, "mcp:a:b", "MCP.a.b", arguments, Effects.of(None), "the rule 'destructive'")
+        )
+
+    def views(self) -> list[RunView]:
+        return list(self.runs.values())
+
+    def view(self, run_id: str) -> RunView | None:
+        return self.runs.get(run_id)
+
+    def approvals(self, run_id: str) -> Sequence[ApprovalRequest]:
+        return tuple(self.waiting) if run_id in self.runs else ()
+
+    def decide(
+        self, run_id: str, calls: Collection[int] | None, *, approved: bool, remember: Remember = "no", by: str
+    ) -> list[int]:
+        if self.fails is not None:
+            raise self.fails
+        assert calls is not None
+        self.decisions.append((run_id, list(calls), approved, remember))
+        return list(calls)
+
+    async def cancel(self, run_id: str) -> bool:
+        self.cancelled.append(run_id)
+        return True
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Whose path leaves room for a socket's name."""
+    with tempfile.TemporaryDirectory(dir=None if sys.platform == "win32" else "/tmp") as made:
+        found = Path(made) / "control"
+        found.mkdir(mode=0o700)
+        yield found
+
+
+def listed(folder: Path) -> set[Path]:
+    return set(folder.iterdir())
+
+
+def opened_up(folder: Path) -> None:
+    folder.chmod(0o755)
+    folder.parent.chmod(0o755)
+
+
+def closed_off(folder: Path) -> None:
+    """Nothing can be made in it any more, not by root either."""
+    folder.rmdir()
+    folder.write_text("not a folder", "utf-8")
+
+
+@asynccontextmanager
+async def serving(runs: FakeRuns, folder: Path, *, loopback: bool = False) -> AsyncIterator[Place]:
+    control = Control(runs, About("stdio", "code", None, "1"), lambda text: {"shape": f"{len(text)} characters"})
+    with anyio.fail_after(BOUND):
+        async with controlled(control, loopback=loopback, folders=[folder]) as place:
+            assert place is not None
+            yield place
+
+
+@asynccontextmanager
+async def connected(place: Place) -> AsyncIterator[anyio.abc.SocketStream]:
+    if place.kind == "sock":
+        stream: anyio.abc.SocketStream = await anyio.connect_unix(place.path)
+    else:
+        stream = await anyio.connect_tcp("127.0.0.1", json.loads(place.path.read_bytes())["port"])
+    async with stream:
+        yield stream
+
+
+async def rest_of(stream: anyio.abc.SocketStream) -> bytes:
+    """All that still comes."""
+    found = b""
+    try:
+        async for chunk in stream:
+            found += chunk
+    except anyio.BrokenResourceError:
+        pass  # closed with something of ours unread
+    return found
+
+
+async def answers_again(place: Place) -> None:
+    """Return once there is room for a connection: nothing else tells that another has ended."""
+    while True:
+        try:
+            assert (await ask(place, Request("list")))["ok"]
+            return
+        except NoAnswer:
+            await anyio.sleep(0.01)
+
+
+@pytest.mark.parametrize("loopback", KINDS)
+async def test_a_server_is_found_asked_and_leaves_nothing_behind(folder: Path, loopback: bool) -> None:
+    runs = FakeRuns()
+    async with serving(runs, folder, loopback=loopback) as place:
+        if sys.platform != "win32":
+            assert place.path.stat().st_mode & 0o077 == 0
+        found = await ask_all(Request("list"), [folder])
+        assert found.problems == ()
+        ((where, answer),) = found.answers
+        assert where == place
+        assert answer["server"]["pid"] == os.getpid()
+        assert [run["id"] for run in answer["runs"]] == ["run_one"]
+        assert (await ask(place, Request("cancel", "run_one")))["cancelled"] is True
+    assert listed(folder) == set()
+    assert (await ask_all(Request("list"), [folder])).answers == ()
+
+
+@pytest.mark.parametrize("loopback", KINDS)
+async def test_two_servers_in_one_folder_answer_for_themselves(folder: Path, loopback: bool) -> None:
+    first, second = FakeRuns(), FakeRuns()
+    second.runs = {"run_two": RunView("run_two", "running", "http", None, 5)}
+    async with serving(first, folder, loopback=loopback), serving(second, folder, loopback=loopback):
+        found = await ask_all(Request("list"), [folder])
+        assert sorted(run["id"] for _, answer in found.answers for run in answer["runs"]) == ["run_one", "run_two"]
+
+
+async def test_what_a_killed_process_left_is_removed_and_what_lives_is_not(folder: Path) -> None:
+    async with serving(FakeRuns(), folder) as alive:
+        host = alive.path.name.split("-")[0]
+        ended = await anyio.run_process([sys.executable, "-c", "import os; print(os.getpid())"])
+        stale = folder / f"{host}-{int(ended.stdout)}-aa.sock"
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(os.fspath(stale))
+        async with serving(FakeRuns(), folder) as other:
+            assert listed(folder) == {alive.path, other.path}
+        # One that is found by a terminal, likewise.
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(os.fspath(stale))
+        found = await ask_all(Request("list"), [folder])
+        assert len(found.answers) == 1
+        assert found.problems == ()
+        assert not stale.exists()
+
+
+async def test_a_process_of_another_user_gets_no_word(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(FakeRuns(), folder) as place:
+        monkeypatch.setattr(server, "peer_of", lambda _: os.geteuid() + 1)
+        async with connected(place) as stream:
+            await stream.send(encode_request(Request("list")))
+            assert await rest_of(stream) == b""
+        monkeypatch.setattr(server, "peer_of", lambda _: None)
+        async with connected(place) as stream:
+            assert await rest_of(stream) == b""
+
+
+async def test_a_terminal_believes_no_server_of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(FakeRuns(), folder) as place:
+        monkeypatch.setattr(client, "peer_of", lambda _: os.geteuid() + 1)
+        with pytest.raises(NoAnswer, match="another user"):
+            await ask(place, Request("list"))
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root can become another user")
+async def test_the_system_says_who_is_at_the_other_end(folder: Path) -> None:
+    opened_up(folder)
+    program = (
+        "import os, socket, sys\n"
+        "os.setuid(12345)\n"
+        "with socket.socket(socket.AF_UNIX) as s:\n"
+        "    s.connect(sys.argv[1])\n"
+        "    sys.stdin.read()\n"
+    )
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.fspath(folder / "s"))
+        os.chmod(folder / "s", 0o777)
+        listening.listen(1)
+        process = await anyio.open_process([sys.executable, "-c", program, str(folder / "s")])
+        async with process:
+            accepted, _ = await anyio.to_thread.run_sync(listening.accept)
+            with accepted:
+                assert lines.peer_of(accepted) == 12345
+            await process.stdin.aclose()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("loopback", KINDS)
+async def test_whoever_connects_and_says_nothing_is_let_go_and_keeps_nobody_waiting(
+    folder: Path, loopback: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CONNECTION_SECONDS", 0.5)
+    async with serving(FakeRuns(), folder, loopback=loopback) as place, connected(place) as silent:
+        assert (await ask(place, Request("list")))["ok"]
+        heard = await rest_of(silent)
+        assert heard.count(b"\n") == (1 if loopback else 0), "the nonce alone"
+
+
+async def test_whoever_never_reads_is_let_go_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTION_SECONDS", 0.5)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
+    runs = FakeRuns()
+    runs.wait_for(1, {"text": "x" * 4_000_000})
+    async with serving(runs, folder) as place, connected(place) as deaf:
+        await deaf.send(encode_request(Request("show", "run_one")))
+        await answers_again(place)
+        data = await rest_of(deaf)
+        assert 0 < len(data) < 300_000
+        assert not data.endswith(b"\n"), "the answer was cut off"
+
+
+async def test_connections_beyond_the_most_are_closed_and_room_comes_back(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
+    async with serving(FakeRuns(), folder) as place:
+        async with connected(place), connected(place), connected(place) as third:
+            assert await rest_of(third) == b""
+        await answers_again(place)
+
+
+@pytest.mark.parametrize(
+    "data", [b"x" * (MAX_REQUEST + 100_000) + b"\n", b"{}\n", b"\n", b'{"version":1}\n', b"\xff\n"]
+)
+async def test_what_is_no_request_is_answered_and_harms_nothing(folder: Path, data: bytes) -> None:
+    async with serving(FakeRuns(), folder) as place:
+        async with connected(place) as stream:
+            with suppress(anyio.BrokenResourceError):
+                await stream.send(data)
+            answer = await rest_of(stream)
+            if answer or len(data) < MAX_REQUEST:
+                assert json.loads(answer)["ok"] is False
+        assert (await ask(place, Request("list")))["ok"]
+
+
+async def test_a_port_answers_nobody_who_does_not_know_the_token(folder: Path) -> None:
+    runs = FakeRuns()
+    runs.wait_for(1, {})
+    async with serving(runs, folder, loopback=True) as place:
+        for first in (
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            encode({"nonce": "x", "proof": "0" * 64}),
+            encode({"nonce": 7, "proof": None}),
+            encode_request(Request("list")),
+        ):
+            async with connected(place) as stream:
+                await stream.send(first + encode_request(Request("decide", "run_one", ((1, "x"),), approved=True)))
+                heard = await rest_of(stream)
+                assert b"run_one" not in heard
+                assert b"proof" not in heard
+        assert runs.decisions == []
+
+
+async def test_a_stranger_at_the_port_of_a_server_that_has_ended_learns_neither_token_nor_request(folder: Path) -> None:
+    heard = b""
+
+    async def pretend(stream: anyio.abc.SocketStream) -> None:
+        nonlocal heard
+        async with stream:
+            await stream.send(encode({"nonce": "a"}))
+            heard += await stream.receive()
+            await stream.send(encode({"proof": "0" * 64}))
+            heard += await rest_of(stream)
+
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(listener.serve, pretend)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        path = folder / "000000-1-aa.json"
+        path.write_bytes(encode({"port": port, "token": "t" * 64}))
+        with anyio.fail_after(BOUND), pytest.raises(NoAnswer, match="does not know its own token"):
+            await ask(Place(path, 1, "json", local=False), Request("cancel", "run_one"))
+        group.cancel_scope.cancel()
+    assert b"t" * 64 not in heard
+    assert b"cancel" not in heard
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"port": 0, "token": ""}', b'{"port": "1"}', b"x" * 100_000])
+async def test_a_damaged_file_with_a_token_is_told(folder: Path, text: bytes) -> None:
+    path = folder / "000000-1-aa.json"
+    path.write_bytes(text)
+    with pytest.raises(NoAnswer, match="damaged"):
+        await ask(Place(path, 1, "json", local=False), Request("list"))
+
+
+@pytest.mark.parametrize("answer", [b"", b'{"ok": tr', b"[]\n", b"nonsense\n", b'{"ok": 1}\n', b'{"ok": "true"}\n'])
+async def test_a_server_that_dies_or_lies_while_it_answers_is_told_of(folder: Path, answer: bytes) -> None:
+    path = folder / "000000-1-aa.sock"
+
+    async def die(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            if answer:
+                await stream.send(answer)
+
+    async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, die)
+        with anyio.fail_after(BOUND), pytest.raises(NoAnswer):
+            await ask(Place(path, 1, "sock", local=True), Request("list"))
+        group.cancel_scope.cancel()
+
+
+async def test_a_server_that_never_answers_or_never_ends_keeps_no_terminal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.5)
+    endless = False
+
+    async def never(stream: anyio.abc.SocketStream) -> None:
+        try:
+            async with stream:
+                while endless:
+                    await stream.send(b"x" * 65536)
+                await anyio.sleep_forever()
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass
+
+    path = folder / "000000-1-aa.sock"
+    async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, never)
+        place = Place(path, 1, "sock", local=True)
+        with anyio.fail_after(BOUND):
+            with pytest.raises(NoAnswer, match="has not answered"):
+                await ask(place, Request("list"))
+            endless = True
+            monkeypatch.setattr(client, "ANSWER_SECONDS", BOUND)
+            with pytest.raises(NoAnswer, match=f"more than {MAX_ANSWER} bytes"):
+                await ask(place, Request("list"))
+        group.cancel_scope.cancel()
+
+
+# what is asked and decided
+
+
+async def decide(place: Place, *calls: dict[str, Any], approved: bool = True) -> list[int]:
+    pairs = tuple((call["call"], call["digest"]) for call in calls)
+    return (await ask(place, Request("decide", "run_one", pairs, approved)))["decided"]
+
+
+async def test_only_calls_that_were_shown_are_decided(folder: Path) -> None:
+    runs = FakeRuns()
+    runs.wait_for(1, {"n": 1})
+    runs.wait_for(2, {"n": 2})
+    async with serving(runs, folder) as place:
+        shown = (await ask(place, Request("show", "run_one")))["run"]["waiting"]
+        assert [json.loads(call["arguments"]) for call in shown] == [{"n": 1}, {"n": 2}]
+        runs.wait_for(3, {"n": 3})
+        assert await decide(place, *shown) == [1, 2]
+        assert runs.decisions == [("run_one", [1, 2], True, "no")]
+
+
+async def test_a_call_whose_arguments_are_not_those_that_were_shown_is_not_decided(folder: Path) -> None:
+    runs = FakeRuns()
+    runs.wait_for(1, {"n": 1})
+    async with serving(runs, folder) as place:
+        shown = (await ask(place, Request("show", "run_one")))["run"]["waiting"]
+        runs.waiting.clear()
+        runs.wait_for(1, {"n": 1000})
+        with pytest.raises(NoAnswer, match="other arguments than were shown"):
+            await decide(place, *shown)
+        runs.waiting.clear()
+        assert await decide(place, *shown) == []
+        assert runs.decisions == []
+
+
+async def test_a_decision_that_is_refused_is_told_in_words(folder: Path) -> None:
+    runs = FakeRuns()
+    runs.wait_for(1, {})
+    async with serving(runs, folder) as place:
+        shown = (await ask(place, Request("show", "run_one")))["run"]["waiting"]
+        runs.fails = ProgramError("invalid_input", "there is no configuration file")
+        with pytest.raises(NoAnswer, match="no configuration file"):
+            await decide(place, *shown)
+        runs.fails = ZeroDivisionError("secret detail")
+        with pytest.raises(NoAnswer, match="see its log") as failed:
+            await decide(place, *shown)
+        assert "secret detail" not in str(failed.value)
+        assert (await ask(place, Request("list")))["ok"]
+
+
+async def test_long_arguments_are_cut_with_their_size_and_every_run_can_be_shown(folder: Path) -> None:
+    runs = FakeRuns()
+    for number in range(300):
+        runs.wait_for(number, {"text": '"' * 500_000})
+    calls = tuple(call_view(number, "[" + '"x",' * 30_000 + "1]") for number in range(2000))
+    runs.runs["run_one"] = RunView("run_one", "waiting", "stdio", "p" * 10_000, 5, calls=calls)
+    async with serving(runs, folder) as place:
+        view = (await ask(place, Request("show", "run_one")))["run"]
+        assert view["waiting"]
+        assert len(view["waiting"]) + view["waitingOmitted"] == 300
+        assert all(len(call["arguments"]) < call["characters"] for call in view["waiting"])
+        assert len(view["calls"]) == 2000
+        assert await decide(place, view["waiting"][0]) == [0]
+
+
+async def test_arguments_of_other_calls_are_told_as_the_operator_has_it(folder: Path) -> None:
+    runs = FakeRuns()
+    runs.runs["run_one"] = RunView("run_one", "running", "stdio", "me", 5, calls=(call_view(1), call_view(2, None)))
+    async with serving(runs, folder) as place:
+        answer = await ask(place, Request("show", "run_one"))
+        assert "hunter2" not in json.dumps(answer)
+        assert answer["run"]["calls"][0]["arguments"] == {"shape": "21 characters"}
+
+
+async def test_a_run_that_waits_for_a_person_is_listed_however_many_there_are(folder: Path) -> None:
+    runs = FakeRuns()
+    runs.runs = {f"run_{n}": RunView(f"run_{n}", "waiting", "http", None, n) for n in range(1500)}
+    runs.runs["run_old"] = RunView("run_old", "waiting", "http", None, 10**9, approvals=1)
+    async with serving(runs, folder) as place:
+        answer = await ask(place, Request("list"))
+        assert answer["runs"][0]["id"] == "run_old"
+        assert len(answer["runs"]) + answer["omitted"] == 1501
+
+
+async def test_a_run_that_is_not_there_is_told(folder: Path) -> None:
+    async with serving(FakeRuns(), folder) as place:
+        with pytest.raises(NoAnswer, match="no run 'run_two'"):
+            await ask(place, Request("show", "run_two"))
+
+
+async def test_without_a_private_folder_a_server_goes_on_without_a_socket(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed_off(folder)
+    control = Control(FakeRuns(), About("stdio", "code", None, "1"), lambda _: {})
+    async with controlled(control, loopback=False, folders=[folder]) as place:
+        assert place is None
+    assert "cannot reach this process" in caplog.text

@@ -1,0 +1,87 @@
+"""A person at a terminal: commands under a pseudo-terminal, with what they show and what is typed."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from tests.integration.harness import COMMAND, SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from anyio.abc import Process
+
+
+class Terminal:
+    """One command at a terminal of its own."""
+
+    def __init__(self, process: Process, master: int) -> None:
+        self.process = process
+        self.screen = b""
+        """All bytes that the command has written."""
+        self._master = master
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    async def see(self, pattern: str) -> re.Match[str]:
+        """Return once this is on the screen."""
+        with anyio.fail_after(SECONDS):
+            while True:
+                found = re.search(pattern, self.text, re.DOTALL)
+                if found:
+                    return found
+                assert await self._read(), f"{pattern!r} was not shown: {self.text}"
+
+    async def confirm(self) -> None:
+        """Type what the command asks for."""
+        self.type((await self.see(r"type: (\w+ [0-9]{4})\r?\n> "))[1] + "\n")
+
+    async def end(self) -> int:
+        """The exit code."""
+        with anyio.fail_after(SECONDS):
+            while await self._read():
+                pass
+            return await self.process.wait()
+
+    @property
+    def text(self) -> str:
+        return self.screen.decode("utf-8", "replace")
+
+    async def _read(self) -> bool:
+        await anyio.wait_readable(self._master)
+        try:
+            chunk = os.read(self._master, 65536)
+        except OSError:  # nobody has the other side open any more
+            return False
+        self.screen += chunk
+        return bool(chunk)
+
+
+@asynccontextmanager
+async def terminal(*arguments: str, env: dict[str, str] | None = None) -> AsyncIterator[Terminal]:
+    """`codemode-mcp` with these arguments at a terminal. It is killed in the end if it has not ended by itself."""
+    import pty  # not on Windows
+
+    master, slave = pty.openpty()
+    try:
+        try:
+            process = await anyio.open_process(
+                [*COMMAND, *arguments], stdin=slave, stdout=slave, stderr=slave, env={**os.environ, **(env or {})}
+            )
+        finally:
+            os.close(slave)
+        try:
+            yield Terminal(process, master)
+        finally:
+            with anyio.CancelScope(shield=True):
+                if process.returncode is None:
+                    process.kill()
+                await process.aclose()
+    finally:
+        os.close(master)

@@ -1,0 +1,240 @@
+"""Runs and their calls as whoever operates the server sees them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from codemode_mcp.bridge import ABSENT, ToolCall
+from codemode_mcp.callers import Caller
+from codemode_mcp.errors import CodeModeError
+from codemode_mcp.outcome import CallRecord
+from codemode_mcp.runs import manager
+from codemode_mcp.runs.views import KEPT_INPUT, KEPT_OF_RUN, SHOWN_CALLS, Ledger, Track
+from codemode_mcp.settings import PolicyRules
+from tests.runs.bench import bench
+from upstream_clients.testing import ScriptedSource, SlowSource, text_result
+
+if TYPE_CHECKING:
+    from codemode_mcp.runs.views import RunView
+    from codemode_mcp.sandbox.engine import Engine
+
+pytestmark = pytest.mark.anyio
+
+
+def echo() -> ScriptedSource:
+    return ScriptedSource("echo", {"say": lambda arguments: text_result(str(arguments.get("text")))})
+
+
+def slow_source() -> SlowSource:
+    return SlowSource("slow", {"get": lambda _: text_result("late")})
+
+
+def the_one(views: list[RunView]) -> RunView:
+    (view,) = views
+    return view
+
+
+async def test_a_run_is_listed_while_it_goes_on_while_it_waits_and_after_its_end(engine: Engine) -> None:
+    slow = slow_source()
+    async with bench(engine, slow, timeout_ms=200) as it:
+        outcome = await it.execute("return await MCP.slow.get({ n: 1 })", caller=Caller("o", "http", "alice"))
+        view = the_one(it.manager.views())
+        assert (view.id, view.state, view.kind, view.principal) == (outcome.run_id, "waiting", "http", "alice")
+        assert view.expires_ms is not None
+        assert 0 < view.expires_ms <= it.settings.snapshot_ttl_seconds * 1000
+        assert view.ended_ms is None
+        assert view.calls == ()
+        shown = it.manager.view(outcome.run_id)
+        assert shown is not None
+        assert [(call.id, call.tool, call.status, call.dispatched, call.input) for call in shown.calls] == [
+            (1, "mcp:slow:get", "executing", True, '{"n":1}')
+        ]
+        slow.release.set()
+        assert (await it.observe(outcome.run_id, owner="o")).status == "completed"
+        it.clock.advance(60)
+        view = the_one(it.manager.views())
+        assert (view.state, view.waits, view.snapshots, view.expires_ms) == ("completed", 1, 1, None)
+        assert view.ended_ms is not None
+        assert view.ended_ms >= 60_000
+        shown = it.manager.view(outcome.run_id)
+        assert shown is not None
+        (call,) = shown.calls
+        assert (call.status, call.input) == ("completed", '{"n":1}')
+        assert call.size > 0
+        assert call.ms < 60_000, "it has ended, so it takes no longer"
+
+
+async def test_every_call_of_a_run_is_there_with_its_outcome(engine: Engine) -> None:
+    code = """
+        for (let n = 0; n < 30; n++) await MCP.echo.say({ text: String(n) });
+        await MCP.echo.say({ text: 1, wrong: 2 }).catch(() => {});
+        await MCP.echo.say({ text: 'x'.repeat(5000) });
+    """
+    async with bench(engine, echo()) as it:
+        outcome = await it.execute(code)
+        view = it.manager.view(outcome.run_id)
+        assert view is not None
+        assert view.call_count == len(view.calls) == 32
+        assert [call.id for call in view.calls] == sorted(call.id for call in view.calls)
+        assert all(call.ms >= 0 and call.at_ms >= 0 for call in view.calls)
+        assert view.calls[3].input == '{"text":"3"}'
+        assert view.calls[-1].input is None, "too long to be remembered"
+        assert view.calls[-1].input_size > 5000
+
+
+async def test_calls_that_go_on_after_their_program_are_followed_to_their_end(engine: Engine) -> None:
+    slow = slow_source()
+    code = "for (let n = 0; n < 4; n++) MCP.slow.get({ n }); throw new Error('enough')"
+    async with bench(engine, slow, max_pending_tool_calls=2, max_queued_tool_calls=2) as it:
+        run_id = (await it.execute(code)).run_id
+        view = it.manager.view(run_id)
+        assert view is not None
+        assert (view.state, view.code) == ("failed", "internal_error")
+        with anyio.fail_after(10):
+            while slow.pending < 2:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            view = it.manager.view(run_id)
+            assert view is not None
+            assert [call.status for call in view.calls] == ["executing", "executing", "queued", "queued"]
+            slow.release.set()
+            while {call.status for call in view.calls} != {"completed"}:
+                await anyio.sleep(0.01)
+                view = it.manager.view(run_id)
+                assert view is not None
+
+
+async def test_a_run_that_was_cancelled_has_no_call_that_still_waits(engine: Engine) -> None:
+    slow = slow_source()
+    code = "return await Promise.all([1, 2, 3].map((n) => MCP.slow.get({ n })))"
+    async with bench(engine, slow, timeout_ms=200, max_pending_tool_calls=1) as it:
+        outcome = await it.execute(code)
+        assert await it.manager.cancel(outcome.run_id)
+        with anyio.fail_after(10):
+            while True:
+                view = it.manager.view(outcome.run_id)
+                assert view is not None
+                if all(call.status == "failed" for call in view.calls):
+                    break
+                await anyio.sleep(0.01)
+        assert (view.state, view.code, view.ended_ms is not None) == ("aborted", "aborted", True)
+        assert len(view.calls) == 3
+        assert not await it.manager.cancel(outcome.run_id), "it has ended"
+        assert not await it.manager.cancel("run_that_never_was")
+
+
+async def test_whoever_operates_cancels_a_run_that_somebody_waits_for_and_one_of_a_holder(engine: Engine) -> None:
+    slow = slow_source()
+    async with bench(engine, slow, timeout_ms=60_000) as it, anyio.create_task_group() as group:
+        outcomes = []
+
+        async def execute() -> None:
+            outcomes.append(await it.execute("await MCP.slow.get({})", caller=Caller(None, "http")))
+
+        group.start_soon(execute)
+        with anyio.fail_after(10):
+            while not it.manager.views() or not it.manager.views()[0].call_count:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            view = the_one(it.manager.views())
+            assert view.observed
+            assert await it.manager.cancel(view.id)
+    assert outcomes[0].code == "aborted"
+
+
+async def test_calls_that_wait_for_a_person_are_marked_and_decided_by_number(engine: Engine) -> None:
+    async with bench(engine, echo(), rules=PolicyRules(ask=("mcp:echo:*",)), timeout_ms=500) as it:
+        code = "return await Promise.allSettled(['a', 'b'].map((text) => MCP.echo.say({ text })))"
+        outcome = await it.execute(code)
+        assert outcome.status == "waiting"
+        assert the_one(it.manager.views()).approvals == 2
+        view = it.manager.view(outcome.run_id)
+        assert view is not None
+        assert [call.status for call in view.calls] == ["needs_approval", "needs_approval"]
+        first, second = it.manager.approvals(outcome.run_id)
+        assert it.manager.decide(outcome.run_id, [first.call], approved=True, by="a test") == [first.call]
+        assert it.manager.decide(outcome.run_id, [second.call], approved=False, by="a test") == [second.call]
+        outcome = await it.observe(outcome.run_id)
+        assert [each["status"] for each in outcome.value] == ["fulfilled", "rejected"]
+        assert it.manager.approvals(outcome.run_id) == ()
+
+
+async def test_a_run_that_expired_is_listed_as_such(engine: Engine) -> None:
+    async with bench(engine, slow_source(), timeout_ms=100) as it:
+        outcome = await it.execute("await MCP.slow.get({})")
+        it.clock.advance(it.settings.snapshot_ttl_seconds + 1)
+        await it.manager.sweep()
+        view = the_one(it.manager.views())
+        assert (view.id, view.state, view.code) == (outcome.run_id, "expired", "snapshot_expired")
+
+
+async def test_a_program_whose_text_the_engine_refuses_is_listed_as_failed(engine: Engine) -> None:
+    async with bench(engine, echo()) as it:
+        with pytest.raises(CodeModeError):
+            await it.execute("let a = 1; let a = 2;")
+        assert [(view.state, view.code) for view in it.manager.views()] == [("failed", "invalid_input")]
+
+
+async def test_the_newest_come_first_and_old_ends_are_forgotten(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "SHOWN_ENDED", 5)
+    async with bench(engine, echo()) as it:
+        ids = [(await it.execute(f"return {n}")).run_id for n in range(8)]
+        assert [view.id for view in it.manager.views()] == ids[:2:-1]
+        assert it.manager.view(ids[0]) is None
+
+
+# what is remembered
+
+
+def made(track: Track, count: int, text: str = "{}") -> None:
+    for number in range(track.total, track.total + count):
+        record = CallRecord(number, "mcp:a:b", 0.0, "completed", 1.0)
+        track.add(ToolCall(number, "mcp:a:b", text), record)
+
+
+def test_a_run_with_very_many_calls_remembers_the_latest() -> None:
+    track = Track(Ledger(), 0.0)
+    made(track, KEPT_OF_RUN + 500)
+    views = track.views(2.0)
+    assert track.total == KEPT_OF_RUN + 500
+    assert [view.id for view in views] == list(range(500, KEPT_OF_RUN + 500))
+
+
+def test_all_runs_together_remember_a_bounded_number() -> None:
+    ledger = Ledger(most=100)
+    tracks = [Track(ledger, 0.0) for _ in range(10)]
+    for track in tracks:
+        made(track, 30)
+    assert sum(len(track.views(2.0)) for track in tracks) == 100
+    assert [len(track.views(2.0)) for track in tracks] == [0, 0, 0, 0, 0, 0, 10, 30, 30, 30]
+
+
+def test_calls_that_have_not_ended_are_shown_before_those_that_have() -> None:
+    track = Track(Ledger(), 0.0)
+    waiting = [(ToolCall(n, "mcp:a:b", "x" * (KEPT_INPUT + 1)), CallRecord(n, "mcp:a:b", 0.0)) for n in range(1500)]
+    for call, record in waiting:
+        track.add(call, record)
+    made(track, 1000)
+    views = track.views(2.0, waiting, approvals={3}, questions={4})
+    assert len(views) == SHOWN_CALLS
+    assert [view.id for view in views[:1500]] == list(range(1500))
+    assert [view.status for view in views[2:6]] == ["queued", "needs_approval", "needs_input", "queued"]
+    assert views[0].input is not None, "of one that has not ended it is still there"
+
+
+def test_a_call_without_arguments_has_none_to_show() -> None:
+    track = Track(Ledger(), 0.0)
+    track.add(ToolCall(0, "mcp:a:b", ABSENT), CallRecord(0, "mcp:a:b", 0.5, "failed"))
+    (view,) = track.views(2.0)
+    assert (view.input, view.input_size, view.at_ms, view.ms) == ("", 0, 500, 0)
+
+
+def test_remembering_a_call_costs_next_to_nothing() -> None:
+    track = Track(Ledger(), 0.0)
+    began = time.perf_counter()
+    made(track, 20_000, "{" + " " * 500 + "}")
+    assert time.perf_counter() - began < 2, "microseconds each"
