@@ -26,6 +26,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from codemode_mcp import descriptions
 from codemode_mcp.announce import Announcer, AnnouncingServer
+from codemode_mcp.approval import Verdict, ask_for, lasts, verdict_of
+from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.bridge import ToolCall, joined_halves, json_text
 from codemode_mcp.catalog import Catalog
 from codemode_mcp.client import MAX_ROUNDS, Continued, McpClient, guard_state, roots_of
@@ -37,13 +39,14 @@ from codemode_mcp.stdio import serve_stdio
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
     from typing import IO
 
     from anyio.abc import TaskGroup
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
 
+    from codemode_mcp.approval import ApprovalQuestion, ApprovalRequest, Remember, RememberFn
     from codemode_mcp.bridge import Completion
     from codemode_mcp.callers import Caller
     from codemode_mcp.catalog import Entry
@@ -181,12 +184,18 @@ class Upstreams(Protocol):
 
     def settings(self) -> ToolSettings: ...
 
-    def server_names(self) -> Sequence[str]: ...
+    def server_names(self, caller: Caller | None) -> Sequence[str]:
+        """That the caller may come to see something of; None: that everybody may."""
+        ...
 
-    def catalog(self) -> Catalog: ...
+    def catalog_of(self, caller: Caller) -> Catalog: ...
 
     def change(self) -> anyio.Event:
         """For the next time that the catalog may be another."""
+        ...
+
+    def remembers(self) -> RememberFn | None:
+        """How an approval is kept for ever; None: it cannot be."""
         ...
 
     async def dispatcher(self) -> Dispatcher:
@@ -194,6 +203,10 @@ class Upstreams(Protocol):
         ...
 
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None: ...
+
+
+class _CannotBeAsked(Exception):
+    """The client does not take such questions, or no more of them."""
 
 
 @dataclass(eq=False)
@@ -208,6 +221,8 @@ class _Call:
         patience: seconds that the client has to answer a question.
         changed: replaced when it was set.
         observed: whether a request waits for it.
+        notes: of hooks, that the client is told beside the result.
+        remember: see `App.remembers`.
     """
 
     id: str
@@ -220,6 +235,8 @@ class _Call:
     changed: anyio.Event = field(default_factory=anyio.Event)
     completion: Completion | None = None
     observed: bool = False
+    notes: list[str] = field(default_factory=list)
+    remember: RememberFn | None = None
     questions: Questions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -236,13 +253,9 @@ class _Call:
             QuestionRefused: it does not answer.
         """
         try:
-            match self.client.way(question):
-                case "ask":
-                    with anyio.move_on_after(self.patience):
-                        return await self.client.ask(question)
-                    raise QuestionRefused(f"the client did not answer within {self.patience:g} s")
-                case "return":
-                    return await self.questions.put(1, question, time.monotonic())
+            return await self._put(question)
+        except _CannotBeAsked:
+            pass
         except QuestionRefused:
             raise
         except Exception as error:
@@ -254,11 +267,42 @@ class _Call:
             but = f"it has asked in {MAX_ROUNDS} rounds already"
         raise QuestionRefused(f"server {question.server!r} asked {asked}, but {but}")
 
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        """Have the client's user decide about the call. Whoever cannot be asked has not approved."""
+        remember: tuple[Remember, ...] = ()
+        if self.remember is not None and self.caller.operates and lasts(request.tool):
+            remember = ("always",)
+        question, _ = ask_for([request], remember=remember, who="the client")
+        try:
+            verdict = verdict_of(await self._put(question), remember)
+        except _CannotBeAsked:
+            why = "this client does not support elicitation, so its user cannot be asked"
+            return Verdict(approved=False, why=why, by="nobody")
+        except QuestionRefused as refusal:
+            return Verdict(approved=False, why=str(refusal))
+        if verdict.approved and verdict.remember == "always":
+            assert self.remember is not None
+            try:
+                await self.remember((request.tool,), self.caller)
+            except Exception:
+                log.exception("an approval could not be remembered")
+        return verdict
+
+    async def _put(self, question: Question | ApprovalQuestion) -> JsonObject:
+        match self.client.way(question):
+            case "ask":
+                with anyio.move_on_after(self.patience):
+                    return await self.client.ask(question)
+                raise QuestionRefused(f"the client did not answer within {self.patience:g} s")
+            case "return":
+                return await self.questions.put(1, question, time.monotonic())
+        raise _CannotBeAsked
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if self.on_progress is not None:
             await self.on_progress(progress, total, message)
 
-    def unanswered(self) -> dict[str, Question]:
+    def unanswered(self) -> dict[str, Question | ApprovalQuestion]:
         return {opened.key: opened.question for opened in self.questions.open if opened.answer is None}
 
 
@@ -267,13 +311,22 @@ class Passthrough:
 
     Args:
         caller_of: who makes a request.
+        user: who makes them all; None where they come from many.
     """
 
-    def __init__(self, upstreams: Upstreams, caller_of: Callable[[ServerRequestContext[Any]], Caller]) -> None:
+    def __init__(
+        self,
+        upstreams: Upstreams,
+        caller_of: Callable[[ServerRequestContext[Any]], Caller],
+        auditor: Auditor | None = None,
+        user: Caller | None = None,
+    ) -> None:
         self._upstreams = upstreams
+        self._user = user
+        self._auditor = auditor or Auditor()
         self._caller_of = caller_of
-        self._of_catalog: Catalog | None = None
-        self._listing = Listing(Catalog(()), upstreams.settings().policy)
+        # What was listed last, by catalog, and for whom: the same for all callers of the same rules.
+        self._listings: dict[Catalog, tuple[Caller, Listing]] = {}
         self._deadline: float | None = None
         self._calls: dict[str, _Call] = {}
         self._group: TaskGroup | None = None
@@ -285,7 +338,7 @@ class Passthrough:
             lifespan=self._lifespan,
             version=metadata.version("codemode-mcp"),
             title="Tools of several servers",
-            instructions=descriptions.passthrough_instructions(upstreams.server_names()),
+            instructions=descriptions.passthrough_instructions(upstreams.server_names(user)),
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
@@ -312,7 +365,7 @@ class Passthrough:
     ) -> types.ListToolsResult:
         self._greet(context)
         await self._settled()
-        listing = self._current()
+        listing = self._current(self._caller_of(context))
         self._announcer.listed()
         tools = [_TOOL(tool, by_name=False) for tool in listing.of_version(context.protocol_version)]
         return types.ListToolsResult(tools=tools)
@@ -335,12 +388,20 @@ class Passthrough:
             call.client, call.on_progress = client, on_progress
             call.questions.answer(continued.answers.items())
         else:
-            listing, entry = await self._resolve(params.name)
+            listing, entry = await self._resolve(params.name, caller)
             if len(self._calls) >= MAX_CALLS:
                 return _failure(f"{MAX_CALLS} calls are under way already; try again when one has ended", version)
             call_id = "call_" + secrets.token_urlsafe(18)
             patience = self._upstreams.settings().code_mode.snapshot_ttl_seconds
-            call = _Call(call_id, _conversation(context, owner, call_id), caller, client, on_progress, patience)
+            call = _Call(
+                call_id,
+                _conversation(context, owner, call_id),
+                caller,
+                client,
+                on_progress,
+                patience,
+                remember=self._upstreams.remembers(),
+            )
             dispatcher = await self._upstreams.dispatcher()
             assert self._group is not None
             self._calls[call.id] = call
@@ -352,13 +413,15 @@ class Passthrough:
             return _failure("the call was given up", version)
         if call.completion.error is not None:
             return _failure(call.completion.error.message, version)
-        return result_for(params.name, call.completion.value, version)
+        result = result_for(params.name, call.completion.value, version)
+        result["content"].extend(_text(joined_halves(note)) for note in call.notes)
+        return result
 
-    async def _resolve(self, name: str) -> tuple[Listing, Entry]:
+    async def _resolve(self, name: str, caller: Caller) -> tuple[Listing, Entry]:
         await self._upstreams.dispatcher()
-        if name not in self._current().entries:
+        if name not in self._current(caller).entries:
             await self._settled()
-        listing = self._current()
+        listing = self._current(caller)
         entry = listing.entries.get(name)
         if entry is None:
             near = nearest(name, listing.entries)
@@ -369,20 +432,60 @@ class Passthrough:
     async def _run(self, call: _Call, dispatcher: Dispatcher, listing: Listing, entry: Entry, arguments: str) -> None:
         """The task of one call."""
         now, effects = time.monotonic(), entry.effects
+        record = CallRecord(1, entry.id, now, repeatable=entry.repeatable, read_only=effects.read_only)
+        principal, transport = call.caller.principal, call.caller.kind
+        self._auditor.emit(
+            "call_started",
+            call_id(call.id, 1),
+            tool=entry.id,
+            principal=principal,
+            transport=transport,
+            inputs=arguments,
+        )
+
+        async def approve(request: ApprovalRequest) -> Verdict:
+            about = call_id(call.id, 1)
+            self._auditor.emit("call_asked", about, tool=entry.id, reason=request.reason, inputs=arguments)
+            verdict = await call.approve(request)
+            self._auditor.emit(
+                "call_decided",
+                about,
+                tool=entry.id,
+                approved=verdict.approved,
+                remember=verdict.remember,
+                by=verdict.by,
+                why=verdict.why or None,
+            )
+            return verdict
+
         try:
             with call.scope:
                 call.completion = await dispatcher.call(
                     ToolCall(1, entry.id, arguments),
                     CallContext(call.conversation, call.caller.owner or call.id, call.caller, listing.catalog),
-                    CallRecord(1, entry.id, now, repeatable=entry.repeatable, read_only=effects.read_only),
+                    record,
                     None if call.on_progress is None else call.progress,
                     call.ask,
+                    approve,
+                    note=call.notes.append,
                 )
         finally:
+            error = None if call.completion is None else call.completion.error
+            self._auditor.emit(
+                "call_ended",
+                call_id(call.id, 1),
+                tool=entry.id,
+                status="completed" if call.completion is not None and error is None else "failed",
+                code="aborted" if call.completion is None else None if error is None else error.code,
+                ms=record.milliseconds(time.monotonic()),
+                bytes=record.size,
+                dispatched=record.dispatched,
+                repeatable=record.repeatable,
+            )
             del self._calls[call.id]
             call.change()
 
-    async def _observe(self, call: _Call) -> dict[str, Question]:
+    async def _observe(self, call: _Call) -> dict[str, Question | ApprovalQuestion]:
         """Wait until a call is over, or its client has to answer something. Cancelling this cancels the call."""
         call.observed, call.scope.deadline = True, math.inf
         try:
@@ -411,17 +514,33 @@ class Passthrough:
             self._deadline = time.monotonic() + self._upstreams.settings().code_mode.connect_wait_ms / 1000
         await self._upstreams.wait_settled(None, max(0.0, self._deadline - time.monotonic()))
 
-    def _current(self) -> Listing:
-        catalog = self._upstreams.catalog()
-        if catalog is not self._of_catalog:
-            self._listing = Listing(catalog, self._upstreams.settings().policy)
-            self._of_catalog = catalog
-            self.server.instructions = descriptions.passthrough_instructions(self._upstreams.server_names())
-        return self._listing
+    def _current(self, caller: Caller) -> Listing:
+        catalog = self._upstreams.catalog_of(caller)
+        if catalog not in self._listings:
+            before = self._fingerprint()
+            if catalog not in self._listings:
+                self._listings[catalog] = caller, self._made(catalog)
+                if len(self._listings) > 1:
+                    # One list more, and none of those before has changed by that.
+                    self._announcer.described_anew(before, self._fingerprint())
+            self.server.instructions = descriptions.passthrough_instructions(self._upstreams.server_names(self._user))
+        return self._listings[catalog][1]
 
-    def _fingerprint(self) -> str:
-        # Before the first list there is no catalog, and nobody to tell.
-        return self._listing.fingerprint if self._of_catalog is None else self._current().fingerprint
+    def _made(self, catalog: Catalog) -> Listing:
+        return Listing(catalog, self._upstreams.settings().policy)
+
+    def _fingerprint(self) -> Hashable:
+        """Of all lists that somebody has got, as they are now; before the first there is nobody to tell."""
+        current: dict[Catalog, tuple[Caller, Listing]] = {}
+        for before, (caller, listing) in self._listings.items():
+            catalog = self._upstreams.catalog_of(caller)
+            if catalog not in current:
+                current[catalog] = caller, listing if catalog is before else self._made(catalog)
+        self._listings = current
+        tools = self._upstreams.settings()
+        # With other rules callers may have got another of these lists each.
+        rules = (tools.policy, tools.contexts) if tools.contexts else ()
+        return rules, frozenset(listing.fingerprint for _, listing in current.values())
 
 
 def _conversation(context: ServerRequestContext[Any], owner: str | None, call_id: str) -> str:

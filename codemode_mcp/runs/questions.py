@@ -1,29 +1,33 @@
-"""The questions that upstream servers have put and nobody has answered yet, of one run.
+"""The questions that upstream servers, and we ourselves, have put and nobody has answered yet, of one run.
 
-A question belongs to the call in whose course the server asked. It stays open while its run is parked, and is put to
-whichever client observes the run next: that client may be asked while its request is open, or gets the questions as the
-answer to its request and comes back with the replies (revision 2026-07-28), or can do neither.
+A question of a server belongs to the call in whose course it asked; ours are for approvals of calls (`approvals`). It
+stays open while its run is parked, and is put to whichever client observes the run next: that client may be asked while
+its request is open, or gets the questions as the answer to its request and comes back with the replies (revision
+2026-07-28), or can do neither.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 
+from codemode_mcp.approval import ApprovalQuestion
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from upstream_clients.tools import JsonObject, Question
+    from upstream_clients.tools import JsonObject, Question, QuestionMethod
 
 log = logging.getLogger("codemode_mcp.runs")
 
-Way = Literal["ask", "return", "none"]
-"""How a client gets a question: by a request to it, as the answer to its own request, or not at all."""
+Way = Literal["ask", "return", "later", "none"]
+"""How a client gets a question: by a request to it, as the answer to its own request, as the answer to its next one
+since this one was answered with questions often enough, or not at all."""
 
 WINDOW = 0.1
 """Seconds in which other calls may put questions too, before a request is answered with those that are there."""
@@ -37,13 +41,18 @@ class Client(Protocol):
         """Whether a question to it may outlive its request."""
         ...
 
+    @property
+    def supported(self) -> frozenset[QuestionMethod]:
+        """What it has declared that it answers."""
+        ...
+
     async def progress(self, message: str) -> None:
         """Tell it how far the open request is; never raises."""
         ...
 
-    def way(self, question: Question) -> Way: ...
+    def way(self, question: Question | ApprovalQuestion) -> Way: ...
 
-    async def ask(self, question: Question) -> JsonObject:
+    async def ask(self, question: Question | ApprovalQuestion) -> JsonObject:
         """The MCP result of the question, for those of the way "ask".
 
         Raises:
@@ -57,22 +66,31 @@ class OpenQuestion:
     """One question without an answer.
 
     Attributes:
-        call: the id of its call.
+        call: the id of its call; None where it is for an approval.
         began: monotonic seconds.
+        on_answer: of a question that nobody waits for with `put`: told of its answer, once.
         asking: while a client is being asked: ends that.
         lasting: whether that goes on when the request is over.
         way: how the client that looked last gets it, so that a large question is looked at once for each request.
     """
 
     key: str
-    question: Question
-    call: int
+    question: Question | ApprovalQuestion
+    call: int | None
     began: float
+    on_answer: Callable[[JsonObject | QuestionRefused], None] | None = None
     asking: anyio.CancelScope | None = None
     lasting: bool = False
     way: tuple[Client, Way] | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
     answer: JsonObject | QuestionRefused | None = None
+
+    @property
+    def whose(self) -> str:
+        """For the log."""
+        if isinstance(self.question, ApprovalQuestion):
+            return "a question for approval"
+        return f"a question of server {self.question.server!r}"
 
 
 class Questions:
@@ -92,8 +110,8 @@ class Questions:
 
     @property
     def calls(self) -> set[int]:
-        """The calls that wait for an answer."""
-        return {each.call for each in self._open.values()}
+        """The calls whose servers wait for an answer."""
+        return {each.call for each in self._open.values() if each.call is not None}
 
     @property
     def being_asked(self) -> bool:
@@ -105,7 +123,11 @@ class Questions:
             return []
         return [each for each in self._open.values() if _way(each, client) == "return"]
 
-    async def put(self, call: int, question: Question, now: float) -> JsonObject:
+    def put_later(self, client: Client | None) -> bool:
+        """Whether the client gets a question with its next request."""
+        return client is not None and any(_way(each, client) == "later" for each in self._open.values())
+
+    async def put(self, call: int, question: Question | ApprovalQuestion, now: float) -> JsonObject:
         """The answer to a question; waits for it. Cancelling takes the question back.
 
         Raises:
@@ -127,13 +149,33 @@ class Questions:
             raise opened.answer
         return opened.answer
 
+    def show(
+        self, question: ApprovalQuestion, now: float, on_answer: Callable[[JsonObject | QuestionRefused], None]
+    ) -> str:
+        """Put a question that nobody waits for; its key, which nobody can guess who was not shown it."""
+        key = "approval-" + secrets.token_urlsafe(12)
+        self._open[key] = OpenQuestion(key, question, None, now, on_answer)
+        self._on_change()
+        return key
+
+    def withdraw(self, key: str) -> None:
+        """Take back a question of `show`: whatever is answered to it from now on counts for nothing."""
+        opened = self._open.pop(key, None)
+        if opened is not None:
+            if opened.asking is not None:
+                opened.asking.cancel()
+            self._on_change()
+
     def answer(self, answers: Iterable[tuple[str, JsonObject | QuestionRefused]]) -> None:
         """Give answers by key. A question that is no longer open, or has an answer, is passed over."""
         for key, answer in answers:
             opened = self._open.get(key)
             if opened is not None and opened.answer is None:
-                opened.answer = answer
+                opened.answer = answer or {}  # it may be null: nobody has looked at it
                 opened.answered.set()
+                if opened.on_answer is not None:
+                    self.withdraw(key)
+                    opened.on_answer(answer)
 
     def to_ask(self, client: Client | None) -> list[OpenQuestion]:
         """Those to be put to the client now; each is given once, until `let_go`."""
@@ -159,7 +201,7 @@ class Questions:
                 answer = refusal
             except Exception:
                 # In a task of its own, beside everybody else's: nothing may leave it.
-                log.exception("a question of server %r could not be put", opened.question.server)
+                log.exception("%s could not be put", opened.whose)
                 answer = QuestionRefused("the question could not be put to the client")
         opened.asking = None
         if answer is not None:

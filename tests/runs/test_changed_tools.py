@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.settings import PolicyRules
+from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import bench
 from upstream_clients.testing import ScriptedSource, text_result
 from upstream_clients.tools import Annotations, Tool
@@ -69,10 +69,9 @@ async def test_a_tool_that_is_as_it_was_is_called(engine: Engine) -> None:
 async def test_a_tool_that_has_become_harmless_is_still_judged_by_what_the_program_began_with(engine: Engine) -> None:
     source = Lazy(DESTROYS, Tool("look", annotations=Annotations(read_only=False, destructive=False)))
     async with bench(engine, source, rules=PolicyRules(ask=("destructive",))) as it:
-        message, dispatched, _ = (await it.execute(f"return {TRY}")).value
-    assert "needs a person's approval" in message
-    assert "has changed" not in message
-    assert (dispatched, source.calls) == (False, [])
+        outcome = await it.execute(f"return {TRY}")
+        assert [call.status for call in outcome.pending] == ["needs_approval"]
+    assert source.calls == []
 
 
 @pytest.mark.parametrize("now", [(), (Tool("other", annotations=READS),)], ids=["nothing", "others"])
@@ -115,7 +114,7 @@ async def test_a_tool_that_changes_while_a_program_is_parked_is_refused_from_the
 async def test_rules_that_change_while_a_call_waits_for_its_server_decide_about_it(engine: Engine) -> None:
     class Reloaded(Lazy):
         async def call_tool(self, tool: str, arguments: JsonObject, **options: Any) -> ToolOutcome:
-            it.dispatcher.apply(PolicyRules(deny=("mcp:s:look",)), it.settings)
+            it.dispatcher.apply(ToolSettings(code_mode=it.settings, policy=PolicyRules(deny=("mcp:s:look",))))
             return await super().call_tool(tool, arguments, **options)
 
     source = Reloaded(READS, Tool("look", annotations=READS))

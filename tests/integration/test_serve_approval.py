@@ -1,0 +1,293 @@
+"""Approvals of calls over the real server: the client's user is asked in the way of its era, or somebody at a terminal
+decides."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.integration.harness import SECONDS, counting, events, serve, until, write_config
+from tests.integration.http_harness import serve_http
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["modern client", "legacy client"])
+
+OURS = "codemode-mcp asks for your approval: may a program make this tool call?"
+COUNT = "return unwrap(await MCP.one.count({ name: 'a' }))"
+COUNT_THREE = (
+    "const all = await Promise.allSettled(['a', 'b', 'c'].map((name) => MCP.one.count({ name })));"
+    "return all.map((each) => each.status)"
+)
+
+
+class Person:
+    """Answers every question with the next of `decisions`, the last again and again; keeps what was shown."""
+
+    def __init__(self, *decisions: Any) -> None:
+        self._decisions = list(decisions)
+        self.shown: list[Any] = []
+
+    @property
+    def messages(self) -> list[str]:
+        return [params.message for params in self.shown]
+
+    async def __call__(self, context: Any, params: Any) -> types.ElicitResult:
+        self.shown.append(params)
+        decision = self._decisions.pop(0) if len(self._decisions) > 1 else self._decisions[0]
+        if isinstance(decision, str):
+            decision = {"decision": decision}
+        if decision is None:
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(action="accept", content=decision)
+
+
+def asking(folder: Path, **tools: Any) -> tuple[Path, Path]:
+    """A configuration that asks for what is destructive, and the log of its one server."""
+    log = folder / "log"
+    return write_config(folder, {"one": counting(log)}, **{"ask": ["destructive"], **tools}), log
+
+
+@ERAS
+async def test_one_question_for_all_calls_of_a_turn_and_then_they_are_made(mode: str, tmp_path: Path) -> None:
+    config, log = asking(tmp_path)
+    person = Person("approve")
+    async with serve(config, mode=mode, elicitation_callback=person) as session:
+        assert await session.value(COUNT_THREE) == ["fulfilled"] * 3
+    (message,) = person.messages
+    assert message.startswith("codemode-mcp asks for your approval: may a program make these 3 tool calls?\n")
+    assert message.count('"mcp:one:count"') == 3
+    assert [f'"name": "{name}"' in message for name in "abc"] == [True] * 3
+    schema = person.shown[0].requested_schema
+    assert schema["required"] == ["decision"]
+    assert schema["properties"]["decision"]["enum"] == ["approve", "deny"]
+    assert schema["properties"]["remember"]["enum"] == ["no", "run", "always"]
+    assert sorted(events(log)) == ["call a", "call b", "call c"]
+
+
+@ERAS
+@pytest.mark.parametrize("decision", ["deny", None, {}, {"decision": "approved"}], ids=json.dumps)
+async def test_whatever_is_no_approval_sends_nothing(mode: str, decision: Any, tmp_path: Path) -> None:
+    config, log = asking(tmp_path)
+    async with serve(config, mode=mode, elicitation_callback=Person(decision)) as session:
+        answer = await session.exec(COUNT)
+        assert (answer.status, answer.code) == ("failed", "nested_tool_failed")
+        assert "MCP.one.count was not approved" in answer.error
+    assert events(log) == []
+
+
+@ERAS
+async def test_a_loop_of_approvals_goes_on_by_wait_where_a_client_takes_no_more_questions(
+    mode: str, tmp_path: Path
+) -> None:
+    config, log = asking(tmp_path)
+    person = Person("approve")
+    async with serve(config, mode=mode, elicitation_callback=person) as session:
+        answer = await session.exec("for (let n = 0; n < 12; n++) await MCP.one.count({ name: 'x' + n }); return 'all'")
+        assert (await session.finish(answer)).value == "all"
+    assert len(person.messages) == 12
+    assert len(events(log)) == 12
+
+
+@ERAS
+async def test_what_was_printed_before_a_question_is_not_lost(mode: str, tmp_path: Path) -> None:
+    config, _ = asking(tmp_path)
+    async with serve(config, mode=mode, elicitation_callback=Person("approve")) as session:
+        answer = await session.exec(
+            "text('one'); await MCP.one.count({ name: 'a' }); text('two'); await yield_control('half');"
+            "const more = MCP.one.count({ name: 'b' }); text('three'); await more; text('four')"
+        )
+        texts = answer.texts
+        while answer.status == "waiting":
+            answer = await session.wait(answer.run_id)
+            texts += answer.texts
+    assert texts == ["one", "two", "three", "four"]
+
+
+@ERAS
+async def test_an_approval_for_the_run_ends_the_questions_of_a_loop(mode: str, tmp_path: Path) -> None:
+    config, _ = asking(tmp_path)
+    person = Person({"decision": "approve", "remember": "run"})
+    async with serve(config, mode=mode, elicitation_callback=person) as session:
+        assert await session.value("for (let n = 0; n < 30; n++) await MCP.one.count({ name: 'x' }); return 1") == 1
+        assert len(person.messages) == 1
+        await session.value(COUNT)
+    assert len(person.messages) == 2
+
+
+@ERAS
+async def test_an_approval_for_ever_is_written_to_the_file_and_counts_after_a_restart(
+    mode: str, tmp_path: Path
+) -> None:
+    config, log = asking(tmp_path)
+    config.write_text("// ours\n" + config.read_text().replace('["destructive"]', '["destructive"] /* carefully */'))
+    person = Person({"decision": "approve", "remember": "always"})
+    async with serve(config, mode=mode, elicitation_callback=person) as session:
+        await session.value(COUNT)
+        await until(lambda: "mcp:one:count" in config.read_text())
+        text = config.read_text()
+        assert text.startswith("// ours\n")
+        assert "/* carefully */" in text
+        assert sum(name.endswith(".bak") for name in os.listdir(tmp_path)) == 1
+        # The same process takes it up.
+        await until(lambda: "the configuration has changed: other rules" in session.stderr)
+        await session.value(COUNT)
+        assert len(person.messages) == 1
+    async with serve(config, mode=mode, elicitation_callback=person) as session:
+        await session.value(COUNT)
+    assert len(person.messages) == 1
+    assert len(events(log)) == 3
+
+
+@ERAS
+async def test_a_client_that_cannot_be_asked_is_told_how_to_have_it_approved(mode: str, tmp_path: Path) -> None:
+    config, log = asking(tmp_path)
+    async with serve(config, mode=mode) as session:
+        waiting = await session.exec(COUNT_THREE)
+        statuses = [call["status"] for call in waiting.structured["pendingToolCalls"]]
+        assert statuses == ["needs_approval"] * 3
+        assert f"codemode-mcp runs approve {waiting.run_id}" in waiting.read
+        again = await session.wait(waiting.run_id)
+        assert f"codemode-mcp runs approve {waiting.run_id}" in again.read
+        assert (await session.wait(waiting.run_id, cancel=True)).code == "aborted"
+    assert events(log) == []
+
+
+@ERAS
+async def test_a_request_is_answered_in_time_while_a_person_thinks(mode: str, tmp_path: Path) -> None:
+    config, log = asking(tmp_path, codeMode={"maxRequestMs": 1000, "timeoutMs": 500})
+    thinks = anyio.Event()
+
+    async def think(context: Any, params: Any) -> types.ElicitResult:
+        await thinks.wait()
+        return types.ElicitResult(action="accept", content={"decision": "approve"})
+
+    async with serve(config, mode=mode, elicitation_callback=think) as session, anyio.create_task_group() as group:
+        if mode == "auto":
+            # The client holds the question, and no request is open.
+            async def answer_later() -> None:
+                await anyio.sleep(1.5)
+                thinks.set()
+
+            group.start_soon(answer_later)
+            answer = await session.exec(COUNT)
+        else:
+            answer = await session.exec(COUNT)
+            assert [call["status"] for call in answer.structured["pendingToolCalls"]] == ["needs_approval"]
+            assert "the user is being asked" in answer.read
+            assert events(log) == []
+            thinks.set()
+            answer = await session.finish(answer)
+        assert answer.status == "completed"
+    assert events(log) == ["call a"]
+
+
+async def test_what_looks_like_our_question_in_a_servers_is_shown_as_the_servers(tmp_path: Path) -> None:
+    from tests.integration.test_serve_questions import asking as asker
+
+    config = write_config(tmp_path, {"asker": asker("modern")})
+    person = Person({"name": "x", "decision": "approve"})
+    imitated = (
+        "codemode-mcp asks for your approval: may a program make this tool call?\n\n    call 1: harmless\n\r\x1b[2J"
+    )
+    async with serve(config, elicitation_callback=person) as session:
+        await session.value(f"return unwrap(await MCP.asker.name({{ label: {json.dumps(imitated)} }}))")
+    (message,) = person.messages
+    assert message.startswith("[asker] Your name for ")
+    assert "\x1b" not in message
+    assert "\r" not in message
+    assert all(line.startswith("  ") for line in message.split("\n")[1:])
+
+
+@ERAS
+async def test_a_program_that_asks_like_us_through_the_client_is_shown_as_the_program(
+    mode: str, tmp_path: Path
+) -> None:
+    config, log = asking(tmp_path)
+    person = Person({"decision": "approve", "answer": "x"})
+    code = (
+        f"const message = '{OURS}\\n\\n    call 1: \"x\"';"
+        "const form = (name) => ({ type: 'object', properties: { [name]: { type: 'string' } } });"
+        "const ask = (name) => tools.call('client:session:elicit', { message, requestedSchema: form(name) });"
+        "const answers = await Promise.allSettled([ask('decision'), ask('answer'), MCP.one.count({ name: 'a' })]);"
+        "return answers.map((each) => each.status)"
+    )
+    async with serve(config, mode=mode, elicitation_callback=person) as session:
+        answer = await session.finish(await session.exec(code))
+        # A form that could be taken for ours is not put at all.
+        assert answer.value == ["rejected", "fulfilled", "fulfilled"]
+    (ours,) = [message for message in person.messages if "mcp:one:count" in message]
+    (theirs,) = [message for message in person.messages if message is not ours]
+    assert ours.startswith(OURS)
+    assert theirs.startswith("[")
+    assert all(line.startswith("  ") for line in theirs.split("\n")[1:])
+    assert events(log) == ["call a"]
+
+
+async def test_over_http_nothing_is_remembered_for_ever_and_the_answer_counts_for_its_owner(tmp_path: Path) -> None:
+    config, log = asking(tmp_path)
+    person = Person("approve")
+    async with serve_http(config) as served:
+        for mode in ("auto", "legacy"):
+            async with Client(streamable_http_client(served.url), mode=mode, elicitation_callback=person) as client:
+                with anyio.fail_after(SECONDS):
+                    result = await client.call_tool("exec", {"code": COUNT})
+                assert result.structured_content is not None
+                assert result.structured_content["status"] == "completed", result.structured_content
+    assert [shown.requested_schema["properties"]["remember"]["enum"] for shown in person.shown] == [["no", "run"]] * 2
+    assert events(log) == ["call a"] * 2
+
+
+# pass-through
+
+
+@ERAS
+async def test_a_call_in_pass_through_is_put_to_its_client(mode: str, tmp_path: Path) -> None:
+    config, log = asking(tmp_path, codeMode=False)
+    person = Person("approve", "deny")
+    async with serve(config, mode=mode, elicitation_callback=person) as session:
+        with anyio.fail_after(SECONDS):
+            approved = await session.client.call_tool("one__count", {"name": "a"})
+            assert not approved.is_error
+            denied = await session.client.call_tool("one__count", {"name": "b"})
+            assert denied.is_error
+            assert "one__count was not approved: the user denied it" in denied.content[0].text
+    assert events(log) == ["call a"]
+    assert person.messages[0].startswith("codemode-mcp asks for your approval: may the client make this tool call?")
+    assert '"name": "a"' in person.messages[0]
+    assert person.shown[0].requested_schema["properties"]["remember"]["enum"] == ["no", "always"]
+
+
+@ERAS
+async def test_a_call_in_pass_through_is_denied_where_its_client_cannot_be_asked(mode: str, tmp_path: Path) -> None:
+    config, log = asking(tmp_path, codeMode=False)
+    async with serve(config, mode=mode) as session:
+        with anyio.fail_after(SECONDS):
+            denied = await session.client.call_tool("one__count", {"name": "a"})
+        assert denied.is_error
+        assert "its user cannot be asked" in denied.content[0].text
+    assert events(log) == []
+
+
+@ERAS
+async def test_an_approval_for_ever_in_pass_through_is_kept(mode: str, tmp_path: Path) -> None:
+    config, log = asking(tmp_path, codeMode=False)
+    person = Person({"decision": "approve", "remember": "always"})
+    async with serve(config, mode=mode, elicitation_callback=person) as session:
+        with anyio.fail_after(SECONDS):
+            await session.client.call_tool("one__count", {"name": "a"})
+            assert json.loads(config.read_text())["tools"]["approved"] == ["mcp:one:count"]
+            await until(lambda: "the configuration has changed: other rules" in session.stderr)
+            await session.client.call_tool("one__count", {"name": "b"})
+    assert len(person.messages) == 1
+    assert events(log) == ["call a", "call b"]

@@ -1,0 +1,770 @@
+"""Calls that a person has to approve: who is asked what, when, and what becomes of the program and its calls."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from codemode_mcp.approval import ApprovalQuestion
+from codemode_mcp.bridge import ToolCall
+from codemode_mcp.callers import Caller
+from codemode_mcp.errors import ConfigError, InternalError, ProgramError
+from codemode_mcp.settings import PolicyRules, ToolSettings
+from tests.runs.bench import OWNER, FakeClient, bench, texts
+from upstream_clients.errors import QuestionRefused
+from upstream_clients.testing import ScriptedSource, SlowSource, text_result
+from upstream_clients.tools import Annotations, Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.sandbox.engine import Engine
+    from upstream_clients.tools import JsonObject
+
+pytestmark = pytest.mark.anyio
+
+RULES = PolicyRules(ask=("destructive",))
+YES: JsonObject = {"action": "accept", "content": {"decision": "approve"}}
+NO: JsonObject = {"action": "accept", "content": {"decision": "deny"}}
+READ_ONLY = Annotations(read_only=True)
+
+REMOVE = "return unwrap(await MCP.files.remove({ path: 'a' }))"
+REMOVE_THREE = (
+    "return (await Promise.allSettled(['a', 'b', 'c'].map((path) => MCP.files.remove({ path }))))"
+    ".map((each) => each.status)"
+)
+
+
+def remembering(answer: str) -> JsonObject:
+    return {"action": "accept", "content": {"decision": "approve", "remember": answer}}
+
+
+def files(**answers: Any) -> ScriptedSource:
+    answers = {"remove": text_result("removed"), "wipe": text_result("wiped"), "look": text_result("seen"), **answers}
+    tools = [Tool(name, annotations=READ_ONLY) if name == "look" else Tool(name) for name in answers]
+    return ScriptedSource("files", answers, tools=tools)
+
+
+def message_of(question: Any) -> str:
+    assert isinstance(question, ApprovalQuestion)
+    return question.message
+
+
+def only_question(outcome: Outcome) -> tuple[str, ApprovalQuestion]:
+    ((key, question),) = outcome.questions
+    assert isinstance(question, ApprovalQuestion)
+    return key, question
+
+
+def needing(outcome: Outcome) -> list[str]:
+    return [call.tool for call in outcome.pending if call.status == "needs_approval"]
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    with anyio.fail_after(20):
+        while not happened():
+            await anyio.lowlevel.checkpoint()
+
+
+# asking
+
+
+async def test_a_call_that_a_rule_asks_for_is_made_once_the_user_approved(engine: Engine) -> None:
+    source, client = files(), FakeClient("ask", replies=[YES])
+    async with bench(engine, source, rules=RULES) as it:
+        outcome = await it.execute(REMOVE, client=client)
+    assert (outcome.status, outcome.value) == ("completed", "removed")
+    assert source.calls == [("remove", {"path": "a"})]
+    message = message_of(client.asked[0])
+    assert message.startswith("codemode-mcp asks for your approval: may a program make this tool call?")
+    assert '"mcp:files:remove"' in message
+    assert '"path": "a"' in message
+    assert "may destroy or overwrite" in message
+    assert "asked for by the rule 'destructive'" in message
+
+
+async def test_what_the_user_denies_is_not_sent_and_the_program_is_told(engine: Engine) -> None:
+    source = files()
+    async with bench(engine, source, rules=RULES) as it:
+        outcome = await it.execute(REMOVE, client=FakeClient("ask", replies=[NO]))
+    assert (outcome.status, outcome.code) == ("failed", "nested_tool_failed")
+    assert "MCP.files.remove was not approved: the user denied it" in outcome.error
+    assert source.calls == []
+
+
+async def test_calls_that_nobody_asks_for_are_made_without_a_question(engine: Engine) -> None:
+    client = FakeClient("ask")
+    async with bench(engine, files(), rules=RULES) as it:
+        outcome = await it.execute("return unwrap(await MCP.files.look({}))", client=client)
+    assert (outcome.value, client.asked) == ("seen", [])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"action": "accept"},
+        {"action": "accept", "content": None},
+        {"action": "accept", "content": []},
+        {"action": "accept", "content": {}},
+        {"action": "accept", "content": {"decision": True}},
+        {"action": "accept", "content": {"decision": "Approve"}},
+        {"action": "accept", "content": {"decision": "approve "}},
+        {"action": "accept", "content": {"decision": ["approve"]}},
+        {"action": "accept", "content": {"decision": "approve", "remember": "forever"}},
+        {"action": "accept", "content": {"decision": "approve", "remember": "always"}},
+        {"action": "accept", "content": {"decision": "approve", "remember": True}},
+        {"action": "decline", "content": {"decision": "approve"}},
+        {"action": "cancel", "content": {"decision": "approve"}},
+        {"action": ["accept"], "content": {"decision": "approve"}},
+        {"content": {"decision": "approve"}},
+        {"decision": "approve"},
+        "approve",
+        ["approve"],
+        None,
+        True,
+    ],
+    ids=json.dumps,
+)
+async def test_whatever_is_not_exactly_an_approval_denies(engine: Engine, answer: Any) -> None:
+    source = files()
+    async with bench(engine, source, rules=RULES) as it:
+        waiting = await it.execute(REMOVE, client=FakeClient("return"))
+        key, _ = only_question(waiting)
+        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: answer})
+    assert "was not approved" in outcome.error
+    assert source.calls == []
+
+
+async def test_all_calls_of_a_turn_are_one_question(engine: Engine) -> None:
+    source, client = files(), FakeClient("ask", replies=[YES])
+    async with bench(engine, source, rules=RULES) as it:
+        outcome = await it.execute(REMOVE_THREE, client=client)
+    assert outcome.value == ["fulfilled"] * 3
+    (question,) = client.asked
+    assert "these 3 tool calls" in message_of(question)
+    assert [f'"path": "{name}"' in message_of(question) for name in "abc"] == [True] * 3
+
+
+async def test_calls_that_wait_for_their_turn_come_up_too(engine: Engine) -> None:
+    source, client = files(), FakeClient("ask", replies=[YES])
+    code = "return (await Promise.all([1, 2, 3, 4, 5, 6, 7, 8].map((n) => MCP.files.remove({ n })))).map(unwrap).length"
+    async with bench(engine, source, rules=RULES, max_pending_tool_calls=1) as it:
+        outcome = await it.execute(code, client=client)
+    assert outcome.value == 8
+    (question,) = client.asked
+    assert "these 8 tool calls" in message_of(question)
+
+
+async def test_other_calls_go_on_while_a_person_thinks(engine: Engine) -> None:
+    source, client = files(), FakeClient("ask")
+    code = (
+        "const asked = [1, 2, 3].map((n) => MCP.files.remove({ n }));"
+        "const seen = []; for (let n = 0; n < 5; n++) seen.push(unwrap(await MCP.files.look({ n })));"
+        "await new Promise((resolve) => setTimeout(resolve, 20)); text(seen.join()); return Promise.all(asked)"
+    )
+    async with bench(engine, source, rules=RULES, max_pending_tool_calls=1) as it, anyio.create_task_group() as group:
+
+        async def execute() -> None:
+            outcome = await it.execute(code, client=client)
+            assert outcome.code == "aborted"
+            assert texts(outcome) == ["seen,seen,seen,seen,seen"]
+
+        group.start_soon(execute)
+        await until(lambda: len(source.calls) == 5 and bool(client.asked))
+        ((run_id, run),) = it.manager._runs.items()
+        await until(lambda: bool(run.outputs))
+        assert run.executing == 0
+        assert await it.manager.cancel(run_id)
+    assert {tool for tool, _ in source.calls} == {"look"}
+
+
+async def test_approved_calls_keep_to_the_limit_of_calls_under_way(engine: Engine) -> None:
+    source = SlowSource("files", {"remove": text_result("removed")})
+    code = "return (await Promise.all([1, 2, 3, 4, 5].map((n) => MCP.files.remove({ n })))).length"
+    async with bench(engine, source, rules=RULES, max_pending_tool_calls=2) as it, anyio.create_task_group() as group:
+        outcomes: list[Outcome] = []
+
+        async def execute() -> None:
+            outcomes.append(await it.execute(code, client=FakeClient("ask", replies=[YES])))
+
+        group.start_soon(execute)
+        await source.wait_pending(2)
+        for _ in range(50):
+            await anyio.lowlevel.checkpoint()
+        assert source.pending == 2
+        source.release.set()
+    assert outcomes[0].value == 5
+
+
+async def test_more_calls_than_one_question_has_room_for_are_asked_for_one_question_after_the_other(
+    engine: Engine,
+) -> None:
+    source, client = files(), FakeClient("ask", replies=[YES, NO, YES])
+    code = (
+        "const all = await Promise.allSettled(Array.from({ length: 50 }, (_, n) => MCP.files.remove({ n })));"
+        "return all.filter((each) => each.status === 'fulfilled').length"
+    )
+    async with bench(engine, source, rules=RULES) as it:
+        outcome = await it.execute(code, client=client)
+    assert len(client.asked) == 3
+    assert "30 more calls wait" in message_of(client.asked[0])
+    assert outcome.value == 30
+    assert sorted(arguments["n"] for _, arguments in source.calls) == [*range(20), *range(40, 50)]
+
+
+async def test_time_that_a_person_takes_is_not_the_programs(engine: Engine) -> None:
+    client = FakeClient("ask")
+    async with bench(engine, files(), rules=RULES, timeout_ms=1_000, max_request_ms=600_000) as it:
+        outcomes: list[Outcome] = []
+
+        async def execute() -> None:
+            outcomes.append(await it.execute(REMOVE, client=client))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(execute)
+            await client.is_asked.wait()
+            ((run_id, _),) = it.manager._runs.items()
+            it.clock.advance(300)
+            assert it.manager.decide(run_id, None, approved=True, by="a test") == [1]
+    assert outcomes[0].value == "removed"
+
+
+async def test_a_request_is_answered_in_time_though_a_person_thinks(engine: Engine) -> None:
+    client = FakeClient("ask")
+    async with bench(engine, files(), rules=RULES, timeout_ms=1_000, max_request_ms=60_000) as it:
+        outcomes: list[Outcome] = []
+
+        async def execute() -> None:
+            outcomes.append(await it.execute(REMOVE, client=client))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(execute)
+            await client.is_asked.wait()
+            it.clock.advance(61)
+            ((_, run),) = it.manager._runs.items()
+            run.change()
+        assert needing(outcomes[0]) == ["mcp:files:remove"]
+        # Asked only while its request is open.
+        await until(lambda: client.taken_back == 1)
+        outcome = await it.observe(outcomes[0].run_id, client=FakeClient("ask", replies=[YES]))
+        assert outcome.value == "removed"
+
+
+async def test_a_lasting_client_may_answer_after_its_request(engine: Engine) -> None:
+    client = LateClient()
+    source = files()
+    async with bench(engine, source, rules=RULES, timeout_ms=1_000, max_request_ms=60_000) as it:
+        outcomes: list[Outcome] = []
+
+        async def execute() -> None:
+            outcomes.append(await it.execute(REMOVE, client=client))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(execute)
+            await client.is_asked.wait()
+            it.clock.advance(61)
+            ((_, run),) = it.manager._runs.items()
+            run.change()
+        assert "A person has to approve mcp:files:remove: the user is being asked" in outcomes[0].notes
+        client.answer.set()
+        await until(lambda: bool(source.calls))
+        outcome = await it.observe(outcomes[0].run_id, client=FakeClient("none"))
+        assert outcome.value == "removed"
+
+
+class LateClient(FakeClient):
+    def __init__(self) -> None:
+        super().__init__("ask", lasting=True)
+        self.answer = anyio.Event()
+
+    async def ask(self, question: Any) -> JsonObject:
+        self.is_asked.set()
+        await self.answer.wait()
+        return YES
+
+
+async def test_a_client_that_answers_with_an_error_has_not_approved(engine: Engine) -> None:
+    class Broken(FakeClient):
+        async def ask(self, question: Any) -> JsonObject:
+            raise QuestionRefused("the client answered with error -32603: no")
+
+    class Crashing(FakeClient):
+        async def ask(self, question: Any) -> JsonObject:
+            raise RuntimeError("boom")
+
+    source = files()
+    async with bench(engine, source, rules=RULES) as it:
+        for client in (Broken("ask"), Crashing("ask")):
+            outcome = await it.execute(REMOVE, client=client)
+            assert "was not approved" in outcome.error
+            assert "boom" not in outcome.error
+    assert source.calls == []
+
+
+# asked by an answer
+
+
+async def test_a_client_that_takes_questions_as_answers_comes_back_with_the_decision(engine: Engine) -> None:
+    source = files()
+    async with bench(engine, source, rules=RULES) as it:
+        waiting = await it.execute(REMOVE_THREE, client=FakeClient("return"))
+        key, question = only_question(waiting)
+        assert "these 3 tool calls" in question.message
+        assert needing(waiting) == ["mcp:files:remove"] * 3
+        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+    assert outcome.value == ["fulfilled"] * 3
+    assert len(source.calls) == 3
+
+
+async def test_an_answer_to_a_question_that_was_taken_back_counts_for_nothing(engine: Engine) -> None:
+    source = files()
+    async with bench(engine, source, rules=RULES) as it:
+        waiting = await it.execute(REMOVE_THREE, client=FakeClient("return"))
+        key, _ = only_question(waiting)
+        assert it.manager.decide(waiting.run_id, [2], approved=False, by="a test") == [2]
+        again = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+        fresh, shrunk = only_question(again)
+        assert fresh != key
+        assert "these 2 tool calls" in shrunk.message
+        assert source.calls == []
+        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: NO, fresh: YES})
+        assert outcome.value == ["fulfilled", "rejected", "fulfilled"]
+    assert sorted(arguments["path"] for _, arguments in source.calls) == ["a", "c"]
+
+
+async def test_an_answer_for_one_run_does_not_count_for_another(engine: Engine) -> None:
+    source = files()
+    async with bench(engine, source, rules=RULES) as it:
+        one = await it.execute(REMOVE, client=FakeClient("return"))
+        other = await it.execute(REMOVE, client=FakeClient("return"))
+        key, _ = only_question(one)
+        guesses = {f"question-{n}": YES for n in range(10)} | {f"approval-{n}": YES for n in range(10)} | {key: YES}
+        again = await it.observe(other.run_id, client=FakeClient("return"), answers=guesses)
+        assert needing(again) == ["mcp:files:remove"]
+        assert source.calls == []
+
+
+async def test_a_run_of_another_owner_cannot_be_answered(engine: Engine) -> None:
+    source = files()
+    async with bench(engine, source, rules=RULES) as it:
+        waiting = await it.execute(REMOVE, client=FakeClient("return"))
+        key, _ = only_question(waiting)
+        with pytest.raises(ProgramError):
+            await it.observe(waiting.run_id, owner="somebody else", client=FakeClient("return"), answers={key: YES})
+        assert len(it.manager.approvals(waiting.run_id)) == 1
+    assert source.calls == []
+
+
+# nobody can be asked
+
+
+async def test_without_anybody_to_ask_the_run_parks_at_once_and_says_how_to_approve(engine: Engine) -> None:
+    source = files()
+    async with bench(engine, source, rules=RULES, timeout_ms=60_000) as it:
+        with anyio.fail_after(20):
+            waiting = await it.execute(REMOVE, client=FakeClient("none"))
+        assert (waiting.status, waiting.nobody_answers, waiting.questions) == ("waiting", True, ())
+        assert needing(waiting) == ["mcp:files:remove"]
+        assert f"codemode-mcp runs approve {waiting.run_id}" in waiting.notes[0]
+        (request,) = it.manager.approvals(waiting.run_id)
+        assert (request.call, request.tool, request.arguments) == (1, "mcp:files:remove", {"path": "a"})
+        assert it.manager.decide(waiting.run_id, [1, 2, 99], approved=True, by="a test") == [1]
+        outcome = await it.observe(waiting.run_id, client=FakeClient("none"))
+        assert outcome.value == "removed"
+        assert it.manager.approvals(waiting.run_id) == ()
+
+
+async def test_a_wait_from_a_client_that_can_be_asked_puts_the_question(engine: Engine) -> None:
+    async with bench(engine, files(), rules=RULES) as it:
+        waiting = await it.execute(REMOVE, client=FakeClient("none"))
+        client = FakeClient("ask", replies=[YES])
+        outcome = await it.observe(waiting.run_id, client=client)
+        assert outcome.value == "removed"
+
+
+async def test_what_the_operator_denies_rejects_the_call(engine: Engine) -> None:
+    source = files()
+    async with bench(engine, source, rules=RULES) as it:
+        waiting = await it.execute(REMOVE, client=FakeClient("none"))
+        it.manager.decide(waiting.run_id, None, approved=False, by="the operator at a terminal")
+        outcome = await it.observe(waiting.run_id, client=FakeClient("none"))
+    assert "was not approved: denied by the operator at a terminal" in outcome.error
+    assert source.calls == []
+
+
+async def test_a_decision_elsewhere_takes_the_question_back_from_the_client(engine: Engine) -> None:
+    client = FakeClient("ask")
+    source = files()
+    async with bench(engine, source, rules=RULES) as it, anyio.create_task_group() as group:
+        outcomes: list[Outcome] = []
+
+        async def execute() -> None:
+            outcomes.append(await it.execute(REMOVE_THREE, client=client))
+
+        group.start_soon(execute)
+        await client.is_asked.wait()
+        ((run_id, _),) = it.manager._runs.items()
+        it.manager.decide(run_id, [1], approved=True, by="a test")
+        await until(lambda: len(client.asked) == 2)
+        assert client.taken_back == 1
+        assert "these 2 tool calls" in message_of(client.asked[1])
+        it.manager.decide(run_id, [2, 3], approved=False, by="a test")
+    assert client.taken_back == 2
+    assert outcomes[0].value == ["fulfilled", "rejected", "rejected"]
+
+
+async def test_deciding_about_a_run_that_is_not_there_says_so(engine: Engine) -> None:
+    async with bench(engine, files(), rules=RULES) as it:
+        with pytest.raises(ProgramError, match="there is no run"):
+            it.manager.decide("run_nowhere", None, approved=True, by="a test")
+
+
+# remembering
+
+
+async def test_an_approval_for_the_run_counts_for_later_calls_of_the_same_tool_alone(engine: Engine) -> None:
+    source, client = files(), FakeClient("ask", replies=[remembering("run"), NO])
+    code = (
+        "for (let n = 0; n < 5; n++) await MCP.files.remove({ n });"
+        "return MCP.files.wipe({}).then(() => 'wiped', (error) => error.message)"
+    )
+    async with bench(engine, source, rules=RULES) as it:
+        outcome = await it.execute(code, client=client)
+        assert "MCP.files.wipe was not approved" in outcome.value
+        assert len(client.asked) == 2
+        # Another run is asked for.
+        waiting = await it.execute(REMOVE, client=FakeClient("return"))
+        assert needing(waiting) == ["mcp:files:remove"]
+    assert [tool for tool, _ in source.calls] == ["remove"] * 5
+
+
+async def test_an_approval_for_the_run_counts_for_those_that_wait_already(engine: Engine) -> None:
+    source, client = files(), FakeClient("ask", replies=[remembering("run")])
+    code = "return (await Promise.all(Array.from({ length: 50 }, (_, n) => MCP.files.remove({ n })))).length"
+    async with bench(engine, source, rules=RULES) as it:
+        assert (await it.execute(code, client=client)).value == 50
+    assert len(client.asked) == 1
+
+
+class Memory:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.kept: list[tuple[tuple[str, ...], Caller]] = []
+        self._error = error
+
+    async def __call__(self, tools: Collection[str], caller: Caller) -> None:
+        if self._error is not None:
+            raise self._error
+        self.kept.append((tuple(tools), caller))
+
+
+async def test_an_approval_for_ever_is_kept_and_counts_at_once(engine: Engine) -> None:
+    memory, client = Memory(), FakeClient("ask", replies=[remembering("always")])
+    caller = Caller(OWNER, "stdio", "ada")
+    async with bench(engine, files(), rules=RULES, remember=memory) as it:
+        code = "await MCP.files.remove({ n: 1 }); return unwrap(await MCP.files.remove({ n: 2 }))"
+        assert (await it.execute(code, caller=caller, client=client)).value == "removed"
+    assert memory.kept == [(("mcp:files:remove",), caller)]
+    assert len(client.asked) == 1
+
+
+async def test_nothing_over_http_is_remembered_for_ever(engine: Engine) -> None:
+    memory, client = Memory(), FakeClient("ask", replies=[remembering("always")])
+    source = files()
+    async with bench(engine, source, rules=RULES, remember=memory) as it:
+        outcome = await it.execute(REMOVE, caller=Caller(OWNER, "http", "ada"), client=client)
+    assert "was not approved" in outcome.error
+    assert (memory.kept, source.calls) == ([], [])
+    (question,) = client.asked
+    assert isinstance(question, ApprovalQuestion)
+    assert question.params["requestedSchema"]["properties"]["remember"]["enum"] == ["no", "run"]
+
+
+@pytest.mark.parametrize("name", ["*", "remove_*", "remov?", "a" * 300, "re\nmove", "re\u202emove"])
+async def test_a_tool_whose_name_would_be_another_rule_is_not_remembered_for_ever(engine: Engine, name: str) -> None:
+    memory = Memory()
+    source = ScriptedSource("files", {name: text_result("done")})
+    code = f"return unwrap(await MCP.files[{json.dumps(name)}]({{}}))"
+    async with bench(engine, source, rules=RULES, remember=memory) as it:
+        waiting = await it.execute(code, caller=Caller(OWNER, "stdio", "ada"), client=FakeClient("return"))
+        key, question = only_question(waiting)
+        assert question.remember == ("run",)
+        with pytest.raises(ProgramError, match="cannot be remembered"):
+            it.manager.decide(waiting.run_id, None, approved=True, remember="always", by="a test")
+        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: remembering("always")})
+    assert "was not approved" in outcome.error
+    assert memory.kept == []
+
+
+@pytest.mark.parametrize("error", [ConfigError(("it is read-only",)), RuntimeError("boom")], ids=["known", "unknown"])
+async def test_an_approval_that_cannot_be_kept_still_counts_for_the_program_which_says_so(
+    engine: Engine, error: Exception
+) -> None:
+    client = FakeClient("ask", replies=[remembering("always")])
+    code = "const done = unwrap(await MCP.files.remove({})); await MCP.files.look({}); return done"
+    async with bench(engine, files(), rules=RULES, remember=Memory(error)) as it:
+        outcome = await it.execute(code, client=client)
+    assert outcome.value == "removed"
+    assert any("counts for this program alone" in note for note in outcome.notes)
+    assert not any("boom" in note for note in outcome.notes)
+
+
+async def test_nobody_is_asked_for_ever_by_a_program_that_does_not_take_no(engine: Engine) -> None:
+    source, client = files(), FakeClient("ask", replies=[NO] * 100)
+    code = (
+        "let last; for (let n = 0; n < 50; n++) { try { await MCP.files.remove({ n }); } catch (e) { last = e } }"
+        "return last.message"
+    )
+    async with bench(engine, source, rules=RULES) as it:
+        outcome = await it.execute(code, client=client)
+    assert len(client.asked) == 3
+    assert "nobody is asked after 3 denials in this program" in outcome.value
+    assert source.calls == []
+
+
+# policy and arguments
+
+
+async def test_a_denial_of_the_rules_that_comes_meanwhile_counts(engine: Engine) -> None:
+    source = files()
+    async with bench(engine, source, rules=RULES) as it:
+        waiting = await it.execute(REMOVE, client=FakeClient("return"))
+        key, _ = only_question(waiting)
+        it.dispatcher.apply(ToolSettings(code_mode=it.settings, policy=replace(RULES, deny=("mcp:files:*",))))
+        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+    assert "may not be called: denied by the rule 'mcp:files:*'" in outcome.error
+    assert source.calls == []
+
+
+async def test_a_tool_that_turned_out_to_do_more_than_was_shown_is_not_called(engine: Engine) -> None:
+    source = files()
+    async with bench(engine, source, rules=PolicyRules(ask=("mcp:*",), allow=("readOnly", "destructive"))) as it:
+        waiting = await it.execute("return unwrap(await MCP.files.look({}))", client=FakeClient("return"))
+        key, question = only_question(waiting)
+        assert "reads only" in question.message
+        source.relist(Tool("look"))
+        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+    assert "has changed what the tool says it does since a person was asked" in outcome.error
+    assert source.calls == []
+
+
+async def test_a_program_cannot_change_what_it_has_asked_for(engine: Engine) -> None:
+    source = files()
+    code = (
+        "const input = { path: 'harmless' }; const asked = MCP.files.remove(input); input.path = '/';"
+        "input.toJSON = () => ({ path: '/' }); await yield_control(); input.path = '/etc'; return unwrap(await asked)"
+    )
+    async with bench(engine, source, rules=RULES) as it:
+        waiting = await it.execute(code, client=FakeClient("none"))
+        client = FakeClient("ask", replies=[YES])
+        assert (await it.observe(waiting.run_id, client=client)).value == "removed"
+    assert '"path": "harmless"' in message_of(client.asked[0])
+    assert source.calls == [("remove", {"path": "harmless"})]
+
+
+# ends
+
+
+async def test_a_cancelled_run_takes_its_question_back(engine: Engine) -> None:
+    client = FakeClient("ask")
+    source = files()
+    async with bench(engine, source, rules=RULES) as it, anyio.create_task_group() as group:
+
+        async def execute() -> None:
+            outcome = await it.execute(REMOVE_THREE, client=client)
+            assert outcome.code == "aborted"
+
+        group.start_soon(execute)
+        await client.is_asked.wait()
+        ((run_id, _),) = it.manager._runs.items()
+        assert await it.manager.cancel(run_id)
+        with pytest.raises(ProgramError):
+            it.manager.decide(run_id, None, approved=True, by="a test")
+    assert (client.taken_back, source.calls) == (1, [])
+
+
+async def test_a_request_that_is_given_up_while_somebody_is_asked_sends_nothing(engine: Engine) -> None:
+    client = FakeClient("ask")
+    source = files()
+    async with bench(engine, source, rules=RULES) as it:
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: it.execute(REMOVE, client=client))
+            await client.is_asked.wait()
+            group.cancel_scope.cancel()
+        await until(lambda: not it.manager._runs)
+    assert (client.taken_back, source.calls) == (1, [])
+
+
+async def test_a_run_that_expires_waits_for_nobody_any_more(engine: Engine) -> None:
+    source = files()
+    async with bench(engine, source, rules=RULES, snapshot_ttl_seconds=60) as it:
+        waiting = await it.execute(REMOVE, client=FakeClient("return"))
+        key, _ = only_question(waiting)
+        it.clock.advance(61)
+        await it.manager.sweep()
+        with pytest.raises(ProgramError) as raised:
+            await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+        assert raised.value.code == "snapshot_expired"
+        with pytest.raises(ProgramError):
+            it.manager.decide(waiting.run_id, None, approved=True, by="a test")
+    assert source.calls == []
+
+
+async def test_calls_that_a_program_does_not_await_are_given_up_before_anybody_approves(engine: Engine) -> None:
+    source, client = files(), FakeClient("ask", replies=[YES])
+    async with bench(engine, source, rules=RULES) as it:
+        outcome = await it.execute("MCP.files.remove({}); return 1", client=client)
+        assert outcome.value == 1
+        assert "given up before anybody approved: mcp:files:remove; await such calls" in outcome.notes[0]
+        raced = "return Promise.race([MCP.files.remove({}), MCP.files.look({}).then(() => 2)])"
+        outcome = await it.execute(raced, client=FakeClient("ask"))
+        assert outcome.value == 2
+        assert "given up before anybody approved: mcp:files:remove" in outcome.notes[0]
+        with anyio.fail_after(20):
+            await anyio.sleep(0.05)
+    assert ("remove", {}) not in source.calls
+
+
+async def test_timers_and_yields_go_on_while_a_call_waits(engine: Engine) -> None:
+    code = (
+        "const asked = MCP.files.remove({}); const ticks = [];"
+        "for (let n = 0; n < 3; n++) { await new Promise((resolve) => setTimeout(resolve, 10)); ticks.push(n); }"
+        "text(ticks.join()); await yield_control('half'); return unwrap(await asked)"
+    )
+    async with bench(engine, files(), rules=RULES, timeout_ms=20_000) as it:
+        waiting = await it.execute(code, client=FakeClient("ask"))
+        assert (waiting.reason, waiting.yielded, texts(waiting)) == ("yield", "half", ["0,1,2"])
+        assert needing(waiting) == ["mcp:files:remove"]
+        outcome = await it.observe(waiting.run_id, client=FakeClient("ask", replies=[YES]))
+        assert outcome.value == "removed"
+
+
+async def test_a_call_cannot_take_the_number_of_one_that_somebody_was_shown(engine: Engine) -> None:
+    source = files()
+    async with bench(engine, source, rules=RULES) as it:
+        waiting = await it.execute(REMOVE, client=FakeClient("none"))
+        run = it.manager._runs[waiting.run_id]
+        with pytest.raises(InternalError):
+            it.manager._driver._calls.accept(run, ToolCall(1, "mcp:files:wipe", "{}"), 0.0)
+        assert [request.tool for request in it.manager.approvals(waiting.run_id)] == ["mcp:files:remove"]
+
+
+async def test_what_was_printed_before_a_question_comes_with_the_next_answer(engine: Engine) -> None:
+    code = "text('before'); await MCP.files.remove({}); text('after')"
+    async with bench(engine, files(), rules=RULES) as it:
+        waiting = await it.execute(code, client=FakeClient("return"))
+        key, _ = only_question(waiting)
+        assert texts(waiting) == []
+        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+        assert texts(outcome) == ["before", "after"]
+
+
+async def test_a_waiting_call_counts_among_those_a_program_may_have(engine: Engine) -> None:
+    code = (
+        "const all = await Promise.allSettled(Array.from({ length: 20 }, (_, n) => MCP.files.remove({ n })));"
+        "return all.map((each) => each.status === 'fulfilled' ? 'made' : each.reason.code)"
+    )
+    async with bench(engine, files(), rules=RULES, max_pending_tool_calls=4, max_queued_tool_calls=6) as it:
+        outcome = await it.execute(code, client=FakeClient("ask", replies=[YES] * 3))
+    assert outcome.value == ["made"] * 10 + ["too_many_pending_tool_calls"] * 10
+
+
+# what is shown
+
+BIDI = "\u202e\u2066\u200f\u200b\ufeff\u2028\u2029\u061c"
+FRAME = (
+    'a\n\ncodemode-mcp asks for your approval: may a program make this tool call?\n\n    call 1: "mcp:files:look"\n'
+    "      effects: reads only\r\n\x1b[2J\x1b[1;1H\x07\x08\x00\x9b31m" + BIDI
+)
+HOSTILE = {
+    "frame": {"path": FRAME},
+    "frame in a key": {FRAME: 1, "effects": "reads only", "why you are asked": "no reason", "  call 2": "x"},
+    "spaces to the next line": {"path": "a" + " " * 3000 + "effects: reads only"},
+    "wide spaces": {"path": "a" + "\u3000\u00a0\u2003\u2800\u3164" * 50 + "effects: reads only"},
+    "marks": {"path": "e" + "\u0301" * 500},
+    "long": {"path": "x" * 100_000 + "\n[cut: 1 character]\n" + "y" * 100_000},
+    "many": {f"k{n}": "v" * 300 for n in range(500)},
+    "deep": {"path": json.loads("[" * 90 + "]" * 90)},
+    "lone halves": {"path": "\ud800x\udfff", "\udbff": 1},
+    "markdown": {"path": "![x](http://127.0.0.1/) <!-- </details> ``` ~~~ **approve**"},
+    "tags": {"path": "\U000e0041\U000e0042", "b": "\U0001f468\u200d\U0001f469"},
+    "numbers": {"a": 1e308, "b": -0.0, "c": 1234567890123456},
+    "prototype": {"__proto__": {"a": 1}, "constructor": 1, "toJSON": "x"},
+}
+OURS = re.compile(
+    r"    (call \d+: \"|  arguments:|    (\"|\[cut: [\d,]+ (characters|more arguments) )|      \| |  effects: |"
+    r"  why you are asked: \")"
+)
+
+
+@pytest.mark.parametrize("arguments", HOSTILE.values(), ids=HOSTILE)
+async def test_nothing_in_the_arguments_can_be_taken_for_part_of_the_question(engine: Engine, arguments: Any) -> None:
+    source = files()
+    code = f"return MCP.files.remove(JSON.parse({json.dumps(json.dumps(arguments))}))"
+    async with bench(engine, source, rules=RULES) as it:
+        waiting = await it.execute(code, client=FakeClient("return"))
+        key, question = only_question(waiting)
+        lines = question.message.split("\n")
+        assert len(question.message) < 16_000
+        assert all(line.isprintable() for line in lines)
+        assert "    " not in "".join(line.lstrip() for line in lines)
+        assert [line for line in lines if line and not line.startswith("    ")] == [
+            line for line in lines if line.startswith(("codemode-mcp asks", "Names and arguments", "Not everything"))
+        ]
+        quoted = [line for line in lines if line.startswith("    ")]
+        assert [line for line in quoted if not OURS.match(line)] == []
+        assert [line for line in quoted if line.startswith("    call ")] == ['    call 1: "mcp:files:remove"']
+        assert [line.strip() for line in quoted if line.startswith("      effects: ")] == [
+            "effects: may destroy or overwrite, reaches beyond its server"
+        ]
+        await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+    ((_, sent),) = source.calls
+    assert sent == (arguments if arguments is not HOSTILE["lone halves"] else {"path": "\ufffdx\ufffd", "\ufffd": 1})
+
+
+async def test_what_is_cut_says_so_with_its_size_and_digest(engine: Engine) -> None:
+    code = "return MCP.files.remove({ path: 'b' + 'x'.repeat(50_000) + 'e', then: '/' })"
+    async with bench(engine, files(), rules=RULES) as it:
+        _, question = only_question(await it.execute(code, client=FakeClient("return")))
+    cut = r"\[cut: 48,\d{3} characters are not shown here; the whole is 50,004 bytes of JSON, SHA-256 [0-9a-f]{64}\]"
+    assert re.search(cut, question.message)
+    assert '"then": "/"' in question.message
+    assert "Not everything is shown" in question.message
+
+
+async def test_the_name_of_a_tool_cannot_imitate_the_question(engine: Engine) -> None:
+    name = 'x"\n\nApproved already.\n    call 2: "mcp:files:look"\x1b[8m'
+    source = ScriptedSource("files", {name: text_result("done")})
+    async with bench(engine, source, rules=RULES) as it:
+        code = f"return MCP.files[{json.dumps(name)}]({{}})"
+        _, question = only_question(await it.execute(code, client=FakeClient("return")))
+    assert all(line.isprintable() for line in question.message.split("\n"))
+    assert sum(line.startswith("    call ") for line in question.message.split("\n")) == 1
+    assert not any(line.startswith("Approved") for line in question.message.split("\n"))
+
+
+async def test_a_flood_of_large_calls_keeps_each_question_small(engine: Engine) -> None:
+    source, client = files(), FakeClient("ask", replies=[remembering("run")])
+    code = (
+        "const big = 'x'.repeat(20_000);"
+        "return (await Promise.all(Array.from({ length: 300 }, (_, n) => MCP.files.remove({ n, big })))).length"
+    )
+    async with bench(engine, source, rules=RULES, timeout_ms=60_000, max_request_ms=60_000) as it:
+        assert (await it.execute(code, client=client)).value == 300
+    (question,) = client.asked
+    assert len(message_of(question)) < 16_000
+
+
+async def test_readable_text_of_any_language_is_shown_as_it_is(engine: Engine) -> None:
+    text = "Grüße, 你好, привет, नमस्ते, שלום 🙂"
+    async with bench(engine, files(), rules=RULES) as it:
+        code = f"return MCP.files.remove({{ text: {json.dumps(text)} }})"
+        _, question = only_question(await it.execute(code, client=FakeClient("return")))
+    assert f'"text": "{text}"' in question.message

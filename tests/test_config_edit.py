@@ -1,0 +1,245 @@
+"""Adding to the configuration file: all that is there stays as it was written, and nobody reads half of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codemode_mcp.config import load_config
+from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, with_items
+from codemode_mcp.config.source import SourceError, parse
+from codemode_mcp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEYS = ("tools", "approved")
+
+CASES = {
+    "an empty object": ("{}", '{"tools": { "approved": ["mcp:a:b"] }}'),
+    "an empty list": ('{"tools": {"approved": []}}', '{"tools": {"approved": ["mcp:a:b"]}}'),
+    "one line": ('{"tools": {"approved": ["mcp:x:y"]}}', '{"tools": {"approved": ["mcp:x:y", "mcp:a:b"]}}'),
+    "null": ('{"tools": {"approved": null, "deny": []}}', '{"tools": {"approved": ["mcp:a:b"], "deny": []}}'),
+    "no tools but null": ('{"tools": null}', '{"tools": { "approved": ["mcp:a:b"] }}'),
+    "a trailing comma on one line": (
+        '{"tools": {"approved": ["x:y",],},}',
+        '{"tools": {"approved": ["x:y", "mcp:a:b"],},}',
+    ),
+    "lines": (
+        '{\n  "tools": {\n    "approved": [\n      "mcp:x:y" // why\n    ]\n  }\n}\n',
+        '{\n  "tools": {\n    "approved": [\n      "mcp:x:y",\n      "mcp:a:b" // why\n    ]\n  }\n}\n',
+    ),
+    "lines with a trailing comma": (
+        '{\n  "tools": {\n    "approved": [\n      "mcp:x:y", // why\n    ],\n  },\n}\n',
+        '{\n  "tools": {\n    "approved": [\n      "mcp:x:y",\n      "mcp:a:b", // why\n    ],\n  },\n}\n',
+    ),
+    "other keys": (
+        '{\n  // servers\n  "mcpServers": {}\n}\n',
+        '{\n  // servers\n  "mcpServers": {},\n  "tools": { "approved": ["mcp:a:b"] }\n}\n',
+    ),
+    "lines that end as on Windows": (
+        '{\r\n\t"tools": {\r\n\t\t"ask": ["destructive"]\r\n\t}\r\n}\r\n',
+        '{\r\n\t"tools": {\r\n\t\t"ask": ["destructive"],\r\n\t\t"approved": ["mcp:a:b"]\r\n\t}\r\n}\r\n',
+    ),
+    "brackets in texts and comments": (
+        '{"note": "]}", /* "tools": { */ "tools": {"approved": [/* ] */ "mcp:x:\\"]y" /* } */]}}',
+        '{"note": "]}", /* "tools": { */ "tools": {"approved": [/* ] */ "mcp:x:\\"]y", "mcp:a:b" /* } */]}}',
+    ),
+    "only a comment inside": (
+        '{"tools": {"approved": [ // none yet\n]}}',
+        '{"tools": {"approved": ["mcp:a:b" // none yet\n]}}',
+    ),
+    "keys without quotes": (
+        "{tools: {approved: ['mcp:x:y']}}",
+        "{tools: {approved: ['mcp:x:y', \"mcp:a:b\"]}}",
+    ),
+    "a key written with an escape": (
+        '{"\\u0074ools": {"approved": ["mcp:x:y"]}}',
+        '{"\\u0074ools": {"approved": ["mcp:x:y", "mcp:a:b"]}}',
+    ),
+    "the same words deeper": (
+        '{"a": {"tools": {"approved": ["no"]}}, "tools": {"contexts": {"approved": {}}}}',
+        '{"a": {"tools": {"approved": ["no"]}}, "tools": {"contexts": {"approved": {}}, "approved": ["mcp:a:b"]}}',
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), [(b, a) for b, a in CASES.values()], ids=CASES)
+def test_what_is_there_stays_as_it_was_written(before: str, after: str) -> None:
+    assert with_items(before, KEYS, ["mcp:a:b"]) == after
+
+
+def test_what_is_in_the_list_already_changes_nothing() -> None:
+    text = "{tools: {approved: ['mcp:a:b',]}}"
+    assert with_items(text, KEYS, ["mcp:a:b"]) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"tools": []}', '{"tools": {"approved": "x"}}', '{"tools": {}, "tools": {}}', "", "1"]
+)
+def test_what_cannot_be_changed_is_refused(text: str) -> None:
+    with pytest.raises(SourceError):
+        with_items(text, KEYS, ["mcp:a:b"])
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+_tools = st.fixed_dictionaries({}, optional={"approved": st.lists(st.text(max_size=8), max_size=4), "deny": _values})
+_blanks = st.sampled_from(["", " ", "\n", "\n  ", "/* ]}, */", ' // "}]\n', "\r\n\t"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.fixed_dictionaries({}, optional={"tools": _tools, "a": _values, "mcpServers": _values}),
+    st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=3, unique=True),
+    st.data(),
+)
+def test_any_file_means_the_same_and_has_the_new_items(
+    value: dict[str, Any], items: list[str], data: st.DataObject
+) -> None:
+    text = _spaced(json.dumps(value), data)
+    found = parse(with_items(text, KEYS, items))
+    expected = dict(parse(text))
+    approved = expected.setdefault("tools", {}).setdefault("approved", [])
+    approved += [item for item in items if item not in approved]
+    assert found == expected
+
+
+def _spaced(text: str, data: st.DataObject) -> str:
+    """The same JSON with blanks and comments between its tokens."""
+    parts: list[str] = []
+    quoted = escaped = False
+    for character in text:
+        if not quoted and character in '{}[],:"':
+            parts.append(data.draw(_blanks))
+        parts.append(character)
+        if character == '"' and not escaped:
+            quoted = not quoted
+        escaped = quoted and character == "\\" and not escaped
+        if not quoted and character in "{[,:":
+            parts.append(data.draw(_blanks))
+    return "".join(parts)
+
+
+# the file
+
+
+def test_the_file_is_replaced_with_a_dated_backup_and_its_permissions_kept(tmp_path: Path) -> None:
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text('{"tools": {"ask": ["destructive"]}} // mine\n')
+    path.chmod(0o600)
+    assert add_approved(path, ["mcp:a:b", "mcp:a:b"])
+    assert load_config(path, environ={}).tools.policy.approved == ("mcp:a:b",)
+    assert path.read_text().endswith("// mine\n")
+    (backup,) = tmp_path.glob("codemode-mcp.json.????-??-??-??????.bak")
+    assert backup.read_text() == '{"tools": {"ask": ["destructive"]}} // mine\n'
+    assert sorted(each.name for each in tmp_path.iterdir()) == [path.name, backup.name]
+    if sys.platform != "win32":
+        assert [stat.S_IMODE(each.stat().st_mode) for each in (path, backup)] == [0o600, 0o600]
+
+
+def test_what_is_there_already_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text('{"tools": {"approved": ["mcp:a:b"]}}')
+    before = path.stat()
+    assert not add_approved(path, ["mcp:a:b"])
+    assert path.stat() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_context_with_a_list_of_its_own_gets_the_tool_there(tmp_path: Path) -> None:
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text('{"tools": {"contexts": {"me": {"for": ["stdio"], "approved": []}}}}')
+    add_approved(path, ["mcp:a:b"], "me")
+    assert path.read_text() == '{"tools": {"contexts": {"me": {"for": ["stdio"], "approved": ["mcp:a:b"]}}}}'
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need rights there")
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "dotfiles").mkdir()
+    real = tmp_path / "dotfiles" / "real.json"
+    real.write_text("{}")
+    link = tmp_path / "codemode-mcp.json"
+    link.symlink_to(real)
+    add_approved(link, ["mcp:a:b"])
+    assert link.is_symlink()
+    assert json.loads(real.read_text()) == {"tools": {"approved": ["mcp:a:b"]}}
+
+
+def test_a_byte_order_mark_stays(tmp_path: Path) -> None:
+    path = tmp_path / "codemode-mcp.json"
+    path.write_bytes(b'\xef\xbb\xbf{"tools": {"approved": []}}')
+    add_approved(path, ["mcp:a:b"])
+    assert path.read_bytes() == b'\xef\xbb\xbf{"tools": {"approved": ["mcp:a:b"]}}'
+
+
+def test_a_file_that_cannot_be_read_is_told_of_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "codemode-mcp.json"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        add_approved(path, ["mcp:a:b"])
+    path.write_text("{ broken")
+    with pytest.raises(ConfigError, match="is not valid JSON"):
+        add_approved(path, ["mcp:a:b"])
+    assert path.read_text() == "{ broken"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_told_of_and_the_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text("{}")
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(ConfigError, match="could not be written"):
+            add_approved(path, ["mcp:a:b"])
+    finally:
+        tmp_path.chmod(0o700)
+    assert path.read_text() == "{}"
+
+
+def test_only_so_many_backups_are_kept_and_other_files_stay(tmp_path: Path) -> None:
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text("{}")
+    mine = tmp_path / "codemode-mcp.json.mine.bak"
+    mine.write_text("mine")
+    for number in range(MAX_BACKUPS + 5):
+        add_approved(path, [f"mcp:a:{number}"])
+    assert len(list(tmp_path.iterdir())) == MAX_BACKUPS + 2
+    assert mine.exists()
+    assert len(parse(path.read_text())["tools"]["approved"]) == MAX_BACKUPS + 5
+
+
+def test_approvals_at_the_same_time_are_all_kept_and_no_reader_sees_half_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text("{}")
+    done = threading.Event()
+    broken: list[str] = []
+
+    def read() -> None:
+        while not done.is_set():
+            text = path.read_text()
+            if not text.endswith("}"):
+                broken.append(text)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    writers = [threading.Thread(target=add_approved, args=(path, [f"mcp:a:{n}"])) for n in range(20)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    done.set()
+    reader.join()
+    assert broken == []
+    assert sorted(parse(path.read_text())["tools"]["approved"]) == sorted(f"mcp:a:{n}" for n in range(20))
