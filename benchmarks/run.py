@@ -1,7 +1,7 @@
 """Measure what the specification sets bars for, as ratios taken in one run: python benchmarks/run.py [NAME ...].
 
 Names: sandbox, startup, exec, sequential, parallel; search and tools, which want recorded tool lists (`--tools`); and
-dead, http, hostile and memory, which take minutes. The last six are measured only when they are named.
+control, dead, http, hostile and memory, which take minutes. The last seven are measured only when they are named.
 
 Every figure is the median of several rounds; things that are compared are measured in turn, A B A B, so that a machine
 whose speed drifts does not favour either.
@@ -21,6 +21,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import control
 import dead
 import http_clients
 import limits
@@ -209,6 +210,7 @@ def main() -> None:
         "parallel": lambda: anyio.run(parallel),
     }
     long = {
+        "control": lambda: anyio.run(control.control),
         "dead": lambda: anyio.run(dead.dead),
         "http": lambda: anyio.run(http_clients.http),
         "hostile": lambda: anyio.run(limits.hostile),

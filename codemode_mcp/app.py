@@ -15,14 +15,15 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import anyio.to_thread
 import platformdirs
 
 from codemode_mcp import reload
-from codemode_mcp.audit import Auditor, set_level
+from codemode_mcp.audit import Auditor, Redactor, set_level
+from codemode_mcp.audit.recording import recording
 from codemode_mcp.callers import Caller
 from codemode_mcp.errors import CodeModeError, RuntimeUnavailable
 from codemode_mcp.policy import Policies
@@ -31,11 +32,15 @@ from declarations.names import identifiers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
-    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.approval import RememberFn
+    from codemode_mcp.catalog import Catalog, Entry
     from codemode_mcp.catalogs import Catalogs
     from codemode_mcp.config import Config, Reading
-    from codemode_mcp.dispatch import Dispatcher
+    from codemode_mcp.dispatch import CallContext, Dispatcher
+    from codemode_mcp.entries import OfferedNamespace
     from codemode_mcp.outcome import Outcome
+    from codemode_mcp.plugins.host import Plugins
+    from codemode_mcp.policy import Policy
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.sandbox.engine import Engine
@@ -45,7 +50,7 @@ if TYPE_CHECKING:
     from codemode_mcp.values import Values
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.tools import JsonObject, RootsFn
+    from upstream_clients.tools import JsonObject, RootsFn, ToolSource
 
 log = logging.getLogger("codemode_mcp.app")
 
@@ -57,6 +62,9 @@ TOUCH_SECONDS = 0.02
 """After a client has shown itself: enough for the answer it waits for to be written first."""
 
 TRANSFORM_SECONDS = 30.0
+
+PROMPTS_SECONDS = 0.5
+"""For plugins to say what tools a client has, before the list of tools is answered without their prompts."""
 
 ROOTS_SECONDS = 5.0
 """That a client has to name its folders to a server that is starting."""
@@ -81,8 +89,11 @@ class App:
     Satisfies what `server` needs of runs and what `runs` need of upstreams.
     """
 
-    def __init__(self, config: Config, operator: Caller, engine: _EngineRoom) -> None:
+    def __init__(
+        self, config: Config, operator: Caller, engine: _EngineRoom, transport: Literal["stdio", "http"] | None = None
+    ) -> None:
         self._config = config
+        self._transport = transport
         self.operator = operator
         """Whoever started this process: the caller over stdio, and from a terminal."""
         self._engine = engine
@@ -91,18 +102,20 @@ class App:
         self._catalogs: Catalogs | None = None
         self._policies = Policies(config.tools)
         self.auditor = Auditor()
+        self.redact = Redactor()
+        self.redact.know(config.secretive)
         self._change = anyio.Event()
         self._meaning: Meaning | None = None
         self._esbuild: Path | None = None
         self._pool: UpstreamPool | None = None
+        self._plugins: Plugins | None = None
         self._manager: RunManager | None = None
         self._roots: RootsFn | None = None
         self._dispatcher: Dispatcher | None = None
         self._values: Values | None = None
         self.code_mode = config.tools.code_mode.enabled
         """Whether there are `exec` and `wait`, or the tools themselves (pass-through); for good."""
-        self._server_names: tuple[str, ...] = ()
-        self._name_servers()
+        self._identifiers: dict[Policy, dict[str, str]] = {}
 
     # for the server
 
@@ -114,24 +127,53 @@ class App:
         """Of the one client there is, for servers that ask outside any call; None: it has none."""
         self._roots = roots
 
-    def server_names(self) -> Sequence[str]:
-        return self._server_names
+    def server_names(self, caller: Caller | None) -> Sequence[str]:
+        """What servers are called that the caller may come to see something of; None: that everybody may."""
+        policies = self._policies.all if caller is None else (self._policies.of(caller),)
+        first, *others = map(self._visible, policies)
+        names = [
+            identifier for identifier, name in first.items() if all(each.get(identifier) == name for each in others)
+        ]
+        return names if self.code_mode else [first[identifier] for identifier in names]
+
+    def configured(self) -> Sequence[str]:
+        """All servers there are, whoever may see them."""
+        return [spec.name for spec in self._config.upstreams]
 
     def settings(self) -> ToolSettings:
         """The newest: a changed configuration file makes others."""
         return self._config.tools
 
     def admits_nothing(self, caller: Caller) -> bool:
-        return self._policies.of(caller).admits_nothing
+        policy = self._policies.of(caller)
+        return not self._visible(policy) and not any(map(policy.may_admit, ("plugin:", "core:", "client:")))
+
+    def namespaces(self) -> Sequence[OfferedNamespace]:
+        """All that are registered."""
+        return () if self._plugins is None else self._plugins.namespaces()
+
+    async def namespace_prompts(self, caller: Caller) -> Sequence[tuple[str, str]]:
+        """Of the namespaces that the caller sees: global names and prompts. None while plugins are being loaded."""
+        if self._catalogs is None or not self.namespaces():
+            return ()
+        with anyio.move_on_after(PROMPTS_SECONDS):
+            visible = await self._catalogs.namespaces_of(caller)
+            return [(each.global_name, each.prompt) for each in visible]
+        return ()
 
     async def execute(
-        self, source: str, language: Language | None, caller: Caller, client: Client | None = None
+        self,
+        source: str,
+        language: Language | None,
+        caller: Caller,
+        client: Client | None = None,
+        request: str | None = None,
     ) -> Outcome:
         """See `RunManager.execute`."""
         from codemode_mcp.runs.manager import Cell
 
         manager = await self.manager()
-        return await manager.execute(Cell(source, language, caller), client)
+        return await manager.execute(Cell(source, language, caller, request), client)
 
     async def observe(
         self,
@@ -175,6 +217,13 @@ class App:
         assert self._pool is not None
         return self._pool
 
+    async def plugins(self) -> Plugins:
+        """Likewise; once all that is configured has been loaded or refused."""
+        await self.manager()
+        assert self._plugins is not None
+        await self._plugins.ready()
+        return self._plugins
+
     async def engine(self) -> Engine:
         """The compiled engine. Raises `RuntimeUnavailable`."""
         return await self._engine.get()
@@ -191,9 +240,31 @@ class App:
         assert self._catalogs is not None
         return await self._catalogs.of(caller, client)
 
-    def server_of(self, name: str) -> str | None:
-        """The configured name of the server that a program calls by this one; None: there is none."""
-        return self._names.get(name)
+    def catalog_of(self, caller: Caller) -> Catalog:
+        """The current catalog of the caller's MCP tools."""
+        assert self._catalogs is not None
+        return self._catalogs.servers_of(caller)
+
+    def remembers(self) -> RememberFn | None:
+        """How an approval is kept for ever; None: it cannot be, there is no configuration file."""
+        return None if self._config.path is None else self._remember
+
+    async def _remember(self, tools: Collection[str], caller: Caller) -> None:
+        from codemode_mcp.config.edit import add_approved
+
+        assert self._config.path is not None
+        context = self._policies.context_of(caller)
+        name = context.name if context is not None and "approved" in context.own else None
+        if await anyio.to_thread.run_sync(add_approved, self._config.path, tuple(tools), name):
+            log.info("%s: approved for ever: %s", self._config.path, ", ".join(tools))
+
+    def servers_for(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
+        """See `runs.manager.Upstreams`."""
+        visible = self._visible(self._policies.of(caller))
+        if names is None:
+            return None if len(visible) == len(self._config.upstreams) else set(visible.values())
+        known = {name: name for name in visible.values()} | visible
+        return {known[name] for name in names if name in known}
 
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
         pool = await self.pool()
@@ -230,38 +301,71 @@ class App:
         Runs keep their catalog, and servers whose entries are the same their connections.
         """
         before, self._config = self._config, config
+        self.redact.know(config.secretive)
         set_level(config.log.level)
         for line in reload.differences(before, config):
             log.info("the configuration has changed: %s", line)
         for line in reload.needs_restart(before, config):
             log.warning("the configuration has changed: %s counts after a restart only", line)
         self._esbuild = None
-        self._name_servers()
         # Policy first: nothing may be called in between that is denied now.
-        self._policies = Policies(config.tools)
+        self._policies, self._identifiers = Policies(config.tools), {}
         if self._dispatcher is not None:
             self._dispatcher.apply(config.tools)
         if self._catalogs is not None:
             self._catalogs.apply(config.tools)
         if self._manager is not None:
             self._manager.apply(config.tools.code_mode)
+        if self._plugins is not None:
+            self._plugins.apply(config.plugins)
         if self._pool is not None:
             self._pool.apply([_with_depth(spec) for spec in config.upstreams])
         self._changed()
 
-    def _name_servers(self) -> None:
-        names = [spec.name for spec in self._config.upstreams]
-        found = identifiers(names, kind="server")
-        self._names = {name: name for name in names} | {identifier: name for name, identifier in found.items()}
-        if self.code_mode:
-            names = [found[name] for name in names]
-        self._server_names = tuple(names)
+    def _visible(self, policy: Policy) -> dict[str, str]:
+        """The servers of which anybody with this policy may come to see something: configured names by identifier."""
+        found = self._identifiers.get(policy)
+        if found is None:
+            names = [spec.name for spec in self._config.upstreams if policy.may_admit(f"mcp:{spec.name}:")]
+            identifier_of = identifiers(names, kind="server")
+            found = self._identifiers[policy] = {identifier_of[name]: name for name in names}
+        return found
 
     async def _list_roots(self) -> JsonObject:
         if self._roots is not None:
             with anyio.move_on_after(ROOTS_SECONDS):
                 return await self._roots()
         return {"roots": []}
+
+    def _source(self, entry: Entry, context: CallContext) -> ToolSource:
+        """What offers a tool, for the calls of one run. KeyError: nobody does any more."""
+        match entry.source:
+            case "mcp":
+                assert self._pool is not None
+                return self._pool.source(entry.source_name)
+            case "client":
+                from codemode_mcp.client_tools import ClientTools
+
+                return ClientTools()
+        assert self._plugins is not None
+        return self._plugins.source(entry.source, entry.source_name, context.caller, context.run_id, context.owner)
+
+    async def _be_controlled(self, transport: Literal["stdio", "http"], manager: RunManager) -> None:
+        """Answer `codemode-mcp runs` until cancelled."""
+        from codemode_mcp.audit.redaction import Inputs
+        from codemode_mcp.control.server import About, Control, controlled
+
+        def arguments(text: str) -> dict[str, Any]:
+            return Inputs(include=self._config.audit.include_inputs).of_arguments(text, self.redact)
+
+        about = About(
+            transport,
+            "code" if self.code_mode else "pass-through",
+            None if self._config.path is None else str(self._config.path),
+            metadata.version("codemode-mcp"),
+        )
+        async with controlled(Control(manager, about, arguments)):
+            await anyio.sleep_forever()
 
     async def run(self) -> None:
         """Open what was put off, and keep it open until cancelled."""
@@ -270,6 +374,8 @@ class App:
         from codemode_mcp.catalogs import Catalogs
         from codemode_mcp.dispatch import Dispatcher
         from codemode_mcp.heap import keep_small
+        from codemode_mcp.plugins.bundled import bundled
+        from codemode_mcp.plugins.host import Plugins
         from codemode_mcp.runs.manager import open_manager
         from codemode_mcp.runs.store import MemoryStore
         from codemode_mcp.semantic import Meaning, available
@@ -289,11 +395,18 @@ class App:
             cache=ListingCache(cache_dir() / "listings"),
             roots=self._list_roots,
         )
-        self._values = Values(settings.store_max_bytes)
+        values = self._values = Values(settings.store_max_bytes)
+        self._plugins = Plugins(
+            self._config.plugins,
+            workspace_dir=Path.cwd() if self._config.path is None else self._config.path.parent,
+            bundled=bundled(self.settings, lambda: values),
+            on_change=self._changed,
+            sandboxed=self.code_mode,
+        )
         self._meaning = Meaning(cache_dir() / "embeddings") if available() else None
         shapes = Shapes() if self.code_mode else None
-        self._catalogs = Catalogs(pool.views, self._config.tools, self._meaning)
-        self._dispatcher = Dispatcher(lambda entry, _: pool.source(entry.source_name), self._config.tools, shapes)
+        self._catalogs = Catalogs(pool.views, self._config.tools, self._meaning, self._plugins)
+        self._dispatcher = Dispatcher(self._source, self._config.tools, shapes, self._plugins.interceptors)
         async with pool:
             self._pool = pool
             async with open_manager(
@@ -305,35 +418,47 @@ class App:
                 transform=self.transform,
                 settings=settings,
                 clock=time.monotonic,
+                auditor=self.auditor,
+                registered=self._plugins,
+                remember=self.remembers(),
             ) as manager:
                 self._manager = manager
                 self._opened.set()
                 with Warmup(None if self._meaning is None else self._meaning.fill) as warmup:
                     async with anyio.create_task_group() as group:
                         group.start_soon(keep_small)
+                        group.start_soon(self._plugins.run)
+                        if self._transport is not None:
+                            group.start_soon(self._be_controlled, self._transport, manager)
                         if self.code_mode:
                             group.start_soon(warmup.run, self.catalog, self.change)
 
 
 @asynccontextmanager
-async def open_app(config: Config, load: Callable[[Reading], Config] | None = None) -> AsyncIterator[App]:
+async def open_app(
+    config: Config,
+    load: Callable[[Reading], Config] | None = None,
+    transport: Literal["stdio", "http"] | None = None,
+) -> AsyncIterator[App]:
     """Everything, for the time inside. Leaving aborts what runs and closes all connections and processes.
 
     Args:
         load: reads the configuration file again, as `reload.Reloader` wants it; None where changes do not matter.
+        transport: what clients come by, in a process that serves: `codemode-mcp runs` reaches it.
     """
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     operator = Caller(f"stdio:{user}:{config.path or 'defaults'}", "stdio", _login_name())
     with _EngineRoom(config.tools.code_mode.max_running_runs) as engine:
-        app = App(config, operator, engine)
-        async with anyio.create_task_group() as group:
-            group.start_soon(app.run)
-            if load is not None and config.path is not None:
-                group.start_soon(reload.Reloader(config, load, app.apply).run)
-            try:
-                yield app
-            finally:
-                group.cancel_scope.cancel()
+        app = App(config, operator, engine, transport)
+        with recording(config.audit, app.auditor, app.redact):
+            async with anyio.create_task_group() as group:
+                group.start_soon(app.run)
+                if load is not None and config.path is not None:
+                    group.start_soon(reload.Reloader(config, load, app.apply).run)
+                try:
+                    yield app
+                finally:
+                    group.cancel_scope.cancel()
 
 
 def _login_name() -> str | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from codemode_mcp.errors import CodeModeError, InternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
 
 class Absent:
@@ -31,6 +31,21 @@ ABSENT = Absent()
 
 
 @dataclass(frozen=True, slots=True)
+class Through:
+    """How a call came by a namespace.
+
+    Attributes:
+        path: what the program wrote, such as `issues.labels.add`.
+        map_input: makes the tool's input, JSON text, of the arguments; raises `CodeModeError`. None: the call has it.
+        refusal: why there is nothing to call; empty: there is.
+    """
+
+    path: str
+    map_input: Callable[[], Awaitable[str]] | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """A nested call.
 
@@ -39,6 +54,7 @@ class ToolCall:
         count: how many arguments it was given.
         options: the second argument, as JSON text that nobody has read yet.
         by_id: it came through `tools.call`, which is not the way to MCP tools.
+        through: the namespace that it came by. Until its input is mapped, `input` is the list of all arguments.
     """
 
     id: int
@@ -47,6 +63,22 @@ class ToolCall:
     count: int = 1
     by_id: bool = False
     options: str | Absent = ABSENT
+    through: Through | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceCall:
+    """A call of a function in a namespace, before it is known what it calls.
+
+    Attributes:
+        path: such as `labels.add`.
+        arguments: each as JSON text that nobody has read yet; ABSENT for undefined.
+    """
+
+    id: int
+    namespace: str
+    path: str
+    arguments: tuple[str | Absent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +162,7 @@ class ClearTimer:
 Lookup = ApiList | ApiRead | ApiSearch | Header | ToolSearch | Describe
 """Answered from the run's catalog at once: no tool call, no suspension."""
 
-Request = ToolCall | Lookup | Store | Load | YieldControl | Timer | ClearTimer
+Request = ToolCall | NamespaceCall | Lookup | Store | Load | YieldControl | Timer | ClearTimer
 
 # what a guest says at the end of a turn
 
@@ -235,6 +267,7 @@ def start_message(
     elapsed_ms: float,
     file: str | None = None,
     label: str | None = None,
+    namespaces: str = "[]",
 ) -> str:
     """The first turn.
 
@@ -246,8 +279,9 @@ def start_message(
         file: how stacks name the cell, where the guest can tell its lines.
         label: an identifier that the program cannot know, to check that it does not leave the function it is put into.
         call_limit: unsettled calls from which on the guest refuses more by itself; the host has limits of its own.
+        namespaces: JSON text, as `prelude/75_namespaces.js` takes it.
     """
-    return json.dumps(
+    message = json.dumps(
         {
             "code": code,
             "fallback": fallback,
@@ -259,6 +293,7 @@ def start_message(
             "elapsed": elapsed_ms,
         }
     )
+    return f'{message[:-1]},"namespaces":{namespaces}}}'
 
 
 def deliver_message(completions: Sequence[Completion], *, elapsed_ms: float) -> str:
@@ -356,6 +391,14 @@ def _read_call(raw: dict[str, Any]) -> Request:
     return ToolCall(_integer(raw["id"]), target, given, count, by_id=raw["op"] == "call_by_id", options=options)
 
 
+def _read_namespace_call(raw: dict[str, Any]) -> Request:
+    given = raw["arguments"]
+    if not isinstance(given, list) or len(given) > _MAX_ARGUMENTS:
+        raise TypeError
+    arguments = tuple(ABSENT if item is None else _string(item) for item in given)
+    return NamespaceCall(_integer(raw["id"]), _name(raw["namespace"]), _name(raw["path"]), arguments)
+
+
 def _read_search(raw: dict[str, Any]) -> Request:
     return ApiSearch(_integer(raw["id"]), _name(raw["query"]), _limit(raw), _optional_name(raw.get("server")))
 
@@ -367,6 +410,8 @@ def _read_header(raw: dict[str, Any]) -> Request:
 
 _MAX_NAME = 1024
 """Characters of a name, a path or a request, as in the prelude, which tells the program."""
+_MAX_ARGUMENTS = 32
+"""Of a function in a namespace, as in the prelude."""
 _MAX_TIMER_MS = 2**31 - 1
 """As in browsers."""
 
@@ -374,6 +419,7 @@ _MAX_TIMER_MS = 2**31 - 1
 _READERS: dict[str, Callable[[dict[str, Any]], Request]] = {
     "call": _read_call,
     "call_by_id": _read_call,
+    "namespace": _read_namespace_call,
     "api_list": lambda raw: ApiList(_integer(raw["id"]), _name(raw["prefix"])),
     "api_read": lambda raw: ApiRead(_integer(raw["id"]), _name(raw["path"])),
     "api_search": _read_search,

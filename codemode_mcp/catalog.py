@@ -10,103 +10,48 @@ import hashlib
 import json
 import re
 import shlex
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.entries import Entry, Offered, OfferedNamespace, Source, one_line
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.finder import Finder
 from codemode_mcp.nearest import nearest
 from codemode_mcp.operations import OPERATIONS
 from codemode_mcp.policy import Deny, Effects
+from codemode_mcp.toolset import NO_TOOLS, Toolset, select
 from declarations.names import aliases, identifiers
-from declarations.render import ServerFile, ServerSummary, render_index, signature
+from declarations.render import (
+    NamespaceSummary,
+    ServerFile,
+    ServerSummary,
+    render_index,
+    render_namespaces,
+    signature,
+)
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.finder import Meaning
-    from codemode_mcp.operations import Operation
     from codemode_mcp.policy import Policy
     from upstream_clients.tools import JsonObject, UpstreamView
 
+__all__ = ["INDEX", "Catalog", "Entry", "Offered", "OfferedNamespace", "Server", "Source", "build", "login_advice"]
+
 INDEX = "mcp/index.d.ts"
-"""The one file that is no server's."""
+"""Of all servers."""
+
+NAMESPACES = "namespaces.d.ts"
+"""Of the namespaces of plugins; only where there are some."""
 
 _GROUP_WORDS = {"resource": "resources", "template": "resources", "prompt": "prompts"}
 
 _GUEST_STATUS = {"idle": "ready", "connecting": "connecting", "ready": "ready", "down": "down", "stopped": "down"}
-
-
-Source = Literal["core", "plugin", "mcp", "client"]
-"""What a tool comes from: this product, a plugin, an upstream server, the connected client."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """A tool that is no MCP tool, before policy.
-
-    Attributes:
-        label: a name for people; None: the tool's own.
-        optional: there only where a rule of the operator's names it.
-    """
-
-    source: Source
-    source_name: str
-    tool: Tool
-    label: str | None = None
-    optional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class OfferedNamespace:
-    """A namespace of a plugin, before anybody knows whether its tools are there (SPEC 6).
-
-    Attributes:
-        global_name: the global variable of a program that holds it, beside `namespaces.<id>`.
-        required_tools: names of tools of the same plugin; without all of them it is not there.
-        prompt: what a model reads of it in the description of `exec`; empty: nothing.
-    """
-
-    id: str
-    plugin: str
-    global_name: str
-    description: str
-    required_tools: tuple[str, ...]
-    prompt: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One callable thing.
-
-    Attributes:
-        id: `<source>:<source_name>:<tool>`, e.g. `mcp:github:create_issue`.
-        source_name: of an upstream its configured name, of a plugin its name, of the client `session`.
-        path: the expression a program writes, e.g. `MCP.github.createIssue`.
-        identifier: the last part of `path`.
-        operation: what it does with resources or prompts; None for a tool.
-    """
-
-    id: str
-    source: Source
-    source_name: str
-    path: str
-    identifier: str
-    tool: Tool
-    effects: Effects
-    operation: Operation | None = None
-
-    @property
-    def method(self) -> str:
-        """The MCP request it becomes."""
-        return "tools/call" if self.operation is None else self.operation.method
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether sending it twice does no harm."""
-        return self.effects.read_only or self.effects.idempotent
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,20 +90,18 @@ class Catalog:
 
     Attributes:
         servers: visible upstreams, in the order of the configuration.
-        manifest: JSON text the warm image is made from.
-        version: digest of the manifest.
+        toolset: the tools that are no MCP tools.
     """
 
     def __init__(
         self, servers: tuple[Server, ...], meaning: Meaning | None = None, previous: Catalog | None = None
     ) -> None:
         self.servers = servers
+        self.toolset = NO_TOOLS
         self._meaning = meaning
         self._by_identifier = {server.identifier: server for server in servers}
         self._by_id = {entry.id: entry for server in servers for entry in server.entries}
         self._by_path = {entry.path: entry for entry in self._by_id.values()}
-        self.manifest = _manifest(servers)
-        self.version = hashlib.sha256(self.manifest.encode()).hexdigest()[:16]
         self._files: dict[str, ServerFile] = {}
         self._signatures: dict[str, tuple[JsonObject | None, str]] = {}
         self._observed: Mapping[str, JsonObject] = {}
@@ -166,10 +109,31 @@ class Catalog:
             self._take_over(previous)
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self._by_id) + len(self.toolset)
 
     def __repr__(self) -> str:
-        return f"<Catalog {self.version}: {len(self._by_id)} tools of {len(self.servers)} servers>"
+        return f"<Catalog {self.version}: {len(self)} tools, of {len(self.servers)} servers and others>"
+
+    @cached_property
+    def manifest(self) -> str:
+        """JSON text the warm image is made from."""
+        return f'{{"servers":{self._listed_servers},{self.toolset.manifest}}}'
+
+    @cached_property
+    def version(self) -> str:
+        """Digest of the manifest."""
+        return hashlib.sha256(self.manifest.encode()).hexdigest()[:16]
+
+    @property
+    def namespaces(self) -> tuple[OfferedNamespace, ...]:
+        """Those of plugins whose tools are all visible."""
+        return self.toolset.namespaces
+
+    @cached_property
+    def sources(self) -> Mapping[str, int]:
+        """How many tools there are of each source."""
+        counts = Counter(entry.source for entry in self.toolset.entries)
+        return {"mcp": len(self._by_id), **{source: counts[source] for source in sorted(counts)}}
 
     def _take_over(self, previous: Catalog) -> None:
         """What was made for the catalog before this one and is the same in both."""
@@ -190,7 +154,11 @@ class Catalog:
 
         Everything else is shared with it, what is rendered later included.
         """
-        return _ObservedCatalog(self, schemas) if schemas else self
+        return _Derived(self, self.toolset, schemas) if schemas else self
+
+    def with_tools(self, toolset: Toolset) -> Catalog:
+        """This catalog with other tools beside its MCP tools, which it shares."""
+        return _Derived(self, toolset, self._observed)
 
     # names
 
@@ -212,7 +180,7 @@ class Catalog:
         return found
 
     def get(self, entry_id: str) -> Entry | None:
-        return self._by_id.get(entry_id)
+        return self._by_id.get(entry_id) or self.toolset.get(entry_id)
 
     def resolve(self, entry_id: str) -> Entry:
         """The entry a call names.
@@ -220,27 +188,47 @@ class Catalog:
         Raises:
             ProgramError: there is none, with the nearest ids.
         """
-        entry = self._by_id.get(entry_id)
+        entry = self.get(entry_id)
         if entry is None:
             for server in self.servers:
                 if server.status != "ready" and entry_id.startswith(f"mcp:{server.name}:"):
                     why = server.trouble or "was still connecting when this program started; run the program again"
                     raise ProgramError("nested_tool_failed", f"MCP.{server.identifier} {why}")
-            near = nearest(entry_id, self._by_id)
+            near = nearest(entry_id, chain(self._by_id, self.toolset.ids))
             raise ProgramError("nested_tool_failed", f"there is no tool {_shown(entry_id)}.{_did_you_mean(near)}")
         return entry
 
-    def expression(self, entry_id: str) -> str | None:
-        """The `MCP...` expression for an id of an MCP tool."""
-        entry = self._by_id.get(entry_id)
-        return None if entry is None else entry.path
+    def resolve_by_id(self, entry_id: str) -> Entry:
+        """The entry that `tools.call` or `tools.describe` names, which is no MCP tool.
+
+        Raises:
+            ProgramError: it is an MCP tool, with the expression to use; or there is none that can be seen, with the
+                nearest that can.
+        """
+        entry = self.toolset.get(entry_id)
+        if entry is not None:
+            return entry
+        mcp = self._by_id.get(entry_id)
+        if mcp is not None:
+            raise ProgramError(
+                "nested_tool_failed",
+                f"{_shown(entry_id)} is an MCP tool: call {mcp.path}({{...}}); its declaration is in {_header(mcp)}",
+            )
+        near = nearest(entry_id, self.toolset.ids)
+        if entry_id.startswith("mcp:"):
+            near = [f"{self._by_id[each].path}({{...}})" for each in nearest(entry_id, self._by_id)]
+        raise ProgramError(
+            "nested_tool_failed",
+            f"there is no tool {_shown(entry_id)}.{_did_you_mean(near)} "
+            "See ALL_TOOLS and tools.search(); MCP tools are found by API.search().",
+        )
 
     # files
 
     def files(self, prefix: str) -> list[dict[str, Any]]:
         """`API.list`: path, description and size of each declaration file."""
         shown = []
-        for path in [INDEX, *(server.path for server in self.servers)]:
+        for path in self.paths:
             if path.startswith(prefix):
                 size = _bytes(self.file(path))
                 shown.append({"path": path, "description": self._about(path), "bytes": size})
@@ -271,13 +259,15 @@ class Catalog:
         """The text of one declaration file. Raises as `read`."""
         if path == INDEX:
             return self._index_file
+        if path == NAMESPACES and self.namespaces:
+            return self._namespaces_file
         server = self._server_at(path)
         return self._file(server).whole(self._observed_of(server))
 
     def _some(self, path: str, part: str) -> str:
         """Some functions of a file. Original names of tools may hold commas, so that the whole may be one name."""
-        if path == INDEX:
-            raise ProgramError("nested_tool_failed", f"{INDEX} holds no tools; name the file of a server")
+        if path == INDEX or (path == NAMESPACES and self.namespaces):
+            raise ProgramError("nested_tool_failed", f"{path} holds no tools; name the file of a server")
         server = self._server_at(path)
         names = [part] if self._member(server, part) is not None else [name.strip() for name in part.split(",")]
         members = []
@@ -290,7 +280,7 @@ class Catalog:
 
     @property
     def paths(self) -> list[str]:
-        return [INDEX, *(server.path for server in self.servers)]
+        return [INDEX, *(server.path for server in self.servers), *([NAMESPACES] if self.namespaces else [])]
 
     @cached_property
     def _index_file(self) -> str:
@@ -304,6 +294,21 @@ class Catalog:
                     description=server.description,
                 )
                 for server in self.servers
+            ]
+        )
+
+    @cached_property
+    def _namespaces_file(self) -> str:
+        return render_namespaces(
+            [
+                NamespaceSummary(
+                    each.id,
+                    each.global_name,
+                    each.description,
+                    [f"plugin:{each.plugin}:{tool}" for tool in each.required_tools],
+                    each.prompt,
+                )
+                for each in self.namespaces
             ]
         )
 
@@ -362,6 +367,8 @@ class Catalog:
                 return f"MCP.{server.identifier}: {count}{state}" + (
                     f". {server.description}" if server.description else ""
                 )
+        if path == NAMESPACES:
+            return one_line("; ".join(f"{each.global_name}: {each.description}" for each in self.namespaces))
         return "All servers, and the types their files share"
 
     # look-ups
@@ -423,6 +430,8 @@ class Catalog:
 
     def signature(self, entry: Entry) -> str:
         """One line, for hits and errors."""
+        if entry.source != "mcp":
+            return self.toolset.signature(entry)
         observed = self._observed.get(entry.id)
         kept = self._signatures.get(entry.id)
         if kept is not None and kept[0] is observed:
@@ -454,7 +463,7 @@ class Catalog:
                     "path": f"{found.path}#{entry.identifier}",
                     "call": entry.path,
                     "signature": self.signature(entry),
-                    "description": _one_line(entry.tool.description or entry.tool.title or ""),
+                    "description": one_line(entry.tool.description or entry.tool.title or ""),
                     "score": hit.score,
                     **({"status": "down"} if found.status == "down" else {}),
                 }
@@ -466,7 +475,7 @@ class Catalog:
                 "path": each.path,
                 "call": f"MCP.{each.identifier}",
                 "signature": "",
-                "description": _one_line(
+                "description": one_line(
                     f"MCP.{each.identifier} {each.trouble} (its tools are not known before)"
                     if each.login_required
                     else f"This server is down, its tools are not known: {each.error}"
@@ -510,26 +519,51 @@ class Catalog:
         return tuple(entry for server in self.servers for entry in server.tools)
 
     @cached_property
+    def _listed_servers(self) -> str:
+        return _listed(self.servers)
+
+    @cached_property
     def _finder(self) -> Finder:
         return Finder([(entry.source_name, entry.tool) for entry in self._found_tools], self._meaning)
 
 
-class _ObservedCatalog(Catalog):
-    """See `Catalog.observed`."""
+class _Derived(Catalog):
+    """A catalog that shares its MCP tools, and all that is made for them, with another; see `with_tools` and
+    `observed`."""
 
-    def __init__(self, base: Catalog, observed: Mapping[str, JsonObject]) -> None:
-        self.__dict__.update(base.__dict__)
+    def __init__(self, base: Catalog, toolset: Toolset, observed: Mapping[str, JsonObject]) -> None:
+        shared = {name: value for name, value in vars(base).items() if name not in _OF_ITS_OWN}
+        self.__dict__.update(shared)
         self._base = base
+        self.toolset = toolset
         self._observed = observed
 
-    def search(self, query: str, limit: int, server: str | None) -> list[dict[str, Any]]:
-        # By the other's index, which is made once.
-        hits = self._base.search(query, limit, server)
-        return [
-            hit if entry is None or entry.id not in self._observed else {**hit, "signature": self.signature(entry)}
-            for hit in hits
-            for entry in (self._by_path.get(hit["call"]),)
-        ]
+    @cached_property
+    def manifest(self) -> str:
+        return self._base.manifest if self.toolset is self._base.toolset else super().manifest
+
+    @cached_property
+    def _listed_servers(self) -> str:
+        return self._base._listed_servers
+
+    @cached_property
+    def members(self) -> dict[str, frozenset[str] | None]:
+        return self._base.members
+
+    @cached_property
+    def _index_file(self) -> str:
+        return self._base._index_file
+
+    @cached_property
+    def _found_tools(self) -> tuple[Entry, ...]:
+        return self._base._found_tools
+
+    @cached_property
+    def _finder(self) -> Finder:
+        return self._base._finder
+
+
+_OF_ITS_OWN = frozenset(("manifest", "version", "sources", "_namespaces_file"))
 
 
 def build(
@@ -537,20 +571,26 @@ def build(
     policy: Policy,
     meaning: Meaning | None = None,
     previous: Catalog | None = None,
+    offered: Sequence[Offered] = (),
+    namespaces: Sequence[OfferedNamespace] = (),
 ) -> Catalog:
-    """The catalog of what these upstreams offer and policy does not deny.
+    """The catalog of what these upstreams and others offer and policy does not deny.
 
     Args:
         meaning: a sentence model to search with, where there is one.
         previous: the catalog before this one, whose declarations and index serve on where nothing has changed.
     """
-    shown = list(views)
+    # Others must not show, not even by a number behind a name that they would have had, too.
+    shown = [view for view in views if policy.may_admit(f"mcp:{view.name}:")]
     server_names = identifiers([view.name for view in shown], kind="server")
     server_aliases = aliases([view.name for view in shown], server_names)
     servers = []
     for view in shown:
         identifier = server_names[view.name]
         tools = tuple(_tool_entries(view, identifier, policy))
+        groups = tuple(_groups(view, identifier, policy))
+        if not tools and not groups and (view.tools or view.resources or view.prompts):
+            continue  # all that it has is denied
         servers.append(
             Server(
                 identifier=identifier,
@@ -558,13 +598,14 @@ def build(
                 name=view.name,
                 status=_GUEST_STATUS[view.state],
                 error=_without_paths(view.error or "") if _GUEST_STATUS[view.state] == "down" else None,
-                description=_one_line(view.description or ""),
+                description=one_line(view.description or ""),
                 tools=tools,
-                groups=tuple(_groups(view, identifier, policy)),
+                groups=groups,
                 login_required=view.login_required and _GUEST_STATUS[view.state] == "down",
             )
         )
-    return Catalog(tuple(servers), meaning, previous)
+    catalog = Catalog(tuple(servers), meaning, previous)
+    return catalog.with_tools(select(offered, namespaces, policy, meaning)) if offered else catalog
 
 
 def _tool_entries(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[Entry]:
@@ -641,7 +682,7 @@ def _method(entry: Entry) -> str:
     return entry.path.split(".", 2)[2]
 
 
-def _manifest(servers: Sequence[Server]) -> str:
+def _listed(servers: Sequence[Server]) -> str:
     shown = []
     for server in servers:
         names = {entry.tool.name: entry.identifier for entry in server.tools}
@@ -661,7 +702,12 @@ def _manifest(servers: Sequence[Server]) -> str:
                 ],
             }
         )
-    return json.dumps({"servers": shown, "tools": [], "named": []}, separators=(",", ":"))
+    return json.dumps(shown, separators=(",", ":"))
+
+
+def _header(entry: Entry) -> str:
+    server, _, method = entry.path.removeprefix("MCP.").partition(".")
+    return f'MCP.{server}.$api("{method}")'
 
 
 def login_advice(server: str) -> str:
@@ -683,8 +729,3 @@ _PATH = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:)?(?:[/\\][^\s'\"/\\:;,]+)+[/\\]([^
 def _without_paths(text: str) -> str:
     """Paths of this machine are the operator's (`doctor` shows them): a program gets the last part."""
     return _PATH.sub(r"…/\1", text)
-
-
-def _one_line(text: str, limit: int = 200) -> str:
-    line = " ".join(text[: 4 * limit].split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"

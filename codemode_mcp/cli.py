@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, NoReturn
 import anyio
 import typer
 
+from codemode_mcp import cli_runs
 from codemode_mcp.errors import CodeModeError, ConfigError
 from codemode_mcp.settings import LogLevel
 
@@ -40,6 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="An MCP server with two tools, exec and wait, that puts every other MCP server behind a sandboxed program.",
 )
+app.add_typer(cli_runs.app)
 
 
 @app.callback(invoke_without_command=True)
@@ -108,7 +110,7 @@ def serve(
             from codemode_mcp.config import load_config
 
             changed = load_config(loaded.path, environ=os.environ, reading=reading)
-            redactor.know(changed.upstreams)
+            redactor.know(changed.secretive)
             return _with_options(changed, log_level, log_file, read_only=read_only)
 
         if transport == "http":
@@ -145,8 +147,8 @@ async def _serve(config: Config, load: Callable[[Reading], Config], streams: tup
     async with anyio.create_task_group() as group:
         if sys.platform != "win32":
             group.start_soon(_end_on_signal, end)
-        async with open_app(config, load) as opened:
-            group.start_soon(talk, _surface(opened, lambda _: opened.operator))
+        async with open_app(config, load, "stdio") as opened:
+            group.start_soon(talk, _surface(opened, lambda _: opened.operator, opened.operator))
             await over.wait()
         if by_signal:
             # A thread sits in a blocking read of standard input; nothing can wake it, and no task ends before it does.
@@ -171,15 +173,15 @@ async def _end_on_signal(end: Callable[[], None]) -> None:
                 signal.raise_signal(number)
 
 
-def _surface(opened: App, caller_of: Callable[[Any], Caller]) -> Surface | Passthrough:
-    """What clients see, by the mode; the other one is not imported."""
+def _surface(opened: App, caller_of: Callable[[Any], Caller], user: Caller | None = None) -> Surface | Passthrough:
+    """What clients see, by the mode; the other one is not imported. `user`: the only one who asks, if it is one."""
     if opened.code_mode:
         from codemode_mcp.server import Surface
 
-        return Surface(opened, caller_of)
+        return Surface(opened, caller_of, user)
     from codemode_mcp.passthrough import Passthrough
 
-    return Passthrough(opened, caller_of)
+    return Passthrough(opened, caller_of, opened.auditor, user)
 
 
 async def _serve_http(
@@ -206,7 +208,7 @@ async def _serve_http(
             signals.start_soon(_end_on_signal, over.set)
         try:
             async with listening(settings, host, port, path) as listener, anyio.create_task_group() as group:
-                async with open_app(config, load) as opened:
+                async with open_app(config, load, "http") as opened:
                     await listener.serve(_surface(opened, caller_of).server)
                     _say(f"codemode-mcp serves MCP at {listener.url}")
                     for note in notes_for(settings, host):
@@ -350,10 +352,13 @@ async def _tools(config: Config, query: str | None) -> tuple[list[dict[str, Any]
 
     async with open_app(config) as opened:
         await opened.connect(30)
-        catalog = opened.catalog()
+        catalog = await opened.catalog_for(opened.operator, None)
         problems = _problems(catalog)
         if query is not None:
-            return catalog.search(query, config.tools.code_mode.search_default_limit, None), problems
+            limit = config.tools.code_mode.search_default_limit
+            others = [{"call": catalog.resolve(hit["id"]).path, **hit} for hit in catalog.toolset.search(query, limit)]
+            # Scores compare within one kind: the MCP tools first, as `API.search` has them.
+            return [*catalog.search(query, limit, None), *others], problems
         return [
             {
                 "id": entry.id,
@@ -361,8 +366,10 @@ async def _tools(config: Config, query: str | None) -> tuple[list[dict[str, Any]
                 "signature": catalog.signature(entry),
                 "description": " ".join(entry.tool.description.split())[:200],
             }
-            for server in catalog.servers
-            for entry in server.tools
+            for entry in (
+                *(entry for server in catalog.servers for entry in server.tools),
+                *catalog.toolset.entries,
+            )
         ], problems
 
 
@@ -395,8 +402,10 @@ async def _types(config: Config) -> tuple[dict[str, str], list[str]]:
 
     async with open_app(config) as opened:
         await opened.connect(30)
-        catalog = opened.catalog()
+        catalog = await opened.catalog_for(opened.operator, None)
         files = {path: catalog.file(path) for path in catalog.paths}
+        if catalog.toolset:
+            files["tools.d.ts"] = catalog.toolset.declarations()
     files["guest.d.ts"] = (resources.files("declarations") / "guest.d.ts").read_text("utf-8")
     return files, _problems(catalog)
 
@@ -488,6 +497,55 @@ def logout(
 
 
 @app.command()
+def trace(
+    run: Annotated[str | None, typer.Argument(help="A run's id, or its beginning; default: list the latest.")] = None,
+    config: ConfigOption = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as one page of HTML.")] = None,
+    as_json: JsonOption = False,
+    trajectory: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The trajectory; default: the configuration's.")
+    ] = None,
+) -> None:
+    """Show what a run did and when: its requests, its nested calls, and where it was parked."""
+    import shutil
+
+    from codemode_mcp.trace import page, reading, text
+
+    if run is None and html is not None:
+        _stop(2, "--html draws one run: name it")
+    if trajectory is None:
+        configured = _load(config, None, None).audit.trajectory
+        if configured is None:
+            _stop(1, 'nothing is recorded: set "audit.trajectory" to a file in the configuration')
+        trajectory = Path(configured)
+    try:
+        if run is None:
+            traces = reading.latest(trajectory, 20)
+            if as_json:
+                print(json.dumps([text.as_json(each) for each in traces], ensure_ascii=True, indent=2))  # noqa: T201
+            else:
+                for line in text.listed(traces):
+                    print(line)  # noqa: T201
+            if not traces:
+                _say(f"no run is recorded in {trajectory} yet")
+            return
+        found = reading.find(trajectory, run)
+        if html is not None:
+            html.write_text(page.page(found), "utf-8")
+            _say(f"written to {html}")
+    except reading.NoTrace as problem:
+        _stop(1, str(problem))
+    except OSError as error:
+        _stop(1, f"cannot open {error.filename}: {error.strerror}")
+    if as_json:
+        print(json.dumps(text.as_json(found), ensure_ascii=True, indent=2))  # noqa: T201
+    elif html is None:
+        unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+        for line in text.drawn(found, shutil.get_terminal_size((110, 24)).columns, unicode=unicode):
+            print(line)  # noqa: T201
+
+
+@app.command()
 def demo() -> None:
     """Show the main job end to end, with bundled servers and no account."""
     from codemode_mcp.demo import show
@@ -563,7 +621,8 @@ def _with_options(loaded: Config, level: LogLevel | None, file: str | None, *, r
         log = replace(log, file=file)
     tools = loaded.tools
     if read_only:
-        tools = replace(tools, policy=replace(tools.policy, read_only=True))
+        contexts = tuple(replace(each, rules=replace(each.rules, read_only=True)) for each in tools.contexts)
+        tools = replace(tools, policy=replace(tools.policy, read_only=True), contexts=contexts)
     return replace(loaded, log=log, tools=tools)
 
 
@@ -574,7 +633,7 @@ def _logging(config: Config, level: LogLevel | None = None) -> Iterator[Redactor
     from codemode_mcp.audit import Redactor, logging_to
 
     redactor = Redactor()
-    redactor.know(config.upstreams)
+    redactor.know(config.secretive)
     settings = config.log if level is None else replace(config.log, level=level)
     try:
         with logging_to(settings, redactor):

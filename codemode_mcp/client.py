@@ -24,6 +24,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
+from codemode_mcp.approval import ApprovalQuestion
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from mcp.server.session import ServerSession
 
     from codemode_mcp.runs.questions import Way
-    from upstream_clients.tools import JsonObject, Question, RootsFn
+    from upstream_clients.tools import JsonObject, Question, QuestionMethod, RootsFn
 
 log = logging.getLogger("codemode_mcp.client")
 
@@ -45,6 +46,10 @@ MAX_ROUNDS = 8
 """How often one request is answered with questions. Clients give up after ten; then `wait` begins anew."""
 
 Request = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
+
+PROGRAM_ASKS = "[the program]"
+"""What a question begins with that a program puts. Of a server's, it is the server's configured name in brackets; what
+we ask ourselves never begins with a bracket."""
 
 _REQUESTS: dict[str, type[Request]] = {
     "elicitation/create": types.ElicitRequest,
@@ -80,7 +85,9 @@ class Continued:
         run_id, rounds = json.loads(params.request_state)
         return Continued(run_id, rounds, (context.params or {}).get("inputResponses") or {})
 
-    def asks_again(self, run_id: str, questions: Iterable[tuple[str, Question]]) -> types.InputRequiredResult:
+    def asks_again(
+        self, run_id: str, questions: Iterable[tuple[str, Question | ApprovalQuestion]]
+    ) -> types.InputRequiredResult:
         """The answer to this request that puts questions, by their keys."""
         return types.InputRequiredResult(
             input_requests={key: as_request(question) for key, question in questions},
@@ -117,11 +124,12 @@ class McpClient:
         self._rounds = rounds
         self._modern = context.session.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.lasting = lasting and not self._modern
+        self.supported = supported(context.session.client_capabilities)
 
     async def progress(self, message: str) -> None:
         await self._report(message)
 
-    def way(self, question: Question) -> Way:
+    def way(self, question: Question | ApprovalQuestion) -> Way:
         if question.method == "roots/list" and not self.supports(question):
             return "ask"  # see there
         if not self.supports(question):
@@ -130,9 +138,9 @@ class McpClient:
             return "ask"
         if _request_of(question) is None:
             return "ask"  # which refuses it
-        return "return" if self._rounds < MAX_ROUNDS else "none"
+        return "return" if self._rounds < MAX_ROUNDS else "later"
 
-    async def ask(self, question: Question) -> JsonObject:
+    async def ask(self, question: Question | ApprovalQuestion) -> JsonObject:
         """Ask now; see `runs.questions.Client`."""
         if question.method == "roots/list" and not self.supports(question):
             return {"roots": []}  # nobody need be asked for what the client does not have
@@ -150,7 +158,7 @@ class McpClient:
             raise QuestionRefused("the client is gone") from error
         return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
 
-    def supports(self, question: Question) -> bool:
+    def supports(self, question: Question | ApprovalQuestion) -> bool:
         """Whether the client has declared that it answers such questions."""
         declared = self._session.client_capabilities
         if declared is None:
@@ -171,7 +179,21 @@ class McpClient:
                 return declared.roots is not None
 
 
-def as_request(question: Question) -> Request:
+def supported(declared: types.ClientCapabilities | None) -> frozenset[QuestionMethod]:
+    """What a client of these capabilities answers."""
+    if declared is None:
+        return frozenset()
+    found: dict[QuestionMethod, bool] = {
+        # An empty capability is the form mode alone (2025-11-25).
+        "elicitation/create": declared.elicitation is not None
+        and (declared.elicitation.form is not None or declared.elicitation.url is None),
+        "sampling/createMessage": declared.sampling is not None,
+        "roots/list": declared.roots is not None,
+    }
+    return frozenset(method for method, answers in found.items() if answers)
+
+
+def as_request(question: Question | ApprovalQuestion) -> Request:
     """The MCP request that puts a question.
 
     Raises:
@@ -179,11 +201,11 @@ def as_request(question: Question) -> Request:
     """
     # Progress and tasks of the upstream's are nothing to this client.
     params = {key: value for key, value in question.params.items() if key not in ("_meta", "task")}
-    if question.method == "elicitation/create":
+    if question.method == "elicitation/create" and not isinstance(question, ApprovalQuestion):
         # The client shows the question as ours. Whose it is must not be left to the server's own words, which could
         # also erase or imitate it.
         words = _UNSHOWN.sub("", str(params.get("message", ""))).replace("\n", "\n  ")
-        params["message"] = f"[{question.server}] {words}"
+        params["message"] = f"{PROGRAM_ASKS} {words}" if question.by_program else f"[{question.server}] {words}"
         if params.get("mode") == "url":
             if urlsplit(str(params.get("url"))).scheme not in ("http", "https"):
                 raise ValueError("only pages of http and https can be opened")
@@ -216,7 +238,7 @@ def roots_of(session: ServerSession) -> RootsFn | None:
     return roots
 
 
-def _request_of(question: Question) -> Request | None:
+def _request_of(question: Question | ApprovalQuestion) -> Request | None:
     try:
         return as_request(question)
     except ValueError:

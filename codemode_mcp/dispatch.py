@@ -7,6 +7,7 @@ by `Dispatcher.answer`: they are no tool calls.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from dataclasses import dataclass, field, replace
@@ -19,9 +20,9 @@ from codemode_mcp.approval import ApprovalRequest
 from codemode_mcp.arguments import ArgumentChecker
 from codemode_mcp.bridge import Completion, GuestError, ToolCall, json_text
 from codemode_mcp.catalog import login_advice
-from codemode_mcp.errors import CodeModeError, InternalError, PolicyDenied, ProgramError, UpstreamError
+from codemode_mcp.errors import CodeModeError, InternalError, PluginError, PolicyDenied, ProgramError, UpstreamError
 from codemode_mcp.operations import perform
-from codemode_mcp.plugins.api import ToolCallEvent
+from codemode_mcp.plugins.api import EXEC_ID, ToolCallEvent
 from codemode_mcp.policy import Ask, Deny, Effects, Policies
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError
 from upstream_clients.tools import Asking
@@ -35,11 +36,15 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog import Catalog, Entry
     from codemode_mcp.operations import Operation
     from codemode_mcp.outcome import CallRecord
-    from codemode_mcp.settings import CodeModeSettings, ToolSettings
+    from codemode_mcp.policy import Policy
+    from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings
     from codemode_mcp.shapes import Shapes
     from upstream_clients.tools import AskFn, JsonObject, ProgressFn, SentFn, Tool, ToolSource
 
 log = logging.getLogger("codemode_mcp.calls")
+
+LARGE_RESULT = 100_000
+"""Characters of a result that middleware has made, from which on its shape is not looked at: it is text by then."""
 
 
 @dataclass(slots=True)
@@ -67,14 +72,36 @@ class CallContext:
 
 
 class Interception(Protocol):
-    """What plugins do to calls on the way: `before` asks the hooks, `after` the middleware."""
+    """What plugins do to calls on the way: `before` asks the hooks, `after` the middleware.
+
+    Attributes:
+        is_ready: whether it is known by now who wants to see calls.
+    """
+
+    is_ready: bool
+
+    async def ready(self) -> None:
+        """Return once it is."""
+        ...
 
     def hooks(self, tool_id: str) -> bool:
         """Whether any hook wants to see calls of this tool."""
         ...
 
-    async def before(self, event: ToolCallEvent, note: Callable[[str], None]) -> JsonObject:
-        """The input to call with. `note` takes what the reader of the run's result is told.
+    async def before(
+        self,
+        event: ToolCallEvent,
+        called: str,
+        note: Callable[[str], None],
+        accept: Callable[[str], JsonObject],
+    ) -> JsonObject:
+        """The input to call with.
+
+        Args:
+            called: what the program calls the tool, for messages.
+            note: takes what the reader of the run's result is told.
+            accept: makes an input of JSON that a hook wants to call with instead; raises `ProgramError` for what does
+                not fit.
 
         Raises:
             PolicyDenied: a hook does not let the call pass.
@@ -86,8 +113,8 @@ class Interception(Protocol):
         """Whether any middleware wants to see results of this tool."""
         ...
 
-    async def after(self, event: ToolCallEvent, result: Any) -> Any:
-        """The result for the program.
+    async def after(self, event: ToolCallEvent, called: str, result: Any, limit: int) -> str:
+        """The result for the program, as JSON of at most `limit` bytes where a middleware has made it.
 
         Raises:
             PluginError: a middleware has failed.
@@ -152,16 +179,56 @@ class Dispatcher:
                 return catalog.search(query, self._limit(limit), server)
             case bridge.Header(server=server, tool=tool, schema=schema):
                 return catalog.header(server, tool, schema=schema)
-            case bridge.ToolSearch():
-                # The catalog of tools that are not MCP tools is empty; MCP tools are found by API.search.
+            case bridge.ToolSearch(query=query, limit=limit):
                 context.counts.search += 1
-                return []
+                return catalog.toolset.search(query, self._limit(limit))
             case bridge.Describe(target=target):
                 context.counts.describe += 1
-                raise _no_such_tool(target, catalog)
+                return catalog.toolset.describe(catalog.resolve_by_id(target))
 
     def _limit(self, asked: int | None) -> int:
         return min(self._settings.search_default_limit if asked is None else asked, self._settings.max_search_limit)
+
+    # programs
+
+    async def admit_program(
+        self,
+        run_id: str,
+        owner: str,
+        caller: Caller,
+        code: str,
+        language: Language,
+        note: Callable[[str], None],
+    ) -> str:
+        """What to run for the outer `exec`: this code, or what a hook has made of it. `note` as for `call`.
+
+        Raises:
+            ProgramError: `invalid_input`, a hook does not let it pass.
+            InternalError: a hook has failed.
+        """
+        interception = self._interception
+        if interception is None:
+            return code
+        if not interception.is_ready:
+            await interception.ready()
+        if not interception.hooks(EXEC_ID):
+            return code
+        event = ToolCallEvent(
+            tool_id=EXEC_ID,
+            tool_kind="code_mode_exec",
+            tool_input_kind=language,
+            input={"code": code},
+            run_id=run_id,
+            owner=owner,
+            principal=caller.principal,
+        )
+        try:
+            admitted: str = (await interception.before(event, "exec", note, _program))["code"]
+        except PolicyDenied as error:
+            raise ProgramError("invalid_input", error.message) from None
+        except PluginError as error:
+            raise InternalError(error.message) from None
+        return admitted
 
     # calls
 
@@ -216,32 +283,46 @@ class Dispatcher:
         approve: ApproveFn | None,
         note: Callable[[str], None],
     ) -> str:
-        if call.by_id:
-            raise _no_such_tool(call.target, context.catalog)
-        entry = context.catalog.resolve(call.target)
+        catalog = context.catalog
+        if call.through is not None and call.through.refusal:
+            raise ProgramError("nested_tool_failed", call.through.refusal)
+        listed = entry = catalog.resolve_by_id(call.target) if call.by_id else catalog.resolve(call.target)
+        if call.through is not None:
+            entry = replace(listed, path=call.through.path)
         asked_for = self._admit(entry, context, entry.effects)
+        if call.through is not None and call.through.map_input is not None:
+            call = replace(call, input=await call.through.map_input())
 
         def signature() -> str:
-            return context.catalog.signature(entry)
+            return catalog.signature(listed)
 
         timeout = self._arguments.timeout(call, entry.path, signature)
         arguments = self._arguments.prepare(call, entry.path, entry.tool.input_schema, signature)
+        interception = self._interception
+        if interception is not None and not interception.is_ready:
+            await interception.ready()
         event = None
-        if self._interception is not None and self._interception.hooks(entry.id):
+        if interception is not None and interception.hooks(entry.id):
+
+            def accept(text: str) -> JsonObject:
+                with_input = replace(call, input=text, count=1)
+                return self._arguments.prepare(with_input, entry.path, entry.tool.input_schema, signature)
+
             event = _event(entry, arguments, context)
-            changed = await self._interception.before(event, note)
+            changed = await interception.before(event, entry.path, note, accept)
             if changed is not arguments:
-                arguments = self._arguments.prepare(
-                    _with_input(call, changed), entry.path, entry.tool.input_schema, signature
-                )
+                arguments, event = dict(changed), None
         if asked_for is not None:
-            await self._approved(entry, call, arguments, asked_for, approve)
+            await self._approved(entry, call, context, arguments, asked_for, approve)
         result = await self._send(
             entry, arguments, context, record, on_progress, asking, timeout, approved=asked_for is not None
         )
-        if self._interception is not None and self._interception.middleware(entry.id):
-            result = await self._interception.after(_event(entry, arguments, context), result)
-        text = json_text(result)
+        replaced = interception is not None and interception.middleware(entry.id)
+        if interception is not None and replaced:
+            event = event or _event(entry, arguments, context)
+            text = await interception.after(event, entry.path, result, self._settings.max_tool_result_bytes)
+        else:
+            text = json_text(result)
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if size > self._settings.max_tool_result_bytes:
             raise UpstreamError(
@@ -249,15 +330,27 @@ class Dispatcher:
                 f"({self._settings.max_tool_result_bytes}); ask the tool for less at a time",
                 dispatched=True,
             )
-        if self._shapes is not None and entry.method == "tools/call" and entry.tool.output_schema is None:
-            self._shapes.note(context.owner, entry.id, result)
+        of_mcp_tool = entry.source == "mcp" and entry.method == "tools/call"
+        if self._shapes is not None and of_mcp_tool and entry.tool.output_schema is None:
+            if not replaced:
+                self._shapes.note(context.owner, entry.id, result)
+            elif len(text) <= LARGE_RESULT:
+                self._shapes.note(context.owner, entry.id, json.loads(text))
         return text
+
+    def asks_for(self, target: str, context: CallContext) -> bool:
+        """Whether a call of this id waits for a person's approval."""
+        entry = context.catalog.get(target)
+        try:
+            return entry is not None and self._admit(entry, context, entry.effects) is not None
+        except PolicyDenied:
+            return False
 
     def _admit(self, entry: Entry, context: CallContext, declared: Effects, why: str = "") -> str | None:
         """Why a person has to approve the call; None when it may be made as it is. Raises `PolicyDenied`."""
         # The rules may be newer than the run's catalog, and the server distrusted since then.
         policy = self._policies.of(context.caller)
-        match policy.decide(entry.id, declared if policy.trusts(entry.source_name) else Effects.of(None)):
+        match policy.decide(entry.id, declared if _trusts(policy, entry) else Effects.of(None)):
             case Deny(reason=reason):
                 raise PolicyDenied(f"{entry.path} may not be called: {reason}{why}")
             case Ask(reason=reason):
@@ -265,15 +358,27 @@ class Dispatcher:
         return None
 
     async def _approved(
-        self, entry: Entry, call: ToolCall, arguments: JsonObject, reason: str, approve: ApproveFn | None
+        self,
+        entry: Entry,
+        call: ToolCall,
+        context: CallContext,
+        arguments: JsonObject,
+        reason: str,
+        approve: ApproveFn | None,
     ) -> None:
         if approve is None:
             raise PolicyDenied(f"{entry.path} needs a person's approval ({reason}), and nobody can be asked here")
-        verdict = await approve(ApprovalRequest(call.id, entry.id, entry.path, arguments, entry.effects, reason))
+        effects = entry.effects if _trusts(self._policies.of(context.caller), entry) else Effects.of(None)
+        shown = json_text(arguments)
+        verdict = await approve(ApprovalRequest(call.id, entry.id, entry.path, arguments, effects, reason))
         if not verdict.approved:
             raise PolicyDenied(
                 f"{entry.path} was not approved: {verdict.why}; do not try again unless the user asks for it"
             )
+        if json_text(arguments) != shown:
+            raise PolicyDenied(f"{entry.path}: its arguments were changed after a person had approved others")
+        # The rules may be others by now.
+        self._admit(entry, context, entry.effects)
 
     def _admit_present(
         self, entry: Entry, context: CallContext, present: Tool | None, record: CallRecord, *, approved: bool
@@ -286,14 +391,25 @@ class Dispatcher:
         changed = "; its server has changed the tool since it was listed"
         asked_for = self._admit(entry, context, entry.effects)
         policy = self._policies.of(context.caller)
-        if policy.trusts(entry.source_name) and policy.by_annotations:
+        if _trusts(policy, entry) and policy.by_annotations:
             if present is None:
                 raise UpstreamError(
                     f"{entry.path}: server {entry.source_name!r} has no tool {entry.tool.name!r} any more",
                     dispatched=record.dispatched,
                 )
-            asked_for = self._admit(entry, context, Effects.of(present.annotations), changed) or asked_for
-        if asked_for is not None and not approved:
+            effects = Effects.of(present.annotations)
+            before, asked_for = asked_for, self._admit(entry, context, effects, changed) or asked_for
+            if before is None and asked_for is not None and not approved:
+                raise PolicyDenied(
+                    f"{entry.path} needs a person's approval ({asked_for}), run the program again{changed}"
+                )
+        if approved and present is not None and _trusts(policy, entry):
+            if Effects.of(present.annotations) != entry.effects:
+                raise PolicyDenied(
+                    f"{entry.path} was not called: its server has changed what the tool says it does since a person "
+                    "was asked; run the program again"
+                )
+        elif asked_for is not None and not approved:
             raise PolicyDenied(f"{entry.path} needs a person's approval now ({asked_for}); run the program again")
 
     async def _send(
@@ -375,6 +491,11 @@ class Dispatcher:
         raise UpstreamError(f"{entry.path} timed out after {timeout:g} s{unsent}", dispatched=record.dispatched)
 
 
+def _trusts(policy: Policy, entry: Entry) -> bool:
+    """Whether what a tool says of itself is believed: only of a server may it be that it is not."""
+    return entry.source != "mcp" or policy.trusts(entry.source_name)
+
+
 def _event(entry: Entry, arguments: JsonObject, context: CallContext) -> ToolCallEvent:
     effects = entry.effects
     return ToolCallEvent(
@@ -392,25 +513,17 @@ def _event(entry: Entry, arguments: JsonObject, context: CallContext) -> ToolCal
     )
 
 
-def _with_input(call: ToolCall, arguments: JsonObject) -> ToolCall:
-    return replace(call, input=json_text(arguments), count=1)
+def _program(text: str) -> JsonObject:
+    """What a hook wants to run instead of a program, from its JSON."""
+    changed = json.loads(text)
+    if changed.keys() != {"code"} or not isinstance(changed["code"], str):
+        raise ProgramError("invalid_input", "expected {code}, a string")
+    code: str = changed["code"]
+    if not code.strip():
+        raise ProgramError("invalid_input", "the code is empty")
+    return {"code": code}
 
 
 def _guest_error(error: CodeModeError, record: CallRecord) -> GuestError:
     data = {"tool": record.tool, "dispatched": record.dispatched, "repeatable": record.repeatable}
     return GuestError(error.message, name="ToolCallError", code=error.code, data=json_text(data))
-
-
-def _no_such_tool(target: str, catalog: Catalog) -> ProgramError:
-    expression = catalog.expression(target)
-    if expression is not None:
-        return ProgramError(
-            "nested_tool_failed",
-            f"{target!r} is an MCP tool: call {expression}({{...}}); its declaration is in {_header(expression)}",
-        )
-    return ProgramError("nested_tool_failed", f"there is no tool {target[:100]!r}; see ALL_TOOLS and tools.search()")
-
-
-def _header(expression: str) -> str:
-    _, server, *rest = expression.split(".")
-    return f'MCP.{server}.$api("{rest[-1]}")'

@@ -52,6 +52,12 @@ _WORDINGS = {
 }
 """The engine's, at the end of a message."""
 
+_NO_FUNCTION = re.compile(r"tools\.[\w$]+ is not a function")
+_NO_TOOL = (
+    "MCP tools are functions of MCP.<server>; others have a function only where their name is an identifier that no "
+    'other tool has: see ALL_TOOLS, and call them with tools.call("<id>", input)'
+)
+
 _UNDEFINED = re.compile(r"'?(\w+)'? is not defined")
 
 
@@ -61,6 +67,8 @@ def hint(thrown: Thrown) -> str:
     match = _UNDEFINED.match(thrown.message) if thrown.name == "ReferenceError" else None
     if match is not None:
         found = _HINTS.get(match[1])
+    elif thrown.name == "TypeError" and _NO_FUNCTION.match(thrown.message):
+        found = _NO_TOOL
     else:
         found = next((advice for wording, advice in _WORDINGS.items() if thrown.message.endswith(wording)), None)
     return "" if found is None else f" ({found})"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from codemode_mcp.approval import ApprovalQuestion
     from codemode_mcp.errors import ErrorCode
     from upstream_clients.tools import Question
 
@@ -22,6 +25,7 @@ class CallRecord:
 
     Attributes:
         tool: the id it named.
+        path: what the program wrote, where that is a function of a namespace.
         began, ended: monotonic seconds; `began` is when it was made.
         size: bytes of the result's JSON.
         dispatched: whether the request may have reached the tool.
@@ -38,6 +42,7 @@ class CallRecord:
     dispatched: bool = False
     repeatable: bool = False
     read_only: bool = False
+    path: str = ""
 
     def milliseconds(self, now: float) -> int:
         """How long it took, or has taken so far."""
@@ -59,13 +64,13 @@ class Usage:
     """What a run has used so far, for telemetry.
 
     Attributes:
-        catalog_size, servers: of the catalog it sees.
+        catalog_size, sources: of the catalog it sees: how many tools, and how many from each kind of source.
         calls: the latest ones, oldest first.
         ms: milliseconds since it started.
     """
 
     catalog_size: int = 0
-    servers: int = 0
+    sources: Mapping[str, int] = field(default_factory=dict)
     execs: int = 1
     waits: int = 0
     searches: int = 0
@@ -89,7 +94,7 @@ class Outcome:
         reason, pending: when waiting; `pending_total` counts those that are not listed too.
         yielded: what the program said when it yielded control.
         nobody_answers: it waits for nothing but answers that this client cannot give.
-        questions: of upstream servers, by key, that this client gets as the answer to its request.
+        questions: of upstream servers and of ours, by key, that this client gets as the answer to its request.
     """
 
     run_id: str
@@ -106,5 +111,5 @@ class Outcome:
     pending: tuple[PendingCall, ...] = ()
     pending_total: int = 0
     yielded: str | None = None
-    questions: tuple[tuple[str, Question], ...] = ()
+    questions: tuple[tuple[str, Question | ApprovalQuestion], ...] = ()
     nobody_answers: bool = False

@@ -266,7 +266,7 @@ def _telemetry(usage: Usage, settings: ToolSettings, now: float) -> dict[str, An
     limits = settings.code_mode
     telemetry: dict[str, Any] = {
         "visibleTools": 2,
-        "catalog": {"size": usage.catalog_size, "sources": {"mcp": usage.servers}},
+        "catalog": {"size": usage.catalog_size, "sources": dict(usage.sources)},
         "counts": {
             "exec": usage.execs,
             "wait": usage.waits,

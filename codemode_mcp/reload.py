@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codemode_mcp.config import Config
+    from codemode_mcp.settings import PluginSettings
 
 log = logging.getLogger("codemode_mcp.reload")
 
@@ -155,11 +156,32 @@ def differences(before: Config, after: Config) -> list[str]:
     ):
         if names:
             lines.append(f"{verb} {', '.join(map(repr, names))}")
+    plugins_before = {each.name: each for each in before.plugins if each.enabled}
+    plugins_after = {each.name: each for each in after.plugins if each.enabled}
+    for verb, names in (
+        ("added", [name for name in plugins_after if name not in plugins_before]),
+        ("removed", [name for name in plugins_before if name not in plugins_after]),
+        ("other settings of", [name for name, each in plugins_after.items() if _other(plugins_before.get(name), each)]),
+    ):
+        if names:
+            lines.append(f"{verb} plugin{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}")
     if (before.tools.policy, before.tools.contexts) != (after.tools.policy, after.tools.contexts):
         lines.append("other rules for calls")
-    if before.tools.code_mode != after.tools.code_mode or before.tools.result_format != after.tools.result_format:
+    if any(
+        getattr(before.tools, name) != getattr(after.tools, name)
+        for name in ("code_mode", "result_format", "duplicates")
+    ):
         lines.append("other settings of tools")
     return lines or ["nothing that matters"]
+
+
+def _other(before: PluginSettings | None, after: PluginSettings) -> bool:
+    return before is not None and (before.module, before.config, before.hooks, before.middleware) != (
+        after.module,
+        after.config,
+        after.hooks,
+        after.middleware,
+    )
 
 
 def needs_restart(before: Config, after: Config) -> list[str]:
@@ -171,5 +193,6 @@ def needs_restart(before: Config, after: Config) -> list[str]:
         "tools.codeMode.storeMaxBytes": old.store_max_bytes != new.store_max_bytes,
         "http": before.http != after.http,
         "log.file": before.log.file != after.log.file,
+        "audit": before.audit != after.audit,
     }
     return [key for key, has_changed in changed.items() if has_changed]

@@ -15,6 +15,7 @@ import mcp_types as types
 
 from codemode_mcp import descriptions
 from codemode_mcp.announce import Announcer, AnnouncingServer
+from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.client import Continued, guard_state, open_client, roots_of
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.nearest import nearest
@@ -22,12 +23,13 @@ from codemode_mcp.output import Rendered, render, render_error
 from codemode_mcp.stdio import serve_stdio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     import anyio
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
 
+    from codemode_mcp.audit import Auditor
     from codemode_mcp.callers import Caller
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.runs.questions import Client
@@ -40,7 +42,14 @@ log = logging.getLogger("codemode_mcp.server")
 class Runs(Protocol):
     """What the surface needs; the run manager behind the composition root."""
 
-    async def execute(self, source: str, language: Language | None, caller: Caller, client: Client) -> Outcome: ...
+    @property
+    def auditor(self) -> Auditor: ...
+
+    async def execute(
+        self, source: str, language: Language | None, caller: Caller, client: Client, request: str | None = None
+    ) -> Outcome:
+        """`request`: its id in events."""
+        ...
 
     async def observe(
         self,
@@ -55,9 +64,24 @@ class Runs(Protocol):
 
     def offload(self, owner: str, text: str) -> str | None: ...
 
-    def server_names(self) -> Sequence[str]: ...
+    def server_names(self, caller: Caller | None) -> Sequence[str]:
+        """That the caller may come to see something of; None: that everybody may."""
+        ...
+
+    def configured(self) -> Sequence[str]:
+        """All servers there are, whoever may see them: never to be shown."""
+        ...
 
     def admits_nothing(self, caller: Caller) -> bool: ...
+
+    def namespaces(self) -> Hashable:
+        """All that are registered, whoever may see them: never to be shown."""
+        ...
+
+    async def namespace_prompts(self, caller: Caller) -> Sequence[tuple[str, str]]:
+        """Of the namespaces that the caller sees, as far as that is known without waiting: their global names and
+        prompts."""
+        ...
 
     def settings(self) -> ToolSettings:
         """The newest: a changed configuration file makes others."""
@@ -81,11 +105,15 @@ class Surface:
 
     Args:
         caller_of: who makes a request.
+        user: who makes them all; None where they come from many.
     """
 
-    def __init__(self, runs: Runs, caller_of: Callable[[ServerRequestContext[Any]], Caller]) -> None:
+    def __init__(
+        self, runs: Runs, caller_of: Callable[[ServerRequestContext[Any]], Caller], user: Caller | None = None
+    ) -> None:
         self._runs = runs
         self._caller_of = caller_of
+        self._user = user
         self._lasting = False
         settings = runs.settings()
         self._announcer = Announcer(self._shown, runs.change)
@@ -94,7 +122,7 @@ class Surface:
             announcer=self._announcer,
             version=metadata.version("codemode-mcp"),
             title="Code mode",
-            instructions=descriptions.instructions(runs.server_names(), settings.code_mode.languages),
+            instructions=descriptions.instructions(runs.server_names(user), settings.code_mode.languages),
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
@@ -106,9 +134,11 @@ class Surface:
         self._offer_roots(context)
         self._runs.touch()
         self._announcer.listed()
-        if self._runs.admits_nothing(self._caller_of(context)):
+        caller = self._caller_of(context)
+        if self._runs.admits_nothing(caller):
             return types.ListToolsResult(tools=[])
-        tools = tool_list(self._runs.server_names(), self._runs.settings())
+        prompts = await self._runs.namespace_prompts(caller)
+        tools = tool_list(self._runs.server_names(caller), self._runs.settings(), prompts)
         if [tool.name for tool in tools] != ["exec", "wait"]:
             raise RuntimeError("the tool list is not what it has to be")  # fails closed
         return types.ListToolsResult(tools=tools)
@@ -119,10 +149,51 @@ class Surface:
         self._offer_roots(context)
         self._runs.touch()
         continued = Continued.of(context, params)
+        request, began = request_id(), time.monotonic()
+        told: dict[str, Any] = {"status": "cancelled"}
+        self._tell_request(request, context, params, continued)
+        try:
+            return await self._carry_out(context, params, continued, request, told)
+        finally:
+            self._runs.auditor.emit("answered", request, ms=round((time.monotonic() - began) * 1000), **told)
+
+    def _tell_request(
+        self,
+        request: str,
+        context: ServerRequestContext[Any],
+        params: types.CallToolRequestParams,
+        continued: Continued,
+    ) -> None:
+        auditor, arguments = self._runs.auditor, params.arguments or {}
+        if not auditor.listening or params.name not in ("exec", "wait"):
+            return
+        run = continued.run_id or arguments.get("runId") or arguments.get("run_id")
+        source = None if continued.run_id else arguments.get("code") or arguments.get("command")
+        auditor.emit(
+            "exec" if params.name == "exec" else "wait",
+            request,
+            request=str(context.request_id)[:MAX_NAME],
+            run=run[:MAX_NAME] if isinstance(run, str) else None,
+            answers=len(continued.answers) or None,
+            cancel=arguments.get("cancel") is True or None,
+            inputs=source if isinstance(source, str) and params.name == "exec" else None,
+        )
+
+    async def _carry_out(
+        self,
+        context: ServerRequestContext[Any],
+        params: types.CallToolRequestParams,
+        continued: Continued,
+        request: str,
+        told: dict[str, Any],
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """`told`: what is told of the answer, to be filled in."""
         async with open_client(context, rounds=continued.round, lasting=self._lasting) as client:
             try:
-                outcome = await self._answer(context, params, continued, client)
+                outcome = await self._answer(context, params, continued, client, request)
+                told["run"] = outcome.run_id
                 if outcome.questions:
+                    told["status"] = "asks"
                     return continued.asks_again(outcome.run_id, outcome.questions)
                 rendered = render(outcome, self._runs.settings(), self._runs.offload, time.monotonic())
             except CodeModeError as error:
@@ -131,6 +202,7 @@ class Surface:
                 log.exception("a request failed in an unexpected way")
                 fault = InternalError("the request failed inside codemode-mcp; see its log")
                 rendered = render_error(fault, self._runs.settings())
+        told.update(status=rendered.structured["status"], code=rendered.structured.get("code"))
         return _tool_result(rendered, context.session.protocol_version)
 
     def _offer_roots(self, context: ServerRequestContext[Any]) -> None:
@@ -143,10 +215,13 @@ class Surface:
         params: types.CallToolRequestParams,
         continued: Continued,
         client: Client,
+        request: str,
     ) -> Outcome:
         caller = self._caller_of(context)
         if self._runs.admits_nothing(caller):
-            raise ProgramError("invalid_input", "the policy of this server allows no tools, so there is nothing to run")
+            raise ProgramError(
+                "invalid_input", "the policy of this server allows you no tools, so there is nothing to run"
+            )
         owner = caller.owner
         arguments = params.arguments or {}
         if continued.run_id:
@@ -155,7 +230,7 @@ class Surface:
         match params.name:
             case "exec":
                 source, language = exec_arguments(arguments)
-                return await self._runs.execute(source, language, caller, client)
+                return await self._runs.execute(source, language, caller, client, request)
             case "wait":
                 run_id, cancel, from_start = wait_arguments(arguments)
                 return await self._runs.observe(run_id, owner, cancel=cancel, from_start=from_start, client=client)
@@ -173,19 +248,23 @@ class Surface:
 
     def _shown(self) -> tuple[object, ...]:
         """All that the two tools and the instructions depend on, for any caller."""
-        names, tools = tuple(self._runs.server_names()), self._runs.settings()
-        self.server.instructions = descriptions.instructions(names, tools.code_mode.languages)
-        return names, tools.code_mode.languages, tools.policy, tools.contexts
+        names, tools = tuple(self._runs.configured()), self._runs.settings()
+        self.server.instructions = descriptions.instructions(
+            self._runs.server_names(self._user), tools.code_mode.languages
+        )
+        return names, tools.code_mode.languages, tools.policy, tools.contexts, self._runs.namespaces()
 
 
-def tool_list(servers: Sequence[str], settings: ToolSettings) -> list[types.Tool]:
+def tool_list(
+    servers: Sequence[str], settings: ToolSettings, prompts: Sequence[tuple[str, str]] = ()
+) -> list[types.Tool]:
     """The two tools."""
     languages = settings.code_mode.languages
     return [
         types.Tool(
             name="exec",
             title="Run a program",
-            description=descriptions.exec_description(servers, languages),
+            description=descriptions.exec_description(servers, languages, prompts),
             input_schema=descriptions.exec_schema(languages),
             output_schema=descriptions.OUTPUT_SCHEMA,
             annotations=types.ToolAnnotations(

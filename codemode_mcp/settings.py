@@ -107,13 +107,16 @@ class PolicyContext:
     """One of `tools.contexts`: other rules for some callers.
 
     Attributes:
-        callers: `stdio`, `stdio:<login name>`, `principal:<glob>`, `group:<name>` or `anonymous`; one of them suffices.
+        callers: `stdio`, `stdio:<login name>`, `principal:<name>`, `group:<name>` or `anonymous`; one of them suffices.
+            Names are globs.
         rules: all that count for them, those of `tools` that the context says nothing of included.
+        own: the lists that the context gives itself: `allow`, `deny`, `ask`, `approved`.
     """
 
     name: str
     callers: tuple[str, ...]
     rules: PolicyRules
+    own: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,19 +128,27 @@ class DuplicateSettings:
     action: Literal["warn", "deny", "off"] = "warn"
 
 
+DUPLICATES = Clamp(1, 100_000)
+"""Of `tools.duplicates.max`."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PluginSettings:
     """One of `plugins`."""
 
     name: str
     module: str | None = None
-    """`module:attribute`; None: the entry point of this name in the group `codemode_mcp.plugins`."""
+    """`module:attribute`, or `file.py:attribute` from the folder of the configuration file; None: the entry point of
+    this name in the group `codemode_mcp.plugins`."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """For the plugin, which checks it."""
     hooks: tuple[str, ...] = ()
     """Ids, or globs of them, of other tools that its `before_tool_call` hooks may see."""
     middleware: tuple[str, ...] = ()
     """Likewise, whose results its middleware may see."""
+    enabled: bool = True
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """Values of variables that went into `config`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +173,8 @@ class StaticToken:
     """Whom it stands for."""
     digest: bytes
     """SHA-256."""
+    groups: tuple[str, ...] = ()
+    """That policy knows it as a member of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +189,8 @@ class IssuerSettings:
     """A token needs all of them."""
     jwks_url: str | None = None
     """Where the keys are; None: where the issuer's metadata says."""
+    groups_claim: str = "groups"
+    """Of a token; what policy knows its subject as a member of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +221,12 @@ class HttpSettings:
     def authenticates(self) -> bool:
         return bool(self.tokens) or self.oauth is not None
 
+
+AUDIT_CLAMPS: dict[str, Clamp] = {
+    "maxBytes": Clamp(64 * KIB, 16 * GIB),
+    "files": Clamp(1, 1000),
+}
+"""Likewise, of `audit`."""
 
 HTTP_CLAMPS: dict[str, Clamp] = {
     "maxRequestBytes": Clamp(1 * KIB, 256 * MIB),

@@ -81,6 +81,11 @@ class Values:
         drawer = self._drawer(owner)
         return drawer.results.get(key) if key.startswith(REF_PREFIX) else drawer.stored.get(key)
 
+    def listed(self, owner: str) -> list[tuple[str, str]]:
+        """What there is of an owner, as keys and JSON texts: results, then what was stored, each oldest first."""
+        drawer = self._drawers.get(owner)
+        return [] if drawer is None else [*drawer.results.items(), *drawer.stored.items()]
+
     def _drawer(self, owner: str) -> _Drawer:
         drawer = self._drawers.setdefault(owner, _Drawer())
         self._drawers.move_to_end(owner)

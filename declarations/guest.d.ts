@@ -42,17 +42,28 @@ interface ApiFile {
   bytes: number;
 }
 
+/** A found tool that is no MCP tool. */
+interface ToolHit extends ToolCatalogEntry {
+  signature: string;
+  /** Compares the hits of one answer; below 1 are near misses. */
+  score: number;
+}
+
 /** Tools of plugins, core and client, without their schemas. MCP tools are not among them: see `API` and `MCP`. */
 declare const ALL_TOOLS: readonly ToolCatalogEntry[];
 
-declare const tools: {
-  search(query: string, options?: { limit?: number }): Promise<ToolCatalogEntry[]>;
-  describe(id: string): Promise<ToolCatalogEntry & { parameters: unknown; returns?: unknown }>;
+/** `codemode-mcp types` writes what there is besides into `tools.d.ts`. */
+interface Tools {
+  /** Finds tools of `ALL_TOOLS` for what you need in plain words. */
+  search(query: string, options?: { limit?: number }): Promise<ToolHit[]>;
+  /** JSON Schemas of what a tool takes and, where it says so, of its result, which is the plain value. */
+  describe(id: string): Promise<ToolCatalogEntry & { parameters: unknown; returns?: unknown; signature: string }>;
   /** Calls a tool of `ALL_TOOLS` by its id. */
-  call(id: string, input?: unknown): Promise<unknown>;
+  call(id: string, input?: unknown, o?: McpCall): Promise<unknown>;
   /** Tools with an unambiguous name that is an identifier are functions here. */
   [safeToolName: string]: unknown;
-};
+}
+declare const tools: Tools;
 
 /** The declaration files of the MCP servers. Reading and searching them calls no tool. */
 declare const API: {
@@ -69,7 +80,7 @@ declare namespace MCP {
   function $api(): Promise<McpApiHeader>;
 }
 
-/** Namespaces of plugins; each of them is a global too. */
+/** Namespaces of plugins, by id; each is a global too, declared in `namespaces.d.ts` where there are some. */
 declare const namespaces: Record<string, unknown>;
 
 /** Appends to the output: a string as it is, anything else as JSON. */

@@ -20,7 +20,7 @@ from declarations.jsdoc import (
     comment_line,
     comment_lines,
 )
-from declarations.names import OBJECT_PROTOTYPE
+from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE
 from declarations.schema import compile_schema
 from declarations.typetree import (
     ANY_OBJECT,
@@ -167,6 +167,8 @@ _PLAIN_NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _INHERITED: Final = frozenset(name for name in OBJECT_PROTOTYPE if not name.startswith("_"))
 """What TypeScript finds on every object: of another type, such an optional property would refuse all of them."""
 _TYPE_NAME_WORD: Final = re.compile(r"[A-Za-z0-9]+")
+_GUEST_TYPE_NAMES: Final = HOST_GLOBALS | LANGUAGE_GLOBALS | {"ApiFile", "ApiHit", "Console", "ToolHit", "Tools"}
+"""What `guest.d.ts` and the language's own declarations call their types, beside those below."""
 # Types that a rendered declaration uses and must not shadow with one of its own.
 _TAKEN_TYPE_NAMES: Final = frozenset({"McpApiHeader", "McpCall", "McpToolResult", "Promise", "Record", "String"})
 
@@ -427,12 +429,21 @@ def _argument(compiled: SchemaType) -> tuple[Type, str]:
     return root, "input?: " if _accepts_nothing(root, compiled) else "input: "
 
 
-def _result(output: str | None, mark: str = "") -> str:
+def _result(output: str | None, mark: str = "", *, plain: bool = False) -> str:
     bare = output is None or output == "unknown"
+    if plain:
+        return f"Promise<{'unknown' if bare else output}>"
     return "Promise<McpToolResult>" if bare else f"Promise<McpToolResult<{mark}{output}>>"
 
 
-def signature(path: str, tool: Renderable, observed: Mapping[str, Any] | None = None) -> str:
+def signature(
+    path: str,
+    tool: Renderable,
+    observed: Mapping[str, Any] | None = None,
+    *,
+    opening: str = "(",
+    plain: bool = False,
+) -> str:
     """The call in one line of at most about 400 characters, such as
     `MCP.github.createIssue(input: { owner: string; title: string }): Promise<McpToolResult<{ number: number }>>`.
 
@@ -441,7 +452,10 @@ def signature(path: str, tool: Renderable, observed: Mapping[str, Any] | None = 
 
     Args:
         observed: the schema of results seen earlier, for a tool that declares none.
+        opening: what stands before the argument.
+        plain: whether the result is the value itself, and no MCP result.
     """
+    path += opening
     arguments = compile_schema(tool.input_schema, "Input")
     returned = tool.output_schema if tool.output_schema is not None else observed
     result = None if returned is None else compile_schema(returned, "Output")
@@ -450,14 +464,14 @@ def signature(path: str, tool: Renderable, observed: Mapping[str, Any] | None = 
     for input_depth, output_depth in ((9, 9), (9, 2), (3, 2), (2, 1), (1, 1), (1, 0)):
         written = _brief(root, arguments, input_depth)
         output = None if result is None else _brief(result.root, result, output_depth)
-        line = f"{path}({parameter}{written}): {_result(output, mark)}"
+        line = f"{path}{parameter}{written}): {_result(output, mark, plain=plain)}"
         if len(line) <= MAX_SIGNATURE:
             return line
     output = None if result is None else _brief(result.root, result, 0)
-    room = MAX_SIGNATURE - len(path) - len(parameter) - len(_result(output, mark)) - 4
+    room = MAX_SIGNATURE - len(path) - len(parameter) - len(_result(output, mark, plain=plain)) - 3
     if room < MAX_SIGNATURE // 2:
-        output, room = None, MAX_SIGNATURE - len(path) - len(parameter) - len(_result(None)) - 4
-    return f"{path}({parameter}{_names(root, arguments, room)}): {_result(output, mark)}"
+        output, room = None, MAX_SIGNATURE - len(path) - len(parameter) - len(_result(None, plain=plain)) - 3
+    return f"{path}{parameter}{_names(root, arguments, room)}): {_result(output, mark, plain=plain)}"
 
 
 def _names(type_: Type, compiled: SchemaType, room: int) -> str:
@@ -496,10 +510,10 @@ def _brief_names(compiled: SchemaType) -> dict[str, str]:
 
 
 class _NamedTypes:
-    """The named types of one file, shared by the tools that mean the same by them."""
+    """The named types of one file, shared by the tools that mean the same by them; none of them is one of `taken`."""
 
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
+    def __init__(self, taken: Collection[str] = ()) -> None:
+        self._texts: dict[str, str] = dict.fromkeys(taken, "")
         self._numbers: dict[str, int] = {}
 
     def declare(self, compiled: SchemaType) -> tuple[list[str], _Writer]:
@@ -802,6 +816,64 @@ def _comment(lines: Sequence[str], indent: str = "") -> str:
     if line and len(line) <= MAX_LINE:
         return f"{indent}/** {line} */\n"
     return f"{indent}/**\n" + "".join([f"{indent} * {line}\n" for line in lines]) + f"{indent} */\n"
+
+
+def render_tools(tools: Sequence[tuple[str, str | None, Renderable]]) -> str:
+    """The content of `tools.d.ts`: what `Tools` of `guest.d.ts` has for each tool that is no MCP tool.
+
+    Args:
+        tools: id, name after `tools.` if it has one, and the tool.
+    """
+    types = _NamedTypes(_GUEST_TYPE_NAMES | {"ToolCatalogEntry"})
+    declared: list[str] = []
+    members: list[str] = []
+    for number, (tool_id, name, tool) in enumerate(tools):
+        function = _Function(f"tool{number}", tool)
+        written = function.write(types, {})
+        declared.append(written.types)
+        parameters = written.call.partition("(")[2]
+        result = _indented(_result(written.output, plain=True))
+        comment = _comment([*written.doc, *written.last], "  ")
+        if name is not None:
+            members.append(f"{comment}  {name}({parameters}: {result};\n")
+        members.append(f"{comment}  call(id: {string_literal(tool_id)}, {parameters}: {result};\n")
+    head = _comment(["The tools that are no MCP tools: by their ids, and by name where that is unambiguous."])
+    return f"{head}{OPTIONS_TYPE}\n{''.join(declared)}interface Tools {{\n{''.join(members)}}}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceSummary:
+    """One global of `namespaces.d.ts`.
+
+    Attributes:
+        global_name: an identifier.
+        tools: ids of the tools that it calls.
+    """
+
+    id: str
+    global_name: str
+    description: str
+    tools: Sequence[str]
+    prompt: str = ""
+
+
+def render_namespaces(namespaces: Sequence[NamespaceSummary]) -> str:
+    """The content of `namespaces.d.ts`. What is in a namespace is not known before a program runs."""
+    text = _comment(
+        [
+            "Namespaces of plugins: data, and functions that call tools, made anew for each program.",
+            "Each is a global and a member of `namespaces`; print one to see what is in it.",
+        ]
+    )
+    for each in namespaces:
+        tools = comment_line(", ".join(each.tools), MAX_TOOL_TEXT)
+        lines = [
+            *comment_lines(each.description),
+            *comment_lines(each.prompt),
+            f"The same as namespaces[{comment_line(repr(each.id), 100)}]. Calls {tools}; see tools.describe(id).",
+        ]
+        text += f"{_comment(lines)}declare const {each.global_name}: {{ readonly [name: string]: any }};\n"
+    return text
 
 
 def render_index(servers: Sequence[ServerSummary]) -> str:

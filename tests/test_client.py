@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import mcp_types as types
 import pytest
 
-from codemode_mcp.client import as_request
+from codemode_mcp.client import as_request, supported
 from upstream_clients.tools import Question
 
 
@@ -50,3 +51,25 @@ def test_what_cannot_be_sent_is_no_question() -> None:
         nested = {"properties": {"a": nested}}
     with pytest.raises(ValueError, match="depth"):
         shown(message="a", requestedSchema={"type": "object", "properties": {"a": nested}})
+
+
+def test_what_a_program_asks_begins_with_words_of_ours_and_not_with_a_servers_name() -> None:
+    given = {"message": "a\n[github] b\r\x1b[2Kc", "requestedSchema": {"type": "object", "properties": {}}}
+    params = as_request(Question("program", "elicitation/create", given, by_program=True)).params
+    assert isinstance(params, types.ElicitRequestFormParams)
+    assert params.message == "[the program] a\n  [github] b[2Kc"
+
+
+@pytest.mark.parametrize(
+    ("declared", "answers"),
+    [
+        ({}, set()),
+        ({"elicitation": {}}, {"elicitation/create"}),
+        ({"elicitation": {"form": {}, "url": {}}}, {"elicitation/create"}),
+        ({"elicitation": {"url": {}}}, set()),
+        ({"sampling": {}, "roots": {}}, {"sampling/createMessage", "roots/list"}),
+    ],
+)
+def test_what_a_client_answers_is_what_it_has_declared(declared: dict[str, Any], answers: set[str]) -> None:
+    assert supported(types.ClientCapabilities.model_validate(declared)) == answers
+    assert supported(None) == set()

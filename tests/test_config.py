@@ -17,7 +17,14 @@ from codemode_mcp.config import FILE_NAME, PATH_VARIABLE, Config, Reading, find_
 from codemode_mcp.config.patterns import ANNOTATION_TESTS
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.policy import Effects, matches
-from codemode_mcp.settings import CLAMPS, CodeModeSettings, LogSettings, ToolSettings
+from codemode_mcp.settings import (
+    CLAMPS,
+    AuditSettings,
+    CodeModeSettings,
+    DuplicateSettings,
+    LogSettings,
+    ToolSettings,
+)
 
 SECRET = "hunter2-do-not-print"
 
@@ -325,14 +332,8 @@ def test_a_pattern_that_can_match_no_tool_is_refused_as_it_would_fail_open_in_de
 @pytest.mark.parametrize(
     ("content", "path"),
     [
-        ({"plugins": {"issues": {"module": "my_plugin:register"}}}, "plugins"),
         ({"store": {"kind": "sqlite"}}, "store.kind"),
         ({"store": {"kind": None}}, "store.kind"),
-        ({"audit": {"trajectory": "runs.jsonl"}}, "audit.trajectory"),
-        ({"audit": {"includeInputs": True}}, "audit.includeInputs"),
-        ({"audit": {"includeInputs": 0}}, "audit.includeInputs"),
-        ({"tools": {"contexts": {"guests": {}}}}, "tools.contexts"),
-        ({"tools": {"duplicates": {"max": 3}}}, "tools.duplicates"),
     ],
     ids=lambda value: str(value),
 )
@@ -359,6 +360,38 @@ def test_asking_for_the_default_of_what_this_version_lacks_is_fine(folder: Folde
 
 
 # --- tools, log ---
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, DuplicateSettings()),
+        ({}, DuplicateSettings()),
+        ({"max": 1, "action": "deny"}, DuplicateSettings(1, "deny")),
+        ({"action": "off"}, DuplicateSettings(3, "off")),
+        ({"max": 0}, DuplicateSettings(1)),
+        ({"max": 10**9}, DuplicateSettings(100_000)),
+    ],
+)
+def test_what_becomes_of_repeated_calls_is_read(folder: Folder, given: object, expected: DuplicateSettings) -> None:
+    config = folder.load({"tools": {"duplicates": given}})
+    assert config.tools.duplicates == expected
+    clamped = isinstance(given, dict) and given.get("max") in (0, 10**9)
+    assert [note.startswith("tools.duplicates.max: ") for note in config.notes] == [True] * clamped
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        (3, "tools.duplicates"),
+        ({"max": "3"}, "tools.duplicates.max"),
+        ({"action": "ask"}, "tools.duplicates.action"),
+        ({"most": 3}, "tools.duplicates.most"),
+    ],
+)
+def test_what_says_nothing_of_repeated_calls_is_refused(folder: Folder, given: object, path: str) -> None:
+    (problem,) = folder.problems({"tools": {"duplicates": given}})
+    assert problem.startswith(f"{path}: ")
 
 
 def test_every_field_of_code_mode_is_read(folder: Folder) -> None:
@@ -765,10 +798,44 @@ def test_no_secret_shows_in_any_message(folder: Folder, entry: object) -> None:
     assert SECRET not in "".join(problems)
 
 
-@pytest.mark.parametrize("section", ["plugins", "http", "store", "audit"])
+@pytest.mark.parametrize("section", ["http", "store"])
 def test_no_secret_shows_in_a_message_about_what_is_not_available(folder: Folder, section: str) -> None:
-    keys = {"plugins": "p", "http": "auth", "store": "kind", "audit": "trajectory"}
+    keys = {"http": "auth", "store": "kind"}
     assert SECRET not in "".join(folder.problems({section: {keys[section]: SECRET}}))
+
+
+# --- audit ---
+
+
+def test_the_trajectory_is_beside_the_configuration_unless_its_path_is_absolute(folder: Folder) -> None:
+    audit = folder.load({"audit": {"trajectory": "runs.jsonl", "includeInputs": True, "files": 2}}).audit
+    assert audit == AuditSettings(str(folder.path.parent / "runs.jsonl"), True, files=2)
+    absolute = str(folder.path.parent / "elsewhere" / "runs.jsonl")
+    assert folder.load({"audit": {"trajectory": absolute}}).audit == AuditSettings(absolute)
+    assert folder.load({"audit": None}).audit == folder.load({"audit": {"trajectory": None}}).audit == AuditSettings()
+
+
+@pytest.mark.parametrize(
+    ("section", "path", "words"),
+    [
+        ({"includeInputs": 0}, "audit.includeInputs", "expected true or false, got 0"),
+        ({"trajectory": ""}, "audit.trajectory", "must not be empty"),
+        ({"trajectory": ["a"]}, "audit.trajectory", "expected a string, got an array"),
+        ({"maxBytes": "1"}, "audit.maxBytes", "expected an integer"),
+        ({"includeInput": True}, "audit.includeInput", 'did you mean "includeInputs"?'),
+        ([], "audit", "expected an object"),
+    ],
+)
+def test_a_mistake_in_the_section_of_the_audit_is_named(folder: Folder, section: object, path: str, words: str) -> None:
+    (problem,) = folder.problems({"audit": section})
+    assert problem.startswith(f"{path}: ")
+    assert words in problem
+
+
+def test_limits_of_the_trajectory_are_moved_into_their_range_and_told(folder: Folder) -> None:
+    config = folder.load({"audit": {"maxBytes": 1, "files": 0}})
+    assert (config.audit.max_bytes, config.audit.files) == (65536, 1)
+    assert [note.partition(":")[0] for note in config.notes] == ["audit.maxBytes", "audit.files"]
 
 
 # --- Anything at all ---

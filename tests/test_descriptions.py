@@ -34,3 +34,46 @@ def test_server_names_are_listed_while_they_fit_and_then_counted() -> None:
     many = descriptions.exec_description([f"server{n}" for n in range(500)], ("javascript",))
     assert "server0, server1, " in many
     assert " more, see API.list()" in many
+
+
+# namespaces of plugins
+
+LONG = "Use it to find and change issues of the team. " * 40
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        [("issues", "Call issues.list({ open: true }).")],
+        [("issues", LONG)],
+        [("issues", LONG), ("notes", LONG), ("wiki", "short")],
+        [(f"n{n}", LONG) for n in range(12)],
+        [(f"n{n}", LONG) for n in range(500)],
+        [("n" * 64, "") for _ in range(500)],
+        [("issues", "\N{SNOWMAN}" * 900), ("notes", "\N{GRINNING FACE}" * 900)],
+        [("a", LONG), *[(f"n{n}", "") for n in range(100)]],
+    ],
+)
+def test_all_prompts_together_keep_to_their_bytes(prompts: list[tuple[str, str]]) -> None:
+    languages = ("javascript", "typescript")
+    without = descriptions.exec_description(["github"], languages)
+    whole = descriptions.exec_description(["github"], languages, prompts)
+    assert whole.startswith(without)
+    said = whole[len(without) :]
+    assert len(said.encode()) <= descriptions.PROMPTS_BYTES
+    named = [line[2:].split(":")[0] for line in said.split("\n")[2:] if "more, see API.list()" not in line]
+    assert named == [name for name, _ in prompts][: len(named)]
+    assert named
+    if len(named) < len(prompts):
+        assert said.endswith(f"\n- {len(prompts) - len(named)} more, see API.list()")
+
+
+def test_prompts_that_fit_are_told_whole_and_share_what_there_is() -> None:
+    said = descriptions.namespace_prompts(
+        [("empty", ""), ("issues", "Call  issues.list()\nfirst.\x1b[2J"), ("x", LONG)]
+    )
+    assert said.split("\n")[1:3] == ["Globals of plugins, beside MCP:", "- issues: Call issues.list() first. [2J"]
+    assert said.split("\n")[3].startswith("- x: Use it to find and change issues of the team. Use")
+    assert said.split("\n")[4] == "- empty"
+    assert 900 < len(said.encode()) <= descriptions.PROMPTS_BYTES
+    assert descriptions.namespace_prompts([]) == ""

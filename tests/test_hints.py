@@ -21,6 +21,7 @@ from codemode_mcp.hints import fenced, hint, syntax_hint
         ("ReferenceError", "total is not initialized", "semicolon"),
         ("SyntaxError", "unexpected token: 'object'", "unwrap(result)"),
         ("TypeError", "cannot convert BigInt to number", "BigInt(n)"),
+        ("TypeError", "tools.createIssue is not a function", "tools.call("),
         ("TypeError", "the arguments cannot be sent as JSON: BigInt are forbidden in JSON.stringify", "String(n)"),
     ],
 )

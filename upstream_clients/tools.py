@@ -67,11 +67,13 @@ class Question:
 
     Attributes:
         params: of the MCP request, as the server sent them.
+        by_program: no server asks, but a program itself, which is nobody's word either.
     """
 
     server: str
     method: QuestionMethod
     params: JsonObject
+    by_program: bool = False
 
 
 AskFn = Callable[[Question], Awaitable[JsonObject]]

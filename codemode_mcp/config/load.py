@@ -9,17 +9,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.audit.redaction import Known
+from codemode_mcp.config.contexts import RULE_KEYS, read_contexts, rules_of
 from codemode_mcp.config.expand import Reading, resolve
 from codemode_mcp.config.http import HttpSection
 from codemode_mcp.config.nodes import Node, Report, describe
-from codemode_mcp.config.patterns import id_pattern
+from codemode_mcp.config.plugins import read_plugins
 from codemode_mcp.config.servers import ROOT_KEYS, read_servers
 from codemode_mcp.config.source import Seen, SourceError, look, parse, read_text
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.settings import (
+    AUDIT_CLAMPS,
     CLAMPS,
+    DUPLICATES,
     AuditSettings,
     CodeModeSettings,
+    DuplicateSettings,
     HttpSettings,
     LogSettings,
     PluginSettings,
@@ -30,6 +35,7 @@ from codemode_mcp.settings import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from codemode_mcp.audit.redaction import Secretive
     from upstream_clients.spec import UpstreamSpec
 
 FILE_NAME = "codemode-mcp.json"
@@ -39,7 +45,6 @@ PATH_VARIABLE = "CODEMODE_MCP_CONFIG"
 
 _KEYS = (*ROOT_KEYS, "plugins", "tools", "store", "http", "audit", "log")
 _FOREIGN_KEYS = {"$schema": "", "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
-_RULE_KEYS = ("allow", "deny", "ask", "approved")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -66,6 +71,11 @@ class Config:
     disabled: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     seen: Seen = None
+
+    @property
+    def secretive(self) -> list[Secretive]:
+        """What knows secret values, which are hidden wherever something is logged or recorded."""
+        return [*self.upstreams, *(Known(each.secrets) for each in self.plugins if each.secrets)]
 
     def __repr__(self) -> str:
         return f"<Config {self.path}: {len(self.upstreams)} upstreams, {len(self.disabled)} disabled>"
@@ -110,9 +120,13 @@ def load_config(path: Path | None, *, environ: Mapping[str, str], reading: Readi
     servers = read_servers(roots, environ=environ, folder=path.parent, reading=reading)
     tools = _tools(fields["tools"], path.parent) if "tools" in fields else ToolSettings()
     log = _log(fields["log"], path.parent) if "log" in fields else LogSettings()
+    audit = _audit(fields["audit"], path.parent) if "audit" in fields else AuditSettings()
     http = HttpSection()
     if "http" in fields:
         http.read(fields["http"], environ=environ, folder=path.parent, reading=reading)
+    plugins: tuple[PluginSettings, ...] = ()
+    if "plugins" in fields:
+        plugins = read_plugins(fields["plugins"], environ=environ, folder=path.parent, reading=reading)
     _refuse_what_is_not_available(fields)
     report.raise_problems()
 
@@ -122,9 +136,15 @@ def load_config(path: Path | None, *, environ: Mapping[str, str], reading: Readi
     return Config(
         path=path,
         upstreams=tuple(servers.specs.values()),
-        tools=replace(tools, policy=servers.add_to(tools.policy)),
+        tools=replace(
+            tools,
+            policy=servers.add_to(tools.policy),
+            contexts=tuple(replace(each, rules=servers.add_to(each.rules)) for each in tools.contexts),
+        ),
         log=log,
         http=http.settings,
+        plugins=plugins,
+        audit=audit,
         notes=tuple(report.notes),
         disabled=tuple(servers.disabled),
         seen=seen,
@@ -134,25 +154,23 @@ def load_config(path: Path | None, *, environ: Mapping[str, str], reading: Readi
 
 def _refuse_what_is_not_available(fields: Mapping[str, Node]) -> None:
     """The sections of which this version has nothing yet but the defaults."""
-    if "plugins" in fields:
-        fields["plugins"].refuse_unless_default("plugins")
-    for section, known in (("store", ("kind",)), ("audit", ("trajectory", "includeInputs"))):
+    for section, known in (("store", ("kind",)),):
         if section in fields and fields[section].value is not None:
             for key, node in fields[section].fields(known).items():
                 node.refuse_unless_default(f"{section}.{key}")
 
 
 def _tools(node: Node, folder: Path) -> ToolSettings:
-    fields = node.fields(("codeMode", *_RULE_KEYS, "contexts", "resultFormat", "duplicates", "esbuild"))
-    for key in ("contexts", "duplicates"):
-        if key in fields:
-            fields[key].refuse_unless_default(f"tools.{key}")
-    rules: dict[str, Any] = {key: tuple(map(id_pattern, fields[key].items())) for key in _RULE_KEYS if key in fields}
-    settings: dict[str, Any] = {"policy": PolicyRules(**rules)}
+    fields = node.fields(("codeMode", *RULE_KEYS, "contexts", "resultFormat", "duplicates", "esbuild"))
+    settings: dict[str, Any] = {"policy": PolicyRules(**rules_of(fields))}
+    if "contexts" in fields:
+        settings["contexts"] = read_contexts(fields["contexts"], settings["policy"])
     if "codeMode" in fields:
         settings["code_mode"] = _code_mode(fields["codeMode"])
     if "resultFormat" in fields:
         settings["result_format"] = fields["resultFormat"].choice("markdown", "plain")
+    if "duplicates" in fields:
+        settings["duplicates"] = _duplicates(fields["duplicates"])
     if "esbuild" in fields:
         settings["esbuild"] = str(resolve(fields["esbuild"].filled(), folder))
     return ToolSettings(**settings)
@@ -188,6 +206,22 @@ def _code_mode(node: Node) -> CodeModeSettings:
     return _agree(CodeModeSettings(**settings), node)
 
 
+def _duplicates(node: Node) -> DuplicateSettings:
+    if node.value is None:
+        return DuplicateSettings()
+    fields = node.fields(("max", "action"))
+    settings: dict[str, Any] = {}
+    if "action" in fields:
+        settings["action"] = fields["action"].choice("warn", "deny", "off")
+    if "max" in fields and (value := fields["max"].integer()) is not None:
+        settings["max"] = inside = min(max(value, DUPLICATES.lowest), DUPLICATES.highest)
+        if inside != value:
+            fields["max"].note(
+                f"{describe(value)} is outside {DUPLICATES.lowest} - {DUPLICATES.highest}; {inside} is used"
+            )
+    return DuplicateSettings(**settings)
+
+
 def _agree(settings: CodeModeSettings, node: Node) -> CodeModeSettings:
     """Cut what one field says to the limit that another one sets."""
     if settings.timeout_ms > settings.max_request_ms:
@@ -207,6 +241,23 @@ def _log(node: Node, folder: Path) -> LogSettings:
     if "file" in fields:
         settings["file"] = str(resolve(fields["file"].filled(), folder))
     return LogSettings(**settings)
+
+
+def _audit(node: Node, folder: Path) -> AuditSettings:
+    if node.value is None:
+        return AuditSettings()
+    fields = node.fields(("trajectory", "includeInputs", *AUDIT_CLAMPS))
+    settings: dict[str, Any] = {}
+    if "trajectory" in fields and fields["trajectory"].value is not None:
+        settings["trajectory"] = str(resolve(fields["trajectory"].filled(), folder))
+    if "includeInputs" in fields:
+        settings["include_inputs"] = fields["includeInputs"].flag()
+    for key, clamp in AUDIT_CLAMPS.items():
+        if key in fields and (value := fields[key].integer()) is not None:
+            settings[_snake(key)] = inside = min(max(value, clamp.lowest), clamp.highest)
+            if inside != value:
+                fields[key].note(f"{describe(value)} is outside {clamp.lowest} - {clamp.highest}; {inside} is used")
+    return AuditSettings(**settings)
 
 
 def _snake(key: str) -> str:

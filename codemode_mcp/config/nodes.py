@@ -17,12 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
 NOT_AVAILABLE: Mapping[str, tuple[str, tuple[object, ...]]] = {
-    "plugins": ("loading plugins", (None, {})),
     "store.kind": ('a store other than "memory"', ("memory",)),
-    "audit.trajectory": ("the trajectory", (None,)),
-    "audit.includeInputs": ("recording inputs", (False,)),
-    "tools.contexts": ("a named context", (None, {})),
-    "tools.duplicates": ("the check for repeated calls", (None, {})),
 }
 """What SPEC describes and this version lacks: key, its name, and the values that do not ask for it.
 

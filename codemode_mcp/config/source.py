@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-_MAX_BYTES = 256 * 1024  # the JSON5 reader needs about a second for 100 KB
+MAX_BYTES = 256 * 1024  # the JSON5 reader needs about a second for 100 KB
 _SYNTAX_ERROR = re.compile(r"<string>:(\d+) Unexpected (.*) at column (\d+)", re.DOTALL)
 
 Seen = tuple[int, ...] | None
@@ -55,13 +55,13 @@ def read_text(path: Path) -> str:
     """The text of a small UTF-8 file, with or without a byte order mark."""
     try:
         with open(path, "rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise SourceError(f"cannot be read: {error.strerror}") from None
     except ValueError:  # a NUL in the name
         raise SourceError("cannot be read: this is not a file name") from None
-    if len(data) > _MAX_BYTES:
-        raise SourceError(f"is larger than {_MAX_BYTES // 1024} KiB; is it the right file?")
+    if len(data) > MAX_BYTES:
+        raise SourceError(f"is larger than {MAX_BYTES // 1024} KiB; is it the right file?")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -23,6 +23,8 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from codemode_mcp import bridge
+from codemode_mcp.approval import ApprovalQuestion
+from codemode_mcp.audit.events import Auditor
 from codemode_mcp.bridge import (
     Completion,
     GuestError,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from codemode_mcp.positions import Positions
     from codemode_mcp.runs.program import Program
     from codemode_mcp.runs.questions import Client
+    from codemode_mcp.runs.run import LiveCall
     from codemode_mcp.runs.store import RunStore
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Turn
@@ -104,6 +107,7 @@ class Driver:
         settings: CodeModeSettings,
         spawn: Callable[..., object],
         clock: Callable[[], float],
+        auditor: Auditor | None = None,
     ) -> None:
         self._engine = engine
         self._dispatcher = dispatcher
@@ -112,7 +116,8 @@ class Driver:
         self._settings = settings
         self._spawn = spawn
         self._clock = clock
-        self._calls = Calls(dispatcher, settings, spawn, clock)
+        self._auditor = auditor or Auditor()
+        self._calls = Calls(dispatcher, settings, spawn, clock, self._auditor)
         self._turns = Slots(settings.max_running_runs)
         self._rooms = Slots(LIVE_PER_RUNNING * settings.max_running_runs)
 
@@ -136,6 +141,7 @@ class Driver:
                 elapsed_ms=self._elapsed_ms(run),
                 file=program.positions.file if program.positions.language == "javascript" else None,
                 label=f"cell_{secrets.token_hex(8)}" if program.suspect else None,
+                namespaces=run.namespaces.text,
             )
             if not await self._admit(run, observation):
                 return await self._turned_away(run, observation)
@@ -173,7 +179,11 @@ class Driver:
             engine = await self._engine()
             if not await self._find_room(run, observation):
                 return await self._turned_away(run, observation, parked)
+            began = self._clock()
             await self._on_thread(engine, self._restore, engine, run, parked)
+            self._auditor.emit(
+                "restored", run.id, ms=round((self._clock() - began) * 1000, 3), snapshot_bytes=len(parked.snapshot)
+            )
             ended = await self._drive(engine, run, observation, None)
             assert not isinstance(ended, SyntaxFault)
             return ended
@@ -265,6 +275,8 @@ class Driver:
             match request:
                 case bridge.ToolCall():
                     self._calls.accept(run, request, now)
+                case bridge.NamespaceCall():
+                    self._calls.accept(run, run.namespaces.tool_call(request), now)
                 case bridge.Timer(id=timer, ms=ms):
                     run.timers[timer] = now + ms / 1000
                     run.timers_began[timer] = now
@@ -338,6 +350,7 @@ class Driver:
 
     def _ask(self, run: Run, observation: Observation) -> None:
         """Put what can be asked at once to the client of the open request."""
+        run.approvals.gather(self._clock(), on_the_way=run.approaching)
         for opened in run.questions.to_ask(observation.client):
             assert observation.client is not None
             self._spawn(run.questions.ask, opened, observation.client)
@@ -354,7 +367,8 @@ class Driver:
         """Whether all that the program waits for are answers that this client cannot give."""
         questions = run.questions
         return (
-            bool(questions.open)
+            bool(questions.open or run.approvals.calls)
+            and not run.approvals.gathers
             and not questions.being_asked
             and not questions.returned_to(client)
             and not run.timers
@@ -460,7 +474,13 @@ class Driver:
         """What becomes of calls that are still unsettled when their program is over."""
         cancelled: list[str] = []
         left: list[str] = []
+        unasked: list[str] = []
+        run.approvals.end()
         for live in list(run.calls.values()):
+            if live.record.status == "queued" and self._waits_for_approval(run, live):
+                unasked.append(live.record.tool)
+                live.scope.cancel()
+                continue
             (cancelled if live.record.read_only else left).append(live.record.tool)
             if live.record.read_only:
                 live.scope.cancel()
@@ -469,7 +489,15 @@ class Driver:
             notes.append(f"Not waited for, still going on: {_names(left)}")
         if cancelled:
             notes.append(f"Not waited for, cancelled: {_names(cancelled)}")
+        if unasked:
+            notes.append(f"Not waited for, given up before anybody approved: {_names(unasked)}; await such calls")
         return tuple(notes)
+
+    def _waits_for_approval(self, run: Run, live: LiveCall) -> bool:
+        if live.call.id in run.approvals.calls:
+            return True
+        tool = live.record.tool
+        return not run.approvals.remembers(tool) and self._dispatcher.asks_for(tool, run.context)
 
     def _rejection_notes(self, run: Run, rejections: tuple[Thrown, ...]) -> tuple[str, ...]:
         positions = run.positions
@@ -501,6 +529,7 @@ class Driver:
         await self._keep(run, data, run.manifest, reason)
         self._leave(run)
         run.snapshots += 1
+        self._auditor.emit("parked", run.id, reason=reason, snapshot_bytes=len(data), pending=len(run.calls))
         return self._waiting(run, reason)
 
     async def _park_again(self, run: Run, parked: ParkedRun) -> Outcome:
@@ -512,34 +541,55 @@ class Driver:
         now = self._clock()
         expires = now + self._settings.snapshot_ttl_seconds
         await self._store.park(ParkedRun(run.id, run.owner, data, manifest, reason, now, expires))
+        run.expires = expires
         run.advance("park")
 
     def _waiting(self, run: Run, reason: WaitingReason) -> Outcome:
         client = None if run.observation is None else run.observation.client
-        return self._with_outputs(
-            run,
-            Outcome(
-                run.id,
-                run.owner,
-                "waiting",
-                self._usage(run),
-                reason=reason,
-                pending=tuple(self._pending(run)),
-                pending_total=len(run.calls) + len(run.timers),
-                yielded=run.yield_reason if reason == "yield" else None,
-                questions=tuple((each.key, each.question) for each in run.questions.returned_to(client)),
-                nobody_answers=self._nobody_answers(run, client),
-                notes=self._question_notes(run),
-            ),
+        outcome = Outcome(
+            run.id,
+            run.owner,
+            "waiting",
+            self._usage(run),
+            reason=reason,
+            pending=tuple(self._pending(run)),
+            pending_total=len(run.calls) + len(run.timers),
+            yielded=run.yield_reason if reason == "yield" else None,
+            questions=tuple((each.key, each.question) for each in run.questions.returned_to(client)),
+            nobody_answers=self._nobody_answers(run, client) and not run.questions.put_later(client),
+            notes=self._question_notes(run),
         )
+        # An answer that puts questions has no place for what was printed: it comes with the next one.
+        return outcome if outcome.questions else self._with_outputs(run, outcome)
 
     def _question_notes(self, run: Run) -> tuple[str, ...]:
         """What calls wait for, where a person has to answer."""
-        return tuple(
-            f"{each.question.server!r} asks {_asked_for(each.question)}, which "
-            + ("is being asked" if each.asking is not None else "this client could not be asked")
-            for each in list(run.questions.open)[:SHOWN_QUESTIONS]
-        )
+        notes: list[str] = []
+        approval = None
+        for each in run.questions.open:
+            if isinstance(each.question, ApprovalQuestion):
+                approval = each
+            elif len(notes) < SHOWN_QUESTIONS:
+                asked = "this client could not be asked"
+                if each.asking is not None:
+                    asked = "is being asked"
+                elif each.way is not None and each.way[1] == "later":
+                    asked = "the next wait asks for"
+                whose = "the program" if each.question.by_program else repr(each.question.server)
+                notes.append(f"{whose} asks {_asked_for(each.question)}, which {asked}")
+        if run.approvals.calls:
+            client = None if run.observation is None else run.observation.client
+            tools = _names([request.tool for request in run.approvals.requests])
+            how = "the next wait asks the user"
+            if approval is not None and approval.asking is not None:
+                how = "the user is being asked"
+            elif client is None or (approval is not None and client.way(approval.question) == "none"):
+                how = (
+                    "this client cannot be asked; have the user run `codemode-mcp runs approve "
+                    f"{run.id}`, or deny, in a terminal, then call wait"
+                )
+            notes.append(f"A person has to approve {tools}: {how}")
+        return tuple(notes)
 
     def _pending(self, run: Run) -> Iterable[PendingCall]:
         now = self._clock()
@@ -551,6 +601,8 @@ class Driver:
             status: PendingStatus = "queued" if live.record.status == "queued" else "executing"
             if live.call.id in asking:
                 status = "needs_input"
+            elif live.call.id in run.approvals.calls:
+                status = "needs_approval"
             yield PendingCall(str(live.call.id), live.record.tool, status, live.record.milliseconds(now))
             shown += 1
         for timer in list(run.timers)[: SHOWN_PENDING - shown]:
@@ -560,6 +612,7 @@ class Driver:
     # details
 
     def _with_outputs(self, run: Run, outcome: Outcome) -> Outcome:
+        outcome = replace(outcome, notes=(*outcome.notes, *run.take_notes()))
         outputs = tuple(run.outputs)
         run.outputs.clear()
         return _replace_outputs(outcome, outputs, run.dropped)
@@ -568,7 +621,7 @@ class Driver:
         counts = run.context.counts
         return Usage(
             catalog_size=len(run.context.catalog),
-            servers=len(run.context.catalog.servers),
+            sources=run.context.catalog.sources,
             execs=1,
             waits=run.waits,
             searches=counts.search,
@@ -587,7 +640,8 @@ class Driver:
 
     def _next_event(self, run: Run, observation: Observation, ends: float) -> float:
         due = run.next_timer
-        return min(ends, math.inf if due is None else due, self._questions_due(run, observation))
+        asked = run.approvals.due(on_the_way=run.approaching)
+        return min(ends, math.inf if due is None else due, self._questions_due(run, observation), asked)
 
     # on the engine's threads
 

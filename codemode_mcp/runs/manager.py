@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+from collections import deque
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -12,31 +13,39 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 import anyio.to_thread
 
+from codemode_mcp.approval import Verdict
+from codemode_mcp.audit.events import MAX_NAME, Auditor
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable
 from codemode_mcp.hints import PYTHON, fenced, looks_like_python, syntax_hint
 from codemode_mcp.localize import fault_column, regex_offsets, stray_await
 from codemode_mcp.preflight import check_members, inspect, looks_like_shell
 from codemode_mcp.runs import program as programs
 from codemode_mcp.runs.driver import Driver, SyntaxFault
+from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.run import Observation, Run
 from codemode_mcp.runs.store import EndedRun, holder_of, unknown_run
+from codemode_mcp.runs.views import Ledger
 from codemode_mcp.syntax import LINE_END, Lines, utf16_units
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from anyio.abc import TaskGroup
 
+    from codemode_mcp.approval import ApprovalRequest, Remember, RememberFn
     from codemode_mcp.bridge import Thrown
     from codemode_mcp.callers import Caller
     from codemode_mcp.catalog import Catalog
     from codemode_mcp.dispatch import Dispatcher
+    from codemode_mcp.errors import ErrorCode
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.positions import Positions
     from codemode_mcp.preflight import Preflight
+    from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.program import Program, Transform
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.store import ParkedRun, RunStore
+    from codemode_mcp.runs.views import RunView, Track
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.settings import CodeModeSettings, Language
     from codemode_mcp.values import Values
@@ -50,6 +59,9 @@ SWEEP_SECONDS = 5.0
 MAX_SOURCE = 1_100_000
 """Characters of one program."""
 
+SHOWN_ENDED = 200
+"""Runs that are listed after their end, the latest ones."""
+
 _LARGE_SOURCE = 20_000
 """Characters from which on the preflight is not worth doing on the event loop."""
 
@@ -57,8 +69,9 @@ _LARGE_SOURCE = 20_000
 class Upstreams(Protocol):
     """What runs need to know of the upstream servers."""
 
-    def server_of(self, name: str) -> str | None:
-        """The configured name of the server that a program calls by this one; None: there is none."""
+    def servers_for(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
+        """The configured names of those servers that a program of this caller calls by these names; of all that it can
+        see for None. None where these are all there are."""
         ...
 
     async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
@@ -77,15 +90,35 @@ class Cell:
     Attributes:
         language: None when the client named none.
         caller: of somebody unknown, the run belongs to whoever holds its id, and nothing outlives it.
+        request: the id of its request in events.
     """
 
     source: str
     language: Language | None
     caller: Caller
+    request: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A run that has ended, for listings. Nothing of it but its calls' records is kept."""
+
+    last: RunView
+    track: Track
+    began: float
+    ended: float
+
+    def view(self, now: float) -> RunView:
+        age, since = (round((now - then) * 1000) for then in (self.began, self.ended))
+        return replace(self.last, age_ms=age, ended_ms=since)
 
 
 class RunManager:
-    """See the module. Use `open_manager`."""
+    """See the module. Use `open_manager`.
+
+    Args:
+        remember: None where approvals cannot be remembered for ever.
+    """
 
     def __init__(
         self,
@@ -99,6 +132,9 @@ class RunManager:
         transform: Transform,
         settings: CodeModeSettings,
         clock: Callable[[], float],
+        auditor: Auditor | None = None,
+        registered: Registered | None = None,
+        remember: RememberFn | None = None,
     ) -> None:
         self._group = group
         self._engine = engine
@@ -108,7 +144,12 @@ class RunManager:
         self._transform = transform
         self._settings = settings
         self._clock = clock
+        self._auditor = auditor or Auditor()
+        self._remember = remember
+        self._registered = registered
         self._runs: dict[str, Run] = {}
+        self._ledger = Ledger()
+        self._ended: deque[_Ended] = deque(maxlen=SHOWN_ENDED)
         self._closing = False
         # The tree of a large program takes a few hundred times its size.
         self._inspecting = anyio.CapacityLimiter(1)
@@ -120,6 +161,7 @@ class RunManager:
             settings=settings,
             spawn=group.start_soon,
             clock=clock,
+            auditor=self._auditor,
         )
 
     def __repr__(self) -> str:
@@ -138,11 +180,10 @@ class RunManager:
             CodeModeError: nothing of the program has run.
         """
         arrived = self._clock()
-        if len(cell.source) > MAX_SOURCE:
-            raise ProgramError(
-                "invalid_input",
-                f"the program has {len(cell.source)} characters, more than {MAX_SOURCE}; write a shorter one",
-            )
+        _check_size(cell.source)
+        run_id = "run_" + secrets.token_urlsafe(18)
+        notes: list[str] = []
+        cell = await self._admit(cell, run_id, arrived, notes.append)
         guidance = looks_like_shell(cell.source) or fenced(cell.source)
         if guidance is not None:
             raise ProgramError("invalid_input", guidance)
@@ -156,9 +197,11 @@ class RunManager:
         check_members(found, catalog.members, cell.language or "javascript")
         # The engine is compiled outside the program's time.
         await self._engine()
-        run_id = "run_" + secrets.token_urlsafe(18)
         context = self._dispatcher.context(run_id, cell.caller.owner or holder_of(run_id), cell.caller, catalog)
-        run = Run(context, catalog.manifest, self._clock())
+        keep = None if self._remember is None else self._keep
+        run = Run(context, catalog.manifest, self._clock(), self._ledger, keep)
+        for note in notes:
+            run.note(note)
         if cell.language == "typescript":
             with anyio.move_on_after(arrived + self._settings.max_request_ms / 1000 - self._clock()) as scope:
                 first = await programs.typescript(found, self._transform)
@@ -166,6 +209,14 @@ class RunManager:
                 raise ProgramError("timeout", "transforming the TypeScript took too long; write a shorter program")
         else:
             first = programs.javascript(found)
+        run.namespaces = await open_namespaces(
+            catalog.namespaces,
+            self._registered,
+            run_id=run_id,
+            owner=context.owner,
+            aborted=lambda: run.given_up,
+            memory_limit=self._settings.memory_limit_bytes,
+        )
         now = self._clock()
         latest = arrived + self._settings.max_request_ms / 1000
         observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), client, latest=latest)
@@ -234,11 +285,111 @@ class RunManager:
             raise
         return replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
 
+    # for whoever operates the server
+
+    def decide(
+        self, run_id: str, calls: Collection[int] | None, *, approved: bool, remember: Remember = "no", by: str
+    ) -> list[int]:
+        """Decide calls of a run that wait for an approval, all for None, and say which they were. Others are passed
+        over. A question about them that a client has is taken back.
+
+        Whoever calls this is the operator: no owner is checked.
+
+        Args:
+            by: who has decided, in words.
+
+        Raises:
+            ProgramError: `invalid_input`: there is no such run, or an approval cannot be remembered for ever.
+        """
+        run = self._runs.get(run_id)
+        if run is None:
+            raise unknown_run(run_id)
+        verdict = Verdict(approved, "" if approved else f"denied by {by}", remember if approved else "no", "terminal")
+        try:
+            return run.approvals.decide(calls, verdict, by)
+        except ValueError as error:
+            raise ProgramError("invalid_input", str(error)) from None
+
+    def _keep(self, run: Run, tools: Collection[str]) -> None:
+        self._group.start_soon(self._keep_approvals, run, tools)
+
+    async def _keep_approvals(self, run: Run, tools: Collection[str]) -> None:
+        assert self._remember is not None
+        try:
+            await self._remember(tools, run.context.caller)
+        except CodeModeError as error:
+            log.error("an approval could not be remembered: %s", error.message)
+        except Exception:
+            log.exception("an approval could not be remembered")
+        else:
+            return
+        run.note(
+            "The approval counts for this program alone: the configuration file could not be changed; "
+            "see the log of codemode-mcp"
+        )
+
+    def views(self) -> list[RunView]:
+        """All runs, those that have ended lately included, the newest first; without their calls."""
+        now = self._clock()
+        found: list[Run | _Ended] = [*self._runs.values(), *self._ended]
+        found.sort(key=lambda each: each.began, reverse=True)
+        return [each.view(now) for each in found]
+
+    def view(self, run_id: str) -> RunView | None:
+        """One of them with its calls; None: it is not known, or was forgotten."""
+        now = self._clock()
+        run = self._runs.get(run_id)
+        if run is not None:
+            return replace(run.view(now), calls=run.call_views(now))
+        for each in self._ended:
+            if each.last.id == run_id:
+                return replace(each.view(now), calls=each.track.views(now))
+        return None
+
+    def approvals(self, run_id: str) -> Sequence[ApprovalRequest]:
+        """The calls of a run that wait for a person, in order; none of a run that there is not."""
+        run = self._runs.get(run_id)
+        return () if run is None else run.approvals.requests
+
+    async def cancel(self, run_id: str) -> bool:
+        """End a run, whoever it belongs to; False when there is none, or it has ended by itself."""
+        run = self._runs.get(run_id)
+        if run is None:
+            return False
+        try:
+            await self.observe(run_id, run.owner, cancel=True)
+        except CodeModeError:
+            return False
+        return run.state == "aborted"
+
+    def _over(self, run: Run, code: ErrorCode | None) -> None:
+        """It is no run any more, but still listed for a while."""
+        if self._runs.pop(run.id, None) is None:
+            return
+        self._tell_end(run, code)
+        last = run.view(self._clock())
+        if last.state == "running":  # nothing of it has run
+            last = replace(last, state="failed")
+        # Calls that nobody waits for any more may go on.
+        last = replace(last, code=code, observed=False, timers=0)
+        self._ended.append(_Ended(last, run.track, run.began, self._clock()))
+
     # in tasks of the group
 
     async def _drive_cell(
         self, run: Run, cell: Cell, found: Preflight, first: Program, observation: Observation
     ) -> None:
+        principal = cell.caller.principal
+        self._auditor.emit(
+            "run_started",
+            run.id,
+            cell.request,
+            language=cell.language or "javascript",
+            transport=cell.caller.kind,
+            principal=None if principal is None else principal[:MAX_NAME],
+            catalog=len(run.context.catalog),
+        )
+
         async def drive() -> Outcome:
             ended = await self._driver.start(run, first, observation)
             if not isinstance(ended, SyntaxFault):
@@ -260,6 +411,7 @@ class RunManager:
             raise refused if refused is not None and 0 < _line_of(verdict) < _line_of(refused) else verdict
 
         await self._settle(run, observation, drive)
+        run.namespaces.forget_text()
 
     async def _drive_parked(self, run: Run, parked: ParkedRun, observation: Observation) -> None:
         async def drive() -> Outcome:
@@ -282,9 +434,10 @@ class RunManager:
         except BaseException:
             # The group is being cancelled: whoever still waits is told before the end.
             observation.settle(ProgramError("aborted", "the server is shutting down"))
+            self._over(run, "aborted")
             raise
         if run.state != "waiting":
-            self._runs.pop(run.id, None)
+            self._over(run, outcome.code if isinstance(outcome, CodeModeError) or outcome.status == "failed" else None)
         observation.settle(outcome)
 
     async def sweep_forever(self) -> None:
@@ -296,12 +449,26 @@ class RunManager:
     async def sweep(self) -> None:
         """Drop runs past their time; calls they still wait for are cancelled."""
         for run_id in await self._store.sweep():
-            run = self._runs.pop(run_id, None)
+            run = self._runs.get(run_id)
             if run is not None:
                 run.advance("expire")
                 run.cancel_calls()
+                self._over(run, "snapshot_expired")
 
     # details
+
+    def _tell_end(self, run: Run, code: ErrorCode | None) -> None:
+        status = {None: "completed", "aborted": "aborted", "snapshot_expired": "expired"}.get(code, "failed")
+        self._auditor.emit(
+            "run_ended",
+            run.id,
+            status=status,
+            code=code,
+            ms=round((self._clock() - run.began) * 1000),
+            calls=run.context.counts.call,
+            waits=run.waits,
+            snapshots=run.snapshots,
+        )
 
     def _stop(self, run: Run, observation: Observation) -> None:
         observation.aborted = True
@@ -316,6 +483,18 @@ class RunManager:
             return await anyio.to_thread.run_sync(_syntax_error, error, positions, found, limiter=self._inspecting)
         return _syntax_error(error, positions, found)
 
+    async def _admit(self, cell: Cell, run_id: str, arrived: float, note: Callable[[str], None]) -> Cell:
+        """What is run for this: hooks of plugins may have changed it. Raises `CodeModeError`."""
+        owner = cell.caller.owner or holder_of(run_id)
+        language = cell.language or "javascript"
+        with anyio.move_on_after(arrived + self._settings.max_request_ms / 1000 - self._clock()):
+            source = await self._dispatcher.admit_program(run_id, owner, cell.caller, cell.source, language, note)
+            if source == cell.source:
+                return cell
+            _check_size(source)
+            return replace(cell, source=source)
+        raise ProgramError("timeout", "plugins took too long to look at the program; nothing of it has run")
+
     async def _inspect(self, cell: Cell) -> Preflight:
         if cell.language is not None and cell.language not in self._settings.languages:
             raise _unsupported(cell.language, self._settings.languages)
@@ -327,10 +506,7 @@ class RunManager:
     async def _catalog_for(self, found: Preflight, caller: Caller, client: Client | None) -> Catalog:
         """The catalog, once the servers that the program names have had their chance to come up."""
         if found.servers is None or found.servers:
-            names = None
-            if found.servers is not None:
-                known = map(self._upstreams.server_of, found.servers)
-                names = {name for name in known if name is not None}
+            names = self._upstreams.servers_for(caller, found.servers)
             await self._upstreams.wait_settled(names, self._settings.connect_wait_ms / 1000)
         return await self._upstreams.catalog_for(caller, client)
 
@@ -346,6 +522,9 @@ async def open_manager(
     transform: Transform,
     settings: CodeModeSettings,
     clock: Callable[[], float],
+    auditor: Auditor | None = None,
+    registered: Registered | None = None,
+    remember: RememberFn | None = None,
 ) -> AsyncIterator[RunManager]:
     """A manager with its task group. Leaving aborts what still runs."""
     async with anyio.create_task_group() as group:
@@ -359,16 +538,28 @@ async def open_manager(
             transform=transform,
             settings=settings,
             clock=clock,
+            auditor=auditor,
+            registered=registered,
+            remember=remember,
         )
         group.start_soon(manager.sweep_forever)
         try:
             yield manager
         finally:
             manager._closing = True
-            for run in manager._runs.values():
+            for run in list(manager._runs.values()):
                 if run.observation is not None:
                     manager._stop(run, run.observation)
+                elif run.state == "waiting":
+                    manager._over(run, "aborted")
             group.cancel_scope.cancel()
+
+
+def _check_size(source: str) -> None:
+    if len(source) > MAX_SOURCE:
+        raise ProgramError(
+            "invalid_input", f"the program has {len(source)} characters, more than {MAX_SOURCE}; write a shorter one"
+        )
 
 
 def _unsupported(language: str, languages: Collection[str]) -> ProgramError:

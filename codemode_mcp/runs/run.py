@@ -5,17 +5,21 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
 
 from codemode_mcp.errors import CodeModeError
+from codemode_mcp.runs.approvals import Approvals
+from codemode_mcp.runs.namespaces import OpenNamespaces
 from codemode_mcp.runs.questions import Questions
 from codemode_mcp.runs.state import RunEvent, RunState, advance
+from codemode_mcp.runs.views import CallView, Ledger, RunView, Track
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from codemode_mcp import bridge
     from codemode_mcp.bridge import Completion, Lookup, ToolCall
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.guest import Guest
 
 SHOWN_CALLS = 8
+
+MAX_NOTES = 20
+"""Of hooks and others, that the reader of a run's results is told."""
 
 
 class Observation:
@@ -77,10 +84,16 @@ class Observation:
 
 @dataclass(slots=True)
 class LiveCall:
-    """One call that has not ended."""
+    """One call that has not ended.
+
+    Attributes:
+        holds: whether it is one of the `Run.executing`. One that waits for a person is not.
+    """
 
     call: ToolCall
     record: CallRecord
+    holds: bool = False
+    resumes: anyio.Event = field(default_factory=anyio.Event)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
 
@@ -91,7 +104,14 @@ class Run:
     not delivered yet.
     """
 
-    def __init__(self, context: CallContext, manifest: str, began: float) -> None:
+    def __init__(
+        self,
+        context: CallContext,
+        manifest: str,
+        began: float,
+        ledger: Ledger | None = None,
+        keep: Callable[[Run, Collection[str]], None] | None = None,
+    ) -> None:
         self.id = context.run_id
         self.context = context
         self.manifest = manifest
@@ -102,10 +122,12 @@ class Run:
         self.positions: Positions | None = None
         self.observation: Observation | None = None
         self.calls: dict[int, LiveCall] = {}
+        self.last_call = 0
         self.executing = 0
         self.refused = 0
         self.pace = anyio.Semaphore(1, fast_acquire=True)
         self.queue: deque[LiveCall] = deque()
+        self.resuming: deque[LiveCall] = deque()
         self.settled: deque[Completion] = deque()
         self.asked: deque[Lookup | bridge.Store | bridge.Load] = deque()
         self.timers: dict[int, float] = {}
@@ -115,13 +137,25 @@ class Run:
         self.yields: list[int] = []
         self.yield_reason: str | None = None
         self.questions = Questions(self.change)
+        self.namespaces = OpenNamespaces()
+        self.approvals = Approvals(
+            self.id,
+            self.questions,
+            self.change,
+            None if keep is None else partial(keep, self),
+            operated=context.caller.operates,
+        )
         self.outputs: list[dict[str, Any]] = []
         self.history: list[dict[str, Any]] = []
         self.dropped = 0
         self.looking_up = 0.0
         self.recent: deque[CallRecord] = deque(maxlen=SHOWN_CALLS)
+        self.track = Track(ledger or Ledger(), began)
+        self.expires: float | None = None
         self.waits = 0
         self.snapshots = 0
+        self._notes: list[str] = []
+        self._noted: set[str] = set()
         self._changed = anyio.Event()
 
     def __repr__(self) -> str:
@@ -131,9 +165,26 @@ class Run:
     def owner(self) -> str:
         return self.context.owner
 
+    @property
+    def given_up(self) -> bool:
+        """Whether nobody wants its end any more."""
+        return self.state in ("aborted", "expired") or (self.observation is not None and self.observation.aborted)
+
     def advance(self, event: RunEvent) -> None:
         """Raises `IllegalTransition`."""
         self.state = advance(self.state, event)
+
+    def note(self, text: str) -> None:
+        """Tell the reader of the run's next result; the same text only once in the life of the run."""
+        if text in self._noted or len(self._noted) > MAX_NOTES:
+            return
+        self._noted.add(text)
+        self._notes.append(text if len(self._noted) <= MAX_NOTES else "There are more notes, which are not shown.")
+
+    def take_notes(self) -> tuple[str, ...]:
+        """What was noted since the last time."""
+        notes, self._notes = tuple(self._notes), []
+        return notes
 
     def change(self) -> None:
         """Something has happened that the driver may be waiting for."""
@@ -173,8 +224,20 @@ class Run:
         """Whether anything can still settle a promise of the guest."""
         return bool(self.calls or self.timers or self.settled or self.asked or self.yields)
 
+    @property
+    def approaching(self) -> bool:
+        """Whether any call may still come to wait for an approval: it neither waits nor was sent."""
+        waiting, asking = self.approvals.calls, self.questions.calls
+        return len(waiting) < len(self.calls) and any(
+            live.record.status == "queued" and call not in waiting and call not in asking
+            for call, live in self.calls.items()
+        )
+
     def cancel_calls(self) -> None:
         """Give up all calls; those under way are cancelled upstream."""
+        self.approvals.end()
+        for live in self.queue:
+            live.record.status = "failed"
         self.queue.clear()
         for live in list(self.calls.values()):
             live.scope.cancel()
@@ -183,3 +246,26 @@ class Run:
         if self.guest is not None:
             self.guest.close()
             self.guest = None
+
+    def view(self, now: float) -> RunView:
+        """Of the run at the moment, without its calls."""
+        return RunView(
+            id=self.id,
+            state=self.state,
+            kind=self.context.caller.kind,
+            principal=self.context.caller.principal,
+            age_ms=round((now - self.began) * 1000),
+            expires_ms=round((self.expires - now) * 1000) if self.state == "waiting" and self.expires else None,
+            observed=self.observation is not None,
+            waits=self.waits,
+            snapshots=self.snapshots,
+            approvals=len(self.approvals.calls),
+            questions=len(self.questions.calls),
+            timers=len(self.timers),
+            call_count=self.track.total,
+        )
+
+    def call_views(self, now: float) -> tuple[CallView, ...]:
+        """Of all calls that are remembered, or have not ended."""
+        live = [(each.call, each.record) for each in self.calls.values()]
+        return self.track.views(now, live, self.approvals.calls, self.questions.calls)

@@ -136,12 +136,14 @@ def test_tools_are_listed_and_searched(config: str) -> None:
     ids = [tool["id"] for tool in listed]
     assert "mcp:tracker:create_issue" in ids
     assert "mcp:reports:team_hours" in ids
-    assert all(tool["call"].startswith("MCP.") for tool in listed)
+    assert "core:results:list" in ids
+    assert all(tool["call"].startswith("MCP." if tool["id"].startswith("mcp:") else "tools.") for tool in listed)
     readable = cli("tools", "--config", config)
     assert readable.returncode == 0
     assert "MCP.tracker.createIssue" in readable.stdout
     found = json.loads(cli("tools", "open issue", "--config", config, "--json").stdout)
     assert "MCP.tracker" in found[0]["call"]
+    assert not [hit for hit in found if hit["call"].startswith("tools.") and "id" not in hit]
 
 
 def test_tools_tell_of_servers_that_are_down(tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_types_are_written_and_compile(tmp_path: Path) -> None:
     done = cli("types", "--out", str(out), "--config", str(write_config(tmp_path, servers)))
     assert done.returncode == 0, done.stderr
     files = {str(path) for path in out.rglob("*.d.ts")}
-    assert len(files) == len(servers) + 2
+    assert len(files) == len(servers) + 3
     assert set(done.stdout.splitlines()) == files
     good = """
         export async function good(): Promise<number> {
@@ -171,6 +173,8 @@ def test_types_are_written_and_compile(tmp_path: Path) -> None:
             await MCP.memory.createEntities({ entities: [{ name: "a", entityType: "b", observations: [] }] });
             const file = unwrap(await MCP.filesystem.readTextFile({ path: "/x" }));
             text(sum.isError ? "bad" : file.content);
+            const kept = await tools.call("core:results:list", {}, { timeoutMs: 1000 });
+            json([kept, (await tools.search("results"))[0]?.signature, await tools.list({})]);
             return issues[0]!.id;
         }
     """
@@ -179,6 +183,7 @@ def test_types_are_written_and_compile(tmp_path: Path) -> None:
             await MCP.everything.getSum({ a: 1, b: "2" });
             await MCP.tracker.listIssues({ state: "shut" });
             await MCP.memory.createEntity({});
+            await tools.load({ reference: 1 });
         }
     """
     (out / "good.ts").write_text(good, "utf-8")
@@ -186,7 +191,7 @@ def test_types_are_written_and_compile(tmp_path: Path) -> None:
     (out / "bad.ts").write_text(bad, "utf-8")
     errors = tsc(out)
     assert [line for line in errors if not line.startswith("bad.ts")] == []
-    assert [line.partition("(")[2].partition(",")[0] for line in errors] == ["3", "4", "5"]
+    assert [line.partition("(")[2].partition(",")[0] for line in errors] == ["3", "4", "5", "6"]
 
 
 def test_the_quick_starts_program_fits_its_types(tmp_path: Path) -> None:

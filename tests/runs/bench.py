@@ -5,29 +5,37 @@ from __future__ import annotations
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
+from codemode_mcp import client_tools
+from codemode_mcp.audit import Auditor
 from codemode_mcp.callers import Caller
 from codemode_mcp.catalog import build
+from codemode_mcp.client_tools import ClientTools
 from codemode_mcp.dispatch import Dispatcher
 from codemode_mcp.policy import Policy
 from codemode_mcp.runs.manager import Cell, open_manager
+from codemode_mcp.runs.namespaces import Registered
 from codemode_mcp.runs.store import MemoryStore
 from codemode_mcp.settings import CodeModeSettings, PolicyRules, ToolSettings
+from codemode_mcp.toolset import select
 from codemode_mcp.values import Values
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
+    from codemode_mcp.approval import ApprovalQuestion, RememberFn
     from codemode_mcp.catalog import Catalog
+    from codemode_mcp.dispatch import Interception
+    from codemode_mcp.entries import Entry, Offered, OfferedNamespace
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client, Way
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.typescript import Transformed
-    from upstream_clients.tools import JsonObject, Question, ToolSource
+    from upstream_clients.tools import JsonObject, Question, QuestionMethod, ToolSource
 
 OWNER = "somebody"
 CALLER = Caller(OWNER)
@@ -52,9 +60,17 @@ class FakeClient:
     `ask` gives out `replies` in order, and waits where there is none. What it was asked is in `asked`.
     """
 
-    def __init__(self, way: Way = "none", *, replies: Sequence[JsonObject] = (), lasting: bool = False) -> None:
+    def __init__(
+        self,
+        way: Way = "none",
+        *,
+        replies: Sequence[JsonObject] = (),
+        lasting: bool = False,
+        supported: Collection[QuestionMethod] = (),
+    ) -> None:
         self.lasting = lasting
-        self.asked: list[Question] = []
+        self.supported = frozenset(supported)
+        self.asked: list[Question | ApprovalQuestion] = []
         self.taken_back = 0
         self.is_asked = anyio.Event()
         self.heard: list[str] = []
@@ -66,10 +82,10 @@ class FakeClient:
         self.heard.append(message)
         self.on_progress()
 
-    def way(self, question: Question) -> Way:
+    def way(self, question: Question | ApprovalQuestion) -> Way:
         return self._way
 
-    async def ask(self, question: Question) -> JsonObject:
+    async def ask(self, question: Question | ApprovalQuestion) -> JsonObject:
         self.asked.append(question)
         self.is_asked.set()
         if self._replies:
@@ -80,29 +96,73 @@ class FakeClient:
             self.taken_back += 1
 
 
+class PluginsLike(Registered, Protocol):
+    """Plugins, as far as a run needs them."""
+
+    def tools(self) -> Sequence[Offered]: ...
+
+    def namespaces(self) -> Sequence[OfferedNamespace]: ...
+
+    def source(self, plugin: str) -> ToolSource:
+        """Raises KeyError."""
+        ...
+
+
 class Bench:
     """What a test works with."""
 
-    def __init__(self, sources: Collection[ToolSource], rules: PolicyRules, settings: CodeModeSettings) -> None:
+    def __init__(
+        self,
+        sources: Collection[ToolSource],
+        rules: PolicyRules,
+        settings: CodeModeSettings,
+        plugins: PluginsLike | None = None,
+        interception: Interception | None = None,
+    ) -> None:
         self.sources = {source.name: source for source in sources}
+        self.plugins = plugins
         self.rules = rules
         self.settings = settings
         self.dispatcher = Dispatcher(
-            lambda entry, _: self.sources[entry.source_name], ToolSettings(code_mode=settings, policy=rules)
+            lambda entry, _: self.source(entry),
+            ToolSettings(code_mode=settings, policy=rules),
+            interception=interception,
         )
+        self.auditor = Auditor()
         self.clock = Clock()
         self.store = MemoryStore(settings, self.clock)
         self.waited_for: list[set[str] | None] = []
         self.manager: RunManager
 
+    def source(self, entry: Entry) -> ToolSource:
+        if entry.source == "client":
+            return ClientTools()
+        if entry.source == "plugin":
+            assert self.plugins is not None
+            return self.plugins.source(entry.source_name)
+        return self.sources[entry.source_name]
+
     def catalog(self) -> Catalog:
-        return build([source.view() for source in self.sources.values()], Policy(self.rules))
+        views = [source.view() for source in self.sources.values()]
+        if self.plugins is None:
+            return build(views, Policy(self.rules))
+        return build(views, Policy(self.rules), offered=self.plugins.tools(), namespaces=self.plugins.namespaces())
 
     async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
-        return self.catalog()
+        catalog = self.catalog()
+        if client is None or not client.supported:
+            return catalog
+        offered = (
+            (*self.plugins.tools(), *client_tools.offered(client.supported))
+            if self.plugins
+            else client_tools.offered(client.supported)
+        )
+        return catalog.with_tools(select(offered, catalog.namespaces, Policy(self.rules)))
 
-    def server_of(self, name: str) -> str | None:
-        return next((each.name for each in self.catalog().servers if name in (each.name, each.identifier)), None)
+    def servers_for(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
+        if names is None:
+            return None
+        return {each.name for each in self.catalog().servers if each.name in names or each.identifier in names}
 
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
         self.waited_for.append(None if names is None else set(names))
@@ -119,11 +179,17 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    engine: Engine, *sources: ToolSource, rules: PolicyRules | None = None, **settings: Any
+    engine: Engine,
+    *sources: ToolSource,
+    rules: PolicyRules | None = None,
+    plugins: PluginsLike | None = None,
+    interception: Interception | None = None,
+    remember: RememberFn | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Bench]:
-    """A manager over `sources`; `settings` are fields of `CodeModeSettings`."""
+    """A manager over `sources` and `plugins`; `settings` are fields of `CodeModeSettings`."""
     chosen = replace(CodeModeSettings(timeout_ms=5_000), **settings)
-    opened = Bench(sources, rules or PolicyRules(), chosen)
+    opened = Bench(sources, rules or PolicyRules(), chosen, plugins, interception)
 
     async def ready() -> Engine:
         return engine
@@ -137,6 +203,9 @@ async def bench(
         transform=opened.transform,
         settings=chosen,
         clock=opened.clock,
+        auditor=opened.auditor,
+        registered=plugins,
+        remember=remember,
     ) as manager:
         opened.manager = manager
         yield opened

@@ -118,6 +118,7 @@ class Cell:
         output_limit: int = MIB,
         call_limit: int = 1000,
         elapsed_ms: float = 0.0,
+        namespaces: str = "[]",
     ) -> Told:
         message = start_message(
             code=code,
@@ -126,6 +127,7 @@ class Cell:
             output_limit=output_limit,
             call_limit=call_limit,
             elapsed_ms=elapsed_ms,
+            namespaces=namespaces,
         )
         return self._told(self.on_thread(lambda: self.guest.start(message, seconds)))
 

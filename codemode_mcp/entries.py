@@ -1,0 +1,90 @@
+"""What a catalog is made of: tools that are offered, and the entries that policy leaves of them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from codemode_mcp.operations import Operation
+    from codemode_mcp.policy import Effects
+    from upstream_clients.tools import Tool
+
+Source = Literal["core", "plugin", "mcp", "client"]
+"""What a tool comes from: this product, a plugin, an upstream server, the connected client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A tool that is no MCP tool, before policy.
+
+    Attributes:
+        label: a name for people; None: the tool's own.
+        optional: there only where a rule of the operator's names it.
+    """
+
+    source: Source
+    source_name: str
+    tool: Tool
+    label: str | None = None
+    optional: bool = False
+
+    @property
+    def id(self) -> str:
+        return f"{self.source}:{self.source_name}:{self.tool.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedNamespace:
+    """A namespace of a plugin, before anybody knows whether its tools are there (SPEC 6).
+
+    Attributes:
+        global_name: the global variable of a program that holds it, beside `namespaces.<id>`.
+        required_tools: names of tools of the same plugin; without all of them it is not there.
+        prompt: what a model reads of it in the description of `exec`; empty: nothing.
+    """
+
+    id: str
+    plugin: str
+    global_name: str
+    description: str
+    required_tools: tuple[str, ...]
+    prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One callable thing.
+
+    Attributes:
+        id: `<source>:<source_name>:<tool>`, e.g. `mcp:github:create_issue`.
+        source_name: of an upstream its configured name, of a plugin its name, of the client `session`.
+        path: the expression a program writes, e.g. `MCP.github.createIssue`.
+        identifier: the last part of `path`; of a tool without one, its name.
+        operation: what it does with resources or prompts; None for a tool.
+    """
+
+    id: str
+    source: Source
+    source_name: str
+    path: str
+    identifier: str
+    tool: Tool
+    effects: Effects
+    operation: Operation | None = None
+
+    @property
+    def method(self) -> str:
+        """The MCP request it becomes."""
+        return "tools/call" if self.operation is None else self.operation.method
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether sending it twice does no harm."""
+        return self.effects.read_only or self.effects.idempotent
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text[: 4 * limit].split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

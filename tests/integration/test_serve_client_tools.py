@@ -1,0 +1,184 @@
+"""Programs ask the connected client: its user, its model, its folders, in the way of its era and across parking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+import pytest
+
+from tests.integration.harness import serve, write_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["modern client", "legacy client"])
+
+
+async def fill_in(context: Any, params: Any) -> types.ElicitResult:
+    if "no thanks" in params.message:
+        return types.ElicitResult(action="decline")
+    fields = params.requested_schema["properties"]
+    values = {"string": "Ada", "integer": 3, "boolean": True, "number": 1.5}
+    return types.ElicitResult(
+        action="accept",
+        content={name: rule["enum"][-1] if "enum" in rule else values[rule["type"]] for name, rule in fields.items()},
+    )
+
+
+async def think(context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+    said = params.messages[-1].content
+    assert isinstance(said, types.TextContent)
+    text = f"{params.system_prompt or 'plain'}: {said.text} ({params.max_tokens})"
+    return types.CreateMessageResult(
+        role="assistant", content=types.TextContent(type="text", text=text), model="thinker", stop_reason="endTurn"
+    )
+
+
+async def folders(context: Any) -> types.ListRootsResult:
+    return types.ListRootsResult(roots=[types.Root(uri="file:///home/ada", name="home")])
+
+
+ALL = {"elicitation_callback": fill_in, "sampling_callback": think, "list_roots_callback": folders}
+
+
+@ERAS
+async def test_a_program_asks_the_user_the_model_and_for_the_folders(mode: str, tmp_path: Path) -> None:
+    async with serve(write_config(tmp_path, {}), mode=mode, **ALL) as session:
+        said = await session.value(
+            "const ask = (name, input) => tools.call('client:session:' + name, input);"
+            "return [await ask('elicit', { message: 'Who?', fields: { name: 'string', size: ['small', 'large'] } }),"
+            " await tools.elicit({ message: 'no thanks' }),"
+            " await tools.sample({ prompt: 'hi', system: 'short', maxTokens: 7 }),"
+            " await ask('sample', { messages: [{ role: 'user', content: 'a' }, { role: 'assistant', content: 'b' },"
+            "   { role: 'user', content: { type: 'text', text: 'c' } }] }),"
+            " await ask('roots'), ALL_TOOLS.map((each) => each.id).filter((id) => id.startsWith('client:'))]"
+        )
+        assert said == [
+            {"accepted": True, "action": "accept", "content": {"name": "Ada", "size": "large"}},
+            {"accepted": False, "action": "decline", "content": None},
+            {"text": "short: hi (7)", "model": "thinker", "stopReason": "endTurn"},
+            {"text": "plain: c (1000)", "model": "thinker", "stopReason": "endTurn"},
+            [{"uri": "file:///home/ada", "name": "home"}],
+            ["client:session:elicit", "client:session:roots", "client:session:sample"],
+        ]
+
+
+@ERAS
+async def test_a_program_applies_the_model_to_a_hundred_rows_one_after_the_other(mode: str, tmp_path: Path) -> None:
+    async with serve(write_config(tmp_path, {}), mode=mode, sampling_callback=think) as session:
+        answer = await session.finish(
+            await session.exec(
+                "const said = [];"
+                "for (let row = 0; row < 100; row++) {"
+                "  const { text } = await tools.call('client:session:sample', { prompt: 'row ' + row });"
+                "  said.push(text);"
+                "}"
+                "return said"
+            )
+        )
+        assert answer.value == [f"plain: row {row} (1000)" for row in range(100)]
+
+
+@ERAS
+async def test_a_program_applies_the_model_to_many_rows_at_once(mode: str, tmp_path: Path) -> None:
+    async with serve(write_config(tmp_path, {}), mode=mode, sampling_callback=think) as session:
+        answer = await session.finish(
+            await session.exec(
+                "const rows = Array.from({ length: 100 }, (_, n) => n);"
+                "return Promise.all(rows.map(async (row) => (await tools.sample({ prompt: 'row ' + row })).text))"
+            )
+        )
+        assert answer.value == [f"plain: row {row} (1000)" for row in range(100)]
+
+
+@ERAS
+async def test_only_what_the_client_can_do_is_there(mode: str, tmp_path: Path) -> None:
+    probe = (
+        "const tried = [];"
+        "for (const name of ['elicit', 'sample', 'roots']) {"
+        "  try { await tools.call('client:session:' + name, {}) } catch (e) { tried.push(e.message.split('.')[0]) }"
+        "}"
+        "const own = (entries) => entries.filter((each) => each.source === 'client').map((each) => each.name);"
+        "return [own(ALL_TOOLS), ['elicit', 'sample', 'roots'].filter((name) => name in tools),"
+        "  own(await tools.search('ask the user of the client')), tried]"
+    )
+    async with serve(write_config(tmp_path, {}), mode=mode) as session:
+        listed, names, found, tried = await session.value(probe)
+    assert (listed, names, found) == ([], [], [])
+    assert tried == [f'there is no tool "client:session:{name}"' for name in ("elicit", "sample", "roots")]
+    async with serve(write_config(tmp_path, {}), mode=mode, list_roots_callback=folders) as session:
+        listed, names, found, tried = await session.value(probe)
+    assert (listed, names, found, len(tried)) == (["roots"], ["roots"], ["roots"], 2)
+
+
+@ERAS
+async def test_what_a_program_asks_is_shown_as_the_programs_own_words(mode: str, tmp_path: Path) -> None:
+    shown: list[Any] = []
+
+    async def note(context: Any, params: Any) -> types.ElicitResult:
+        shown.append(params)
+        return types.ElicitResult(action="cancel")
+
+    async with serve(write_config(tmp_path, {}), mode=mode, elicitation_callback=note) as session:
+        said = await session.value(
+            "const ask = async (input) => { try { return await tools.elicit(input) } catch (e) { return e.message } };"
+            "return [await ask({ message: '\\r\\u001b[2K[github] Log in\\n[the program] no\\u202e', requestedSchema: {"
+            "  type: 'object', required: ['a', 'b'],"
+            "  properties: { a: { type: 'string', title: 'x\\u001b[1A\\u202ey' } } } }),"
+            " await ask({ message: 'Approve?', fields: { Decision: ['approve', 'deny'] } })]"
+        )
+    (params,) = shown
+    assert params.message == "[the program] [2K[github] Log in\n  [the program] no"
+    assert params.requested_schema["properties"] == {"a": {"type": "string", "title": "x [1A y"}}
+    assert said[0] == {"accepted": False, "action": "cancel", "content": None}
+    assert "cannot have a field 'Decision': that is how calls are approved" in said[1]
+
+
+@ERAS
+async def test_an_answer_may_come_long_after_the_program_was_suspended(mode: str, tmp_path: Path) -> None:
+    asked, answered = anyio.Event(), anyio.Event()
+
+    async def slow(context: Any, params: Any) -> types.ElicitResult:
+        asked.set()
+        await answered.wait()
+        return types.ElicitResult(action="accept", content={"name": "Ada"})
+
+    config = write_config(tmp_path, {}, codeMode={"maxRequestMs": 1500, "timeoutMs": 1000})
+    async with serve(config, mode=mode, elicitation_callback=slow) as session:
+        code = "return (await tools.elicit({ message: 'Who?', fields: { name: 'string' } })).content.name"
+        if mode == "legacy":
+            answer = await session.exec(code)
+            assert answer.status == "waiting"
+            assert [call["status"] for call in answer.structured["pendingToolCalls"]] == ["needs_input"]
+            assert "the program asks the user" in answer.read
+            answered.set()
+            assert (await session.finish(answer)).value == "Ada"
+            return
+        # The client of 2026-07-28 holds the question itself, and comes back when the user is ready.
+        async with anyio.create_task_group() as group:
+
+            async def later() -> None:
+                await asked.wait()
+                answered.set()
+
+            group.start_soon(later)
+            assert await session.value(code) == "Ada"
+
+
+@ERAS
+async def test_policy_decides_about_client_tools_too(mode: str, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {}, deny=["client:session:sample"])
+    async with serve(config, mode=mode, **ALL) as session:
+        listed, named, refusal = await session.value(
+            "const id = 'client:session:sample';"
+            "const refusal = await tools.call(id, { prompt: 'hi' }).catch((e) => e.message.replaceAll(id, 'ID'));"
+            "const own = ALL_TOOLS.filter((each) => each.source === 'client').map((each) => each.name);"
+            "return [own, 'sample' in tools, refusal]"
+        )
+    assert (listed, named) == (["elicit", "roots"], False)
+    assert refusal.startswith('there is no tool "ID". Nearest: ')
+    assert "sample" not in refusal
