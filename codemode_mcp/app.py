@@ -184,11 +184,12 @@ class App:
         from_start: bool = False,
         client: Client | None = None,
         answers: Mapping[str, JsonObject] | None = None,
+        caller: Caller | None = None,
     ) -> Outcome:
         """See `RunManager.observe`."""
         manager = await self.manager()
         return await manager.observe(
-            run_id, owner, cancel=cancel, from_start=from_start, client=client, answers=answers
+            run_id, owner, cancel=cancel, from_start=from_start, client=client, answers=answers, caller=caller
         )
 
     def offload(self, owner: str, text: str) -> str | None:
@@ -355,8 +356,10 @@ class App:
         from codemode_mcp.audit.redaction import Inputs
         from codemode_mcp.control.server import About, Control, controlled
 
+        inputs = Inputs(include=self._config.audit.include_inputs)
+
         def arguments(text: str) -> dict[str, Any]:
-            return Inputs(include=self._config.audit.include_inputs).of_arguments(text, self.redact)
+            return inputs.of_arguments(text, self.redact)
 
         about = About(
             transport,

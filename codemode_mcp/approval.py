@@ -7,12 +7,14 @@ can look like part of the question.
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.bridge import json_text
+from declarations.names import INVISIBLE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -280,7 +282,7 @@ def visible(text: str) -> str:
     for character in text:
         marks = marks + 1 if unicodedata.category(character)[0] == "M" else 0
         spaces = spaces + 1 if character == " " else 0
-        if character.isprintable() and character not in _BLANK and marks <= 2 and spaces <= 2:
+        if character.isprintable() and UNSEEN.match(character) is None and marks <= 2 and spaces <= 2:
             found.append(character)
         else:
             units = character.encode("utf-16-be", "surrogatepass")
@@ -288,7 +290,5 @@ def visible(text: str) -> str:
     return "".join(found)
 
 
-_BLANK = frozenset(
-    map(chr, (0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0))
-) | frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
-"""Letters and marks that show nothing."""
+UNSEEN: Final = re.compile(f"[\u2800{INVISIBLE}]")
+"""A character that shows nothing, which two names or two arguments could differ in."""

@@ -315,9 +315,12 @@ def deliver_message(completions: Sequence[Completion], *, elapsed_ms: float) -> 
 def json_text(value: Any) -> str:
     """JSON for the guest; numbers that JSON does not have become null."""
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return _ENCODER.encode(value)
     except ValueError:
-        return json.dumps(_without_nan(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return _ENCODER.encode(_without_nan(value))
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _without_nan(value: Any) -> Any:

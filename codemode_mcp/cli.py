@@ -57,6 +57,8 @@ def main(version: Annotated[bool, typer.Option("--version", help="Print the vers
 _AGAIN_SECONDS = 1.0
 """After the first signal to end, so that another one means now."""
 
+_NOBODY = "`codemode-mcp run`, which asks nobody; tools.approved lets a call pass"
+
 ConfigOption = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="Configuration file; default: looked up.")
 ]
@@ -281,6 +283,7 @@ async def _run(config: Config, source: str, language: Language | None, *, as_jso
     from codemode_mcp.output import render, render_error
 
     async with open_app(config) as opened:
+        manager = await opened.manager()
         run_id = None
         asked = False
         while True:
@@ -291,6 +294,8 @@ async def _run(config: Config, source: str, language: Language | None, *, as_jso
                 else:
                     outcome = await opened.observe(run_id, opened.operator.owner, cancel=asked)
                 notes = outcome.notes
+                if outcome.status == "waiting" and manager.decide(outcome.run_id, None, approved=False, by=_NOBODY):
+                    notes = ()  # they say how to approve
                 # Nobody can answer here, and without an answer it would not go on.
                 asked = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
                 rendered = render(outcome, config.tools, opened.offload, time.monotonic())
@@ -421,15 +426,17 @@ def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
     loaded, checks = check_config(config, os.environ)
     if loaded is not None:
-        with _logging(loaded, level="error"):
+        # What the checks are about is said by them.
+        with _logging(loaded, level="error"), _without("plugin %r is refused"):
             checks += anyio.run(check_everything, loaded)
     if as_json:
         shown = [{"name": c.name, "status": c.status, "detail": c.detail, "advice": c.advice} for c in checks]
         print(json.dumps(shown, ensure_ascii=False, indent=2))  # noqa: T201
     else:
-        for check in checks:
+        for number, check in enumerate(checks):
             print(f"{check.status:<5} {check.name}: {check.detail}")  # noqa: T201
-            if check.advice:
+            # Once for all that it is about.
+            if check.advice and check.advice not in [following.advice for following in checks[number + 1 : number + 2]]:
                 print(f"      → {check.advice}")  # noqa: T201
     if loaded is None:
         raise typer.Exit(2)
@@ -527,7 +534,8 @@ def trace(
                 for line in text.listed(traces):
                     print(line)  # noqa: T201
             if not traces:
-                _say(f"no run is recorded in {trajectory} yet")
+                there = reading.files_of(trajectory)
+                _say(f"no run is recorded in {trajectory} yet" + ("" if there else ": there is no such file"))
             return
         found = reading.find(trajectory, run)
         if html is not None:
@@ -640,6 +648,22 @@ def _logging(config: Config, level: LogLevel | None = None) -> Iterator[Redactor
             yield redactor
     except OSError as error:
         _stop(1, f"cannot log to {settings.file}: {error.strerror}")
+
+
+@contextmanager
+def _without(beginning: str) -> Iterator[None]:
+    """Keep messages of plugins that begin so out of the log."""
+    import logging
+
+    def others(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(beginning)
+
+    log = logging.getLogger("codemode_mcp.plugins")
+    log.addFilter(others)
+    try:
+        yield
+    finally:
+        log.removeFilter(others)
 
 
 def _say(text: str) -> None:

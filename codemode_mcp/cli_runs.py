@@ -82,8 +82,12 @@ def list_runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         if answer["omitted"]:
             _say(f"process {answer['server']['pid']} has {answer['omitted']} more runs")
     if not rows:
-        count = len(found.answers)
-        _say(f"no runs; {count} serving process{'' if count == 1 else 'es'}")
+        count, which = len(found.answers), "" if config is None else f" with {config}"
+        _say(
+            f"no runs; {count} serving process{'' if count == 1 else 'es'}{which}"
+            if count
+            else f"no runs: no codemode-mcp serve of this user is running{which}"
+        )
     _say_all(found.problems)
 
 
@@ -101,7 +105,8 @@ def show(run: RunArgument, config: ConfigOption = None, as_json: JsonOption = Fa
         + (f", ended {_ago(view['endedMs'])}" if view["endedMs"] is not None else "")
         + (f", dropped in {_span(view['expiresMs'])} unless a wait comes" if view["expiresMs"] is not None else "")
     )
-    _print(f"  caller {view['caller']}:{view['principal'] or '?'}, {view['waits']} waits, {view['timers']} timers")
+    held = f"{_counted(view['waits'], 'wait')}, {_counted(view['timers'], 'timer')}"
+    _print(f"  caller {view['caller']}:{view['principal'] or '?'}, {held}")
     _print(f"  process {server['pid']} ({server['transport']}, {server['mode']}), {server['config'] or 'no file'}")
     _print("")
     calls = view["calls"]
@@ -167,7 +172,7 @@ def cancel(run: RunArgument, config: ConfigOption = None) -> None:
     view = answer["run"]
     if view["endedMs"] is not None:
         _stop(1, f"run {view['id']} has ended already")
-    _say(f"run {view['id']}: {_state(view)}, began {_ago(view['ageMs'])}, {view['callCount']} calls")
+    _say(f"run {view['id']}: {_state(view)}, began {_ago(view['ageMs'])}, {_counted(view['callCount'], 'call')}")
     _confirm("cancel", "this run")
     if not _ask(place, Request("cancel", view["id"]))["cancelled"]:
         _stop(1, f"run {view['id']} ended by itself meanwhile")
@@ -195,7 +200,10 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
     _say(f"run {view['id']}, caller {view['caller']}:{view['principal'] or '?'}, process {place.pid}")
     _say_all(_waiting_lines(chosen))
     if remember == "run":
-        _say("Later calls of these tools in this run will not be asked for, whatever their arguments.")
+        _say(
+            "Every other call of these tools in this run will be made without asking, those that wait now included, "
+            "whatever their arguments."
+        )
     elif remember == "always":
         _say(
             "Later calls of these tools will never be asked for again, whatever their arguments and whoever makes "
@@ -347,7 +355,11 @@ def _wants(view: dict[str, Any]) -> str:
 
 
 def _ago(ms: int) -> str:
-    return f"{_span(ms)} ago"
+    return f"{_span(ms) if ms >= 10_000 else f'{ms // 1000} s'} ago"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _span(ms: int) -> str:
@@ -379,7 +391,7 @@ def _waiting_lines(waiting: Iterable[dict[str, Any]]) -> Iterable[str]:
         title = f"call {each['call']}: {plain(each['tool'])}"
         yield from [title] if columns(title) < width else [f"call {each['call']}:", *wrapped(each["tool"], width, "  ")]
         yield from wrapped(f"as {each['path']}", width, "  ")
-        yield f"  {', '.join(effects).replace('_', ' ') or 'no effects declared'}"
+        yield f"  {', '.join(effects).replace('_', ' ') or 'changes something, stays within its server'}"
         yield from wrapped(f"because: {each['reason']}", width, "  ")
         text, size = each["arguments"], each["characters"]
         if len(text) == size and digest_of(text) == each["digest"]:

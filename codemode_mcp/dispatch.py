@@ -43,17 +43,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("codemode_mcp.calls")
 
+MAX_LOGGED = 200
+"""Characters of an id, which a program may have made up."""
+
+MAX_NEAREST = 20
+"""Unknown ids of one run for which those that are nearest are named."""
+
 LARGE_RESULT = 100_000
 """Characters of a result that middleware has made, from which on its shape is not looked at: it is text by then."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """How often a run used each way of asking."""
+    """How often a run used each way of asking.
+
+    Attributes:
+        by_id: for tools by an id that there is not.
+    """
 
     search: int = 0
     describe: int = 0
     call: int = 0
+    by_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +195,7 @@ class Dispatcher:
                 return catalog.toolset.search(query, self._limit(limit))
             case bridge.Describe(target=target):
                 context.counts.describe += 1
-                return catalog.toolset.describe(catalog.resolve_by_id(target))
+                return catalog.toolset.describe(_by_id(target, context))
 
     def _limit(self, asked: int | None) -> int:
         return min(self._settings.search_default_limit if asked is None else asked, self._settings.max_search_limit)
@@ -255,8 +266,8 @@ class Dispatcher:
         except CodeModeError as error:
             completion = Completion(call.id, error=_guest_error(error, record))
         except Exception:
-            log.exception("call of %s failed in an unexpected way", record.tool)
-            fault = InternalError(f"{record.tool}: the call failed inside codemode-mcp; see its log")
+            log.exception("call of %s failed in an unexpected way", record.tool[:MAX_LOGGED])
+            fault = InternalError(f"{record.tool[:MAX_LOGGED]}: the call failed inside codemode-mcp; see its log")
             completion = Completion(call.id, error=_guest_error(fault, record))
         else:
             completion = Completion(call.id, result)
@@ -265,7 +276,7 @@ class Dispatcher:
         record.status = "completed" if completion.error is None else "failed"
         log.info(
             "call %s of run %s: %s in %d ms, %d bytes",
-            record.tool,
+            record.tool[:MAX_LOGGED],
             context.run_id[:8],
             record.status,
             record.milliseconds(record.ended),
@@ -286,7 +297,7 @@ class Dispatcher:
         catalog = context.catalog
         if call.through is not None and call.through.refusal:
             raise ProgramError("nested_tool_failed", call.through.refusal)
-        listed = entry = catalog.resolve_by_id(call.target) if call.by_id else catalog.resolve(call.target)
+        listed = entry = _by_id(call.target, context) if call.by_id else catalog.resolve(call.target)
         if call.through is not None:
             entry = replace(listed, path=call.through.path)
         asked_for = self._admit(entry, context, entry.effects)
@@ -412,6 +423,11 @@ class Dispatcher:
         elif asked_for is not None and not approved:
             raise PolicyDenied(f"{entry.path} needs a person's approval now ({asked_for}); run the program again")
 
+    def _admit_again(self, entry: Entry, context: CallContext, *, approved: bool) -> None:
+        asked_for = self._admit(entry, context, entry.effects)
+        if asked_for is not None and not approved:
+            raise PolicyDenied(f"{entry.path} needs a person's approval now ({asked_for}); run the program again")
+
     async def _send(
         self,
         entry: Entry,
@@ -431,6 +447,9 @@ class Dispatcher:
             raise UpstreamError(f"{what} {entry.source_name!r} is no longer configured", dispatched=False) from None
 
         def on_sent() -> None:
+            if entry.operation is not None:
+                # Nobody has looked at the rules since the call waited for a connection.
+                self._admit_again(entry, context, approved=approved)
             record.status, record.dispatched = "executing", True
 
         try:
@@ -489,6 +508,13 @@ class Dispatcher:
             return await perform(operation, arguments, request, has_room)
         unsent = "" if record.dispatched else "; nothing was sent"
         raise UpstreamError(f"{entry.path} timed out after {timeout:g} s{unsent}", dispatched=record.dispatched)
+
+
+def _by_id(target: str, context: CallContext) -> Entry:
+    """See `Catalog.resolve_by_id`. To find what is nearest takes long among thousands of tools, so that it is not done
+    for a program that only guesses."""
+    context.counts.by_id += context.catalog.toolset.get(target) is None
+    return context.catalog.resolve_by_id(target, near=context.counts.by_id <= MAX_NEAREST)
 
 
 def _trusts(policy: Policy, entry: Entry) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from codemode_mcp.errors import CodeModeError, ConfigError
+from codemode_mcp.plugins.api import EXEC_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from codemode_mcp.entries import Offered
     from codemode_mcp.plugins.host import Plugins
     from codemode_mcp.plugins.registry import Plugin
+    from codemode_mcp.policy import Effects
     from codemode_mcp.rule_effects import Known
     from upstream_clients.tools import UpstreamView
 
@@ -75,15 +77,16 @@ async def check_everything(config: Config) -> list[Check]:
     """Engine, esbuild and every server."""
     from codemode_mcp.app import open_app
 
-    async with open_app(config) as app:
-        return [
+    # A check is nothing that programs did.
+    async with open_app(replace(config, audit=replace(config.audit, trajectory=None))) as app:
+        checks = [
             *_trajectory(config),
             await _engine(app),
             await _esbuild(app, config),
             *await _servers(app, config),
-            *await _plugins(app, config),
-            *await _policy(app, config),
         ]
+        there = await _there(app, config)
+        return [*checks, *await _plugins(app, config, there), *await _policy(app, config, there)]
 
 
 async def _engine(app: App) -> Check:
@@ -91,9 +94,17 @@ async def _engine(app: App) -> Check:
 
     try:
         await app.engine()
-        outcome = await app.execute("return 6 * 7", "javascript", app.operator)
     except CodeModeError as error:
         return Check("engine", "fail", error.message, "reinstall codemode-mcp with its dependencies")
+    try:
+        outcome = await app.execute("return 6 * 7", "javascript", app.operator)
+    except CodeModeError as error:  # a plugin that has to see every program, or forbids this one
+        detail = f"starts, but a trivial program was refused: {error.message}"
+        return Check("engine", "warn", detail, "see the plugins below")
+    if outcome.value != 42 and (await app.plugins()).interceptors.hooks(EXEC_ID):
+        given = outcome.error or repr(outcome.value)
+        advice = "a plugin may change programs (core:code_mode:exec in its hooks): look there first"
+        return Check("engine", "warn", f"a trivial program gave {given}", advice)
     if outcome.value != 42:
         return Check(
             "engine", "fail", f"a trivial program gave {outcome.error or outcome.value!r}", "reinstall codemode-mcp"
@@ -111,7 +122,28 @@ async def _esbuild(app: App, config: Config) -> Check:
     return Check("esbuild", "ok", "transforms TypeScript")
 
 
-async def _plugins(app: App, config: Config) -> Iterable[Check]:
+@dataclass(frozen=True, slots=True)
+class _There:
+    """What rules can be about.
+
+    Attributes:
+        tools: all that there are, whoever may call them, as far as that is known.
+        unknown: what ids begin with that nobody knows now, such as `mcp:down:`.
+    """
+
+    tools: Mapping[str, Effects]
+    unknown: Sequence[str]
+
+    def has(self, glob: str) -> bool:
+        """Whether there is, or may be, anything that a glob matches. The outer `exec` counts."""
+        from codemode_mcp.policy import Effects, matches, reaches
+
+        nothing = Effects.of(None)
+        ids = (EXEC_ID, *self.tools)
+        return any(matches(glob, each, nothing) for each in ids) or any(reaches(glob, each) for each in self.unknown)
+
+
+async def _plugins(app: App, config: Config, there: _There) -> Iterable[Check]:
     from codemode_mcp.plugins.loading import installed
 
     plugins = await app.plugins()
@@ -130,7 +162,7 @@ async def _plugins(app: App, config: Config) -> Iterable[Check]:
             declared = sum(len(group.names) for group in plugin.groups)
             own = [tool for tool in offered if tool.source == "plugin" and tool.source_name == each.name]
             checks.append(Check(name, "ok", _parts(plugin, declared, len(own))))
-            checks += [*_failed_factories(plugins, plugin, app.operator, name), *_grants(plugin, name)]
+            checks += [*_failed_factories(plugins, plugin, app.operator, name), *_grants(plugin, name, there)]
             checks += _optional(own, config, name)
     known = {each.name for each in config.plugins}
     for entry, packages in installed().items():
@@ -161,21 +193,28 @@ def _failed_factories(plugins: Plugins, plugin: Plugin, caller: Caller, name: st
         yield Check(name, "fail", detail, "codemode-mcp serve --log-level debug shows where")
 
 
-def _grants(plugin: Plugin, name: str) -> Iterable[Check]:
+def _grants(plugin: Plugin, name: str, there: _There) -> Iterable[Check]:
+    from codemode_mcp.policy import may_overlap
+
     own = f"plugin:{plugin.name}:"
     for key, what, wanting, granted in (
         ("hooks", "hooks", plugin.hooks, plugin.hook_grants),
         ("middleware", "middleware", plugin.middleware, plugin.middleware_grants),
     ):
         wanted = sorted({tool for each in wanting for tool in each.tools if not tool.startswith(own)})
-        if wanted and not granted:
+        where = f"plugins.{plugin.name}.{key}"
+        useful = [each for each in granted if any(may_overlap(each, tool) for tool in wanted)]
+        if wanted and not useful:
             detail = f"its {what} want to see calls of {', '.join(wanted[:5])}, and it is granted none"
-            yield Check(name, "warn", detail, f"grant what you agree to in plugins.{plugin.name}.{key}")
-        elif granted and not wanted:
-            detail = (
-                f"{', '.join(granted[:5])} in plugins.{plugin.name}.{key} has no effect: its {what} want none of them"
-            )
-            yield Check(name, "warn", detail, "remove it")
+            yield Check(name, "warn", detail, f"grant what you agree to in {where}")
+        for each in granted:
+            if each not in useful:
+                yield Check(
+                    name, "warn", f"{each!r} in {where} has no effect: its {what} want none of them", "remove it"
+                )
+            elif not there.has(each):
+                advice = "correct or remove it; codemode-mcp tools --json lists the ids"
+                yield Check(name, "warn", f"{each!r} in {where} matches no tool", advice)
 
 
 def _optional(own: Sequence[Offered], config: Config, name: str) -> Iterable[Check]:
@@ -241,11 +280,10 @@ def _hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Iter
         yield Check(name, "ok", detail)
 
 
-async def _policy(app: App, config: Config) -> Iterable[Check]:
+async def _there(app: App, config: Config) -> _There:
     from codemode_mcp import client_tools
     from codemode_mcp.catalog import build
     from codemode_mcp.policy import Effects, Policy
-    from codemode_mcp.rule_effects import empty_contexts, idle_rules
     from codemode_mcp.settings import PolicyRules
 
     views = (await app.pool()).views()
@@ -261,13 +299,19 @@ async def _policy(app: App, config: Config) -> Iterable[Check]:
     unknown = [f"mcp:{view.name}:" for view in views if view.state != "ready"]
     unknown += [f"mcp:{name}:" for name in config.disabled]
     unknown += [f"plugin:{each.name}:" for each in config.plugins if plugins.find(each.name) is None]
+    return _There(known, unknown)
+
+
+async def _policy(app: App, config: Config, there: _There) -> Iterable[Check]:
+    from codemode_mcp.rule_effects import empty_contexts, idle_rules
+
     checks: list[Check] = []
     for each in config.plugins:
         own = f"plugin:{each.name}:"
-        tools = [(tool_id, effects) for tool_id, effects in known.items() if tool_id.startswith(own)]
+        tools = [(tool_id, effects) for tool_id, effects in there.tools.items() if tool_id.startswith(own)]
         checks += _hidden(tools, f"plugin {each.name}", app, config)
     advice = "correct or remove it; codemode-mcp tools --json lists the ids"
-    for idle in idle_rules(config.tools, tuple(known.items()), unknown):
+    for idle in idle_rules(config.tools, tuple(there.tools.items()), there.unknown):
         why = "matches no tool" if idle.why is None else f"has no effect: {idle.why}"
         checks.append(Check("policy", "warn", f"{idle.rule!r} in {idle.key} {why}", advice))
     for name, why in empty_contexts(config.tools, config.http, app.operator):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+from declarations.names import INVISIBLE
 
 if TYPE_CHECKING:
     from codemode_mcp.operations import Operation
@@ -82,6 +85,16 @@ class Entry:
     def repeatable(self) -> bool:
         """Whether sending it twice does no harm."""
         return self.effects.read_only or self.effects.idempotent
+
+
+_UNSHOWN: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{INVISIBLE}]")
+
+
+def within_line(text: str, limit: int = 200) -> str:
+    """The id of a tool, or what a server says, within a text of ours: cut, and with escapes for what would break its
+    line, or that nobody would see. It is of its server's making, or of a program's."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return cut if cut.isascii() and cut.isprintable() else _UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], cut)
 
 
 def one_line(text: str, limit: int = 200) -> str:

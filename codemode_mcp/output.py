@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from codemode_mcp.entries import within_line
 from codemode_mcp.outcome import Usage
 
 if TYPE_CHECKING:
@@ -141,7 +142,9 @@ def _waiting(
         **_structured(outputs),
         "telemetry": telemetry,
     }
-    what = ", ".join(f"{call.tool} ({call.status}, {call.elapsed_ms / 1000:.1f} s)" for call in ended.pending[:5])
+    what = ", ".join(
+        f"{within_line(call.tool)} ({call.status}, {call.elapsed_ms / 1000:.1f} s)" for call in ended.pending[:5]
+    )
     more = ended.pending_total - min(5, len(ended.pending))
     if more > 0:
         what += f" and {more} more"
@@ -150,7 +153,14 @@ def _waiting(
     else:
         why = f"it waits for {what}" if what else "its time was over"
     line = f'The program is suspended: {why}. Go on with wait {{"runId": "{ended.run_id}"}}.'
-    if ended.nobody_answers:
+    if ended.nobody_answers and any(call.status == "needs_approval" for call in ended.pending):
+        # Who decides, and how, is in the note about these calls.
+        line = (
+            f"The program is suspended: {why}. It goes on when the user has decided: tell them what is asked, then "
+            f'call wait {{"runId": "{ended.run_id}"}}; give it up with '
+            f'wait {{"runId": "{ended.run_id}", "cancel": true}}.'
+        )
+    elif ended.nobody_answers:
         line = (
             f"The program is suspended: {why}. Nobody can answer that here: tell the user what is asked. "
             f'It goes on by a wait for "{ended.run_id}" from a client that shows such questions; give it up with '

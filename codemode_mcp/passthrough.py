@@ -27,11 +27,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from codemode_mcp import descriptions
 from codemode_mcp.announce import Announcer, AnnouncingServer
 from codemode_mcp.approval import Verdict, ask_for, lasts, verdict_of
+from codemode_mcp.audit.calls import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.bridge import ToolCall, joined_halves, json_text
 from codemode_mcp.catalog import Catalog
 from codemode_mcp.client import MAX_ROUNDS, Continued, McpClient, guard_state, roots_of
 from codemode_mcp.dispatch import CallContext
+from codemode_mcp.errors import CodeModeError
 from codemode_mcp.nearest import nearest
 from codemode_mcp.outcome import CallRecord
 from codemode_mcp.runs.questions import WINDOW, Questions
@@ -62,6 +64,9 @@ MAX_NAME: Final = 64
 
 MAX_CALLS: Final = 4096
 """Under way at once, those included whose clients think about a question."""
+
+MAX_OWN_CALLS: Final = 1024
+"""Likewise, of one of several callers."""
 
 MAX_PARTS: Final = 10_000
 """Content blocks of a result."""
@@ -209,6 +214,10 @@ class _CannotBeAsked(Exception):
     """The client does not take such questions, or no more of them."""
 
 
+class _NotInTime(QuestionRefused):
+    """The client has not answered before its own request had to be answered."""
+
+
 @dataclass(eq=False)
 class _Call:
     """One call under way. It may outlive the request that began it, whose client comes back with answers.
@@ -218,7 +227,8 @@ class _Call:
         conversation: the same for all calls of one client. A server of the older revisions that asks does not say in
             the course of which call; its question may go to any of these.
         client, on_progress: of the latest request.
-        patience: seconds that the client has to answer a question.
+        patience: seconds after which a request is answered, whatever its client was asked and has not answered.
+        ends: when that is for the latest one, monotonic seconds.
         changed: replaced when it was set.
         observed: whether a request waits for it.
         notes: of hooks, that the client is told beside the result.
@@ -231,6 +241,7 @@ class _Call:
     client: McpClient
     on_progress: ProgressFn | None
     patience: float
+    ends: float
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     changed: anyio.Event = field(default_factory=anyio.Event)
     completion: Completion | None = None
@@ -278,22 +289,40 @@ class _Call:
         except _CannotBeAsked:
             why = "this client does not support elicitation, so its user cannot be asked"
             return Verdict(approved=False, why=why, by="nobody")
+        except _NotInTime:
+            why = (
+                f"the user has not answered within {self.patience:g} s (maxRequestMs), and nothing was sent; call "
+                "again when the user is there, or have the operator name the tool in tools.approved"
+            )
+            return Verdict(approved=False, why=why, by="nobody")
         except QuestionRefused as refusal:
             return Verdict(approved=False, why=str(refusal))
         if verdict.approved and verdict.remember == "always":
-            assert self.remember is not None
-            try:
-                await self.remember((request.tool,), self.caller)
-            except Exception:
-                log.exception("an approval could not be remembered")
+            await self._keep(request.tool)
         return verdict
+
+    async def _keep(self, tool: str) -> None:
+        """Have calls of a tool approved from now on."""
+        assert self.remember is not None
+        try:
+            await self.remember((tool,), self.caller)
+        except CodeModeError as error:
+            log.error("an approval could not be remembered: %s", error.message)
+        except Exception:
+            log.exception("an approval could not be remembered")
+        else:
+            return
+        self.notes.append(
+            "The approval counts for this call alone: the configuration file could not be changed; "
+            "see the log of codemode-mcp"
+        )
 
     async def _put(self, question: Question | ApprovalQuestion) -> JsonObject:
         match self.client.way(question):
             case "ask":
-                with anyio.move_on_after(self.patience):
+                with anyio.move_on_after(max(0.0, self.ends - time.monotonic())):
                     return await self.client.ask(question)
-                raise QuestionRefused(f"the client did not answer within {self.patience:g} s")
+                raise _NotInTime(f"the client did not answer within {self.patience:g} s (maxRequestMs)")
             case "return":
                 return await self.questions.put(1, question, time.monotonic())
         raise _CannotBeAsked
@@ -374,6 +403,8 @@ class Passthrough:
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> dict[str, Any] | types.InputRequiredResult:
         self._greet(context)
+        patience = self._upstreams.settings().code_mode.max_request_ms / 1000
+        ends = time.monotonic() + patience
         version = context.protocol_version
         caller = self._caller_of(context)
         owner = caller.owner
@@ -386,13 +417,13 @@ class Passthrough:
                 return _failure("this call is over, or was given up meanwhile; make it again", version)
             call = found
             call.client, call.on_progress = client, on_progress
+            call.patience, call.ends = patience, ends
             call.questions.answer(continued.answers.items())
         else:
             listing, entry = await self._resolve(params.name, caller)
-            if len(self._calls) >= MAX_CALLS:
-                return _failure(f"{MAX_CALLS} calls are under way already; try again when one has ended", version)
+            if (full := no_room([each.caller for each in self._calls.values()], caller)) is not None:
+                return _failure(full, version)
             call_id = "call_" + secrets.token_urlsafe(18)
-            patience = self._upstreams.settings().code_mode.snapshot_ttl_seconds
             call = _Call(
                 call_id,
                 _conversation(context, owner, call_id),
@@ -400,6 +431,7 @@ class Passthrough:
                 client,
                 on_progress,
                 patience,
+                ends,
                 remember=self._upstreams.remembers(),
             )
             dispatcher = await self._upstreams.dispatcher()
@@ -433,29 +465,13 @@ class Passthrough:
         """The task of one call."""
         now, effects = time.monotonic(), entry.effects
         record = CallRecord(1, entry.id, now, repeatable=entry.repeatable, read_only=effects.read_only)
-        principal, transport = call.caller.principal, call.caller.kind
-        self._auditor.emit(
-            "call_started",
-            call_id(call.id, 1),
-            tool=entry.id,
-            principal=principal,
-            transport=transport,
-            inputs=arguments,
-        )
+        events = CallEvents(self._auditor, call_id(call.id, 1))
+        events.started(entry.id, arguments, principal=call.caller.principal, transport=call.caller.kind)
 
         async def approve(request: ApprovalRequest) -> Verdict:
-            about = call_id(call.id, 1)
-            self._auditor.emit("call_asked", about, tool=entry.id, reason=request.reason, inputs=arguments)
+            events.asked(request)
             verdict = await call.approve(request)
-            self._auditor.emit(
-                "call_decided",
-                about,
-                tool=entry.id,
-                approved=verdict.approved,
-                remember=verdict.remember,
-                by=verdict.by,
-                why=verdict.why or None,
-            )
+            events.decided(request, verdict)
             return verdict
 
         try:
@@ -470,18 +486,9 @@ class Passthrough:
                     note=call.notes.append,
                 )
         finally:
-            error = None if call.completion is None else call.completion.error
-            self._auditor.emit(
-                "call_ended",
-                call_id(call.id, 1),
-                tool=entry.id,
-                status="completed" if call.completion is not None and error is None else "failed",
-                code="aborted" if call.completion is None else None if error is None else error.code,
-                ms=record.milliseconds(time.monotonic()),
-                bytes=record.size,
-                dispatched=record.dispatched,
-                repeatable=record.repeatable,
-            )
+            completion = call.completion
+            code = "aborted" if completion is None else None if completion.error is None else completion.error.code
+            events.ended(record, code, time.monotonic())
             del self._calls[call.id]
             call.change()
 
@@ -541,6 +548,18 @@ class Passthrough:
         # With other rules callers may have got another of these lists each.
         rules = (tools.policy, tools.contexts) if tools.contexts else ()
         return rules, frozenset(listing.fingerprint for _, listing in current.values())
+
+
+def no_room(callers: Sequence[Caller], caller: Caller) -> str | None:
+    """Why a caller may not begin another call while `callers` have theirs under way; None: it may."""
+    if len(callers) >= MAX_CALLS:
+        return f"{MAX_CALLS} calls are under way already; try again when one has ended"
+    if caller.kind == "stdio" or caller.owner is None or len(callers) < MAX_OWN_CALLS:
+        return None
+    # Those whose clients were asked something and do not come back are kept for long.
+    if sum(each.owner == caller.owner for each in callers) < MAX_OWN_CALLS:
+        return None
+    return f"{MAX_OWN_CALLS} calls of yours are under way already; try again when one has ended"
 
 
 def _conversation(context: ServerRequestContext[Any], owner: str | None, call_id: str) -> str:

@@ -123,7 +123,7 @@ class Rules:
         for number, rule in floating:
             rarest = min(_grams_of(rule), key=lambda gram: (used[gram], gram), default=None)
             where = self._others if rarest is None else self._by_gram.setdefault(rarest, [])
-            where.append((number, _glob(rule)))
+            where.append((number, glob_pattern(rule)))
 
     def __bool__(self) -> bool:
         return bool(self.rules)
@@ -166,7 +166,6 @@ class Policy:
     Attributes:
         rules: what it was made from.
         by_annotations: whether what a server says of its tools makes a difference.
-        admits_nothing: whether no tool can be called, not even after somebody is asked, whatever is offered.
     """
 
     def __init__(self, rules: PolicyRules) -> None:
@@ -182,7 +181,6 @@ class Policy:
         # What was decided, and found out, already.
         self._decided: dict[tuple[str, Effects], Decision] = {}
         self._admissible: dict[str, bool] = {}
-        self.admits_nothing = not any(map(self.may_admit, SOURCES))
 
     def __repr__(self) -> str:
         rules = self.rules
@@ -270,7 +268,7 @@ class Policy:
             for glob in admitting.globs:
                 if (
                     reaches(glob, prefix)
-                    and any(_may_overlap(glob, other) for other in among)
+                    and any(may_overlap(glob, other) for other in among)
                     and not self._is_denied(glob)
                 ):
                     return True
@@ -324,20 +322,20 @@ def _is(caller: Caller, described: str) -> bool:
 
 
 def _fits(glob: str, name: str | None) -> bool:
-    return name is not None and _glob(glob).fullmatch(name) is not None
+    return name is not None and glob_pattern(glob).fullmatch(name) is not None
 
 
 def matches(rule: str, tool_id: str, tool: Effects) -> bool:
     """Whether one rule, an annotation test or a glob on ids (`*` and `?`), applies to a tool."""
     if rule in _ANNOTATIONS:
         return bool(getattr(tool, _ANNOTATIONS[rule]))
-    return _glob(rule).fullmatch(tool_id) is not None
+    return glob_pattern(rule).fullmatch(tool_id) is not None
 
 
 def covers(glob: str, other: str) -> bool:
     """Whether a glob matches everything that another one does. False where that is hard to see."""
     # Read as a text, the other's asterisks have to fall to asterisks.
-    return _glob(glob, "[^*]").fullmatch(other) is not None
+    return glob_pattern(glob, "[^*]").fullmatch(other) is not None
 
 
 def _applies(rules: Rules, tool: Effects) -> bool:
@@ -357,7 +355,7 @@ def reaches(glob: str, prefix: str) -> bool:
     return (bool(star) or len(head) >= len(prefix)) and _agree(head, prefix)
 
 
-def _may_overlap(one: str, other: str) -> bool:
+def may_overlap(one: str, other: str) -> bool:
     """Whether two globs may match the same id, by how they begin and end."""
     heads, tails = [glob.partition("*")[0] for glob in (one, other)], [glob.rpartition("*")[2] for glob in (one, other)]
     if "*" not in one and "*" not in other and len(one) != len(other):
@@ -379,7 +377,7 @@ def _grams_of(rule: str) -> set[str]:
 
 
 @lru_cache(maxsize=8192)
-def _glob(rule: str, one: str = ".") -> re.Pattern[str]:
+def glob_pattern(rule: str, one: str = ".") -> re.Pattern[str]:
     # Not fnmatch: a tool's name may hold brackets, and case matters on every system. Each part is looked for once, at
     # its first place, which is enough for globs: no name that a server chooses makes this slow.
     first, *parts = ("".join(one if c == "?" else re.escape(c) for c in part) for part in rule.split("*"))

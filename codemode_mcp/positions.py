@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -77,7 +77,7 @@ class Positions:
                 leaves open which of several places it was, all are named: `at cell.js:3:9 or 5:2`.
         """
         fault = self._fault(thrown) if search else Fault((), thrown.message)
-        headline = (f"{thrown.name}: {fault.message}" if fault.message else thrown.name) + hint(thrown)
+        headline = (f"{thrown.name}: {fault.message}" if fault.message else thrown.name) + _hint(thrown, fault)
         return "\n".join([headline, *(f"    {frame}" for frame in self._frames(thrown, fault))])
 
     def _frames(self, thrown: Thrown, fault: Fault) -> list[str]:
@@ -126,3 +126,8 @@ class Positions:
     def _place(self, places: list[tuple[int, int]]) -> str:
         first, *others = (f"{line}:{column}" for line, column in places[:MAX_PLACES])
         return f"{self.file}:{first}{' or ' if others else ''}{', '.join(others)}"
+
+
+def _hint(thrown: Thrown, fault: Fault) -> str:
+    """By the engine's wording, else by what the search has made of it: `tools.x is not a function`."""
+    return hint(thrown) or (hint(replace(thrown, message=fault.message)) if fault.message != thrown.message else "")

@@ -60,6 +60,7 @@ class Runs(Protocol):
         from_start: bool = False,
         client: Client,
         answers: Mapping[str, Any] | None = None,
+        caller: Caller,
     ) -> Outcome: ...
 
     def offload(self, owner: str, text: str) -> str | None: ...
@@ -226,14 +227,18 @@ class Surface:
         arguments = params.arguments or {}
         if continued.run_id:
             # The same request again, with the answers to what the last one came back with (revision 2026-07-28).
-            return await self._runs.observe(continued.run_id, owner, client=client, answers=continued.answers)
+            return await self._runs.observe(
+                continued.run_id, owner, client=client, answers=continued.answers, caller=caller
+            )
         match params.name:
             case "exec":
                 source, language = exec_arguments(arguments)
                 return await self._runs.execute(source, language, caller, client, request)
             case "wait":
                 run_id, cancel, from_start = wait_arguments(arguments)
-                return await self._runs.observe(run_id, owner, cancel=cancel, from_start=from_start, client=client)
+                return await self._runs.observe(
+                    run_id, owner, cancel=cancel, from_start=from_start, client=client, caller=caller
+                )
         raise ProgramError(
             "invalid_input",
             f"there is no tool {params.name[:100]!r} here; the tools are exec and wait, "

@@ -70,11 +70,11 @@ _ALIAS_RESERVED: Final = OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"", "prompts", "r
 
 INVISIBLE: Final = (
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
-    "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\uffa0\ufff0-\ufffb\U00016fe4\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 """Characters that are not seen, or reverse what is, as part of a regular expression's set: Unicode's
-Default_Ignorable_Code_Point, bidirectional marks and interlinear annotations. Two names, or two sentences, could differ
-in them alone."""
+Default_Ignorable_Code_Point, bidirectional marks, interlinear annotations and a filler. Two names, or two sentences,
+could differ in them alone."""
 _INVISIBLE: Final = re.compile(f"[{INVISIBLE}]")
 _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 

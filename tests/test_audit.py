@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +89,33 @@ def test_what_the_sdk_logs_of_junk_is_there_at_debug_only(library: str) -> None:
         assert not logging.getLogger(library).isEnabledFor(logging.ERROR)
         set_level("debug")
         assert logging.getLogger(library).isEnabledFor(logging.ERROR)
+
+
+# what cannot be logged
+
+
+def test_a_log_that_cannot_be_written_says_so_once_and_shows_nothing_of_the_records(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    with logging_to(LogSettings(level="info", file="/dev/full"), lambda text: text.replace("hunter2", "***")):
+        for _ in range(3):
+            logging.getLogger("codemode_mcp.calls").info("call of %s", "hunter2")
+    assert capsys.readouterr().err == (
+        "codemode-mcp: a record of codemode_mcp.calls cannot be logged (No space left on device)\n"
+    )
+
+
+def test_a_record_that_cannot_be_made_is_not_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with logging_to(LogSettings(level="info"), lambda text: text.replace("hunter2", "***")):
+        handler = logging.getLogger().handlers[-1]
+        handler.handle(logging.LogRecord("library", logging.ERROR, "", 0, "%d calls", ("hunter2",), None))
+    assert capsys.readouterr().err == "codemode-mcp: a record of library cannot be logged (TypeError)\n"
+
+
+def test_halves_of_characters_are_written_as_escapes(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    with logging_to(LogSettings(level="info", file=str(file)), str):
+        logging.getLogger("codemode_mcp.calls").info("call of %s", "a\ud800b")
+    assert file.read_text("utf-8").endswith("call of a\\ud800b\n")

@@ -305,6 +305,12 @@ def test_a_mistake_in_a_server_entry_is_named(folder: Folder, entry: object, pro
     assert problem in message
 
 
+@pytest.mark.parametrize("name", ["the program", "The Program", " the  program ", "[the program]", "the pro\u200bgram"])
+def test_no_server_can_be_called_what_questions_of_programs_are_shown_under(folder: Folder, name: str) -> None:
+    (message,) = folder.problems({"mcpServers": {name: {"command": "x"}}})
+    assert '"the program" cannot be the name of a server' in message
+
+
 @pytest.mark.parametrize(
     "pattern", ["mcp:github:*", "mcp:*", "*", "*delete*", "plugin:a:b", "m?p:x:y", "destructive", "readOnly"]
 )

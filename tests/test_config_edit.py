@@ -243,3 +243,29 @@ def test_approvals_at_the_same_time_are_all_kept_and_no_reader_sees_half_a_file(
     reader.join()
     assert broken == []
     assert sorted(parse(path.read_text())["tools"]["approved"]) == sorted(f"mcp:a:{n}" for n in range(20))
+
+
+def test_what_another_process_writes_meanwhile_is_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("{}")
+    real, once = os.fsync, iter([with_items("{}", ("tools", "approved"), ("mcp:other:b",))])
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        for text in once:
+            path.write_text(text)
+            break
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert add_approved(path, ("mcp:mine:a",))
+    assert json.loads(path.read_text())["tools"]["approved"] == ["mcp:other:b", "mcp:mine:a"]
+    assert len(list(tmp_path.glob("*.bak"))) == 1
+
+
+def test_a_file_that_never_comes_to_rest_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("{}")
+    monkeypatch.setattr(os, "fsync", lambda _: path.write_text(path.read_text() + " "))
+    with pytest.raises(ConfigError, match="changed by somebody else all the time; add the tools by hand"):
+        add_approved(path, ("mcp:mine:a",))
+    assert json.loads(path.read_text()) == {}

@@ -126,6 +126,12 @@ def test_variables_are_expanded_in_a_plugins_configuration_and_hidden_afterwards
     assert SECRET not in holder.redact(f"it is {SECRET}!")
 
 
+def test_what_stands_under_the_name_of_a_secret_is_hidden_without_a_variable_too(load: Callable[[Any], Config]) -> None:
+    given = {"apiKey": "key-in-the-file", "tokens": ["one-token"], "label": "work", "auth": {"user": "alice"}}
+    (holder,) = load({"p": {"config": given}}).secretive
+    assert holder.redact("key-in-the-file, one-token, work, alice") == "***, ***, work, alice"
+
+
 def test_a_value_in_the_place_of_a_plugin_is_never_shown(load: Callable[[Any], Config]) -> None:
     assert SECRET not in problem(load, {"p": SECRET})
     assert SECRET not in problem(load, {"p": {"config": SECRET}})

@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.config.source import look
+from codemode_mcp.config.source import look, parse
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.mark.parametrize("comment", ["", "// said\n"])
+def test_an_escaped_character_is_the_same_in_a_file_with_comments(comment: str) -> None:
+    text = '{"k\\ud83d\\ude00": ["a\\uD83D\\uDE00b", {"half": "\\ud83d"}]}'
+    assert parse(comment + text) == {"k\U0001f600": ["a\U0001f600b", {"half": "\ud83d"}]}
+
+
+def test_keys_that_are_there_twice_are_remembered_in_a_file_with_comments() -> None:
+    assert parse('// said\n{"a": {"b": 1, "b": 2}}')["a"].repeated == ["b"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")

@@ -6,13 +6,16 @@ import dataclasses
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import mcp_types as types
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
+from codemode_mcp.cli import app
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import ERROR_CODES
 from codemode_mcp.settings import CLAMPS, CodeModeSettings
@@ -63,6 +66,74 @@ def test_the_configuration_of_the_readme_is_valid(tmp_path: Path) -> None:
     path.write_text(text, "utf-8")
     config = load_config(path, environ={"HOME": "/home/me", "DOCS_TOKEN": "a-token-of-mine"})
     assert [spec.name for spec in config.upstreams] == ["files", "docs"]
+
+
+def configurations() -> Iterator[tuple[str, str]]:
+    for page in [*sorted((ROOT / "docs").glob("*.md")), ROOT / "examples" / "plugin" / "README.md"]:
+        for number, text in enumerate(re.findall(r"```jsonc?\n(.*?)```", page.read_text("utf-8"), re.DOTALL)):
+            yield f"{page.parent.name}/{page.name}#{number}", text
+
+
+@pytest.mark.parametrize(("place", "text"), [pytest.param(*each, id=each[0]) for each in configurations()])
+def test_every_configuration_that_a_page_shows_is_valid(place: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "codemode-mcp.json"
+    printing = json.dumps([sys.executable, "-c", "print('a-secret-of-twenty-letters')"])
+    path.write_text(re.sub(r'\["pass".*?\]', lambda _: printing, text), "utf-8")
+    config = load_config(path, environ={name: f"a-secret-of-{name}" for name in re.findall(r"\$\{(\w+)\}", text)})
+    assert config.notes == (), place
+
+
+@pytest.mark.anyio
+async def test_the_programs_of_the_page_on_other_tools_run(quickstart: Path) -> None:
+    page = (ROOT / "docs" / "tools.md").read_text("utf-8")
+    asked: list[str] = []
+
+    async def elicit(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={})
+
+    async def sample(context: object, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+        content = types.TextContent(type="text", text="bug")
+        return types.CreateMessageResult(role="assistant", content=content, model="m")
+
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "codemode_mcp", "serve", "--config", str(quickstart)]
+    )
+    async with Client(command, elicitation_callback=elicit, sampling_callback=sample) as client:
+        first, second = re.findall(r"```js\n(.*?)```", page, re.DOTALL)
+        result = await client.call_tool("exec", {"code": first + "return [hits[0].id, more.id, value, same]"})
+        answer = {"accepted": True, "action": "accept", "content": {}}
+        assert (result.structured_content or {})["value"] == ["client:session:elicit"] * 2 + [answer] * 2
+        assert asked == ["[the program] Go on?"] * 2
+        # Of some rows: there are eight rounds of sixteen at most in one answer.
+        few = second.replace(".issues;", ".issues.slice(0, 10);")
+        result = await client.call_tool("exec", {"code": few})
+        assert (result.structured_content or {})["value"] == ["bug"] * 10
+
+
+def test_the_readme_leads_to_every_page_and_names_every_command() -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"](docs/{page.name})" in README, page.name
+    for command in [*app.registered_commands, *app.registered_groups]:
+        name = command.name or getattr(command.callback, "__name__", None) or command.typer_instance.info.name
+        assert re.search(rf"^\| `codemode-mcp {name}\b|^\|.*`{name} SERVER`", README, re.MULTILINE), name
+
+
+def test_the_layers_in_the_architecture_are_those_of_the_import_contracts() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = {each["name"]: each["layers"] for each in contracts if each["type"] == "layers"}
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+
+    def drawn(beginning: str) -> list[set[str]]:
+        (found,) = re.findall(rf"^{beginning}((?:.*)(?:\n  →.*)*)", text, re.MULTILINE)
+        return [set(re.findall(r"[\w]+", layer)) for layer in found.split("→")]
+
+    for beginning, name in (
+        ("(?=__main__ →)", "Rooms of codemode_mcp"),
+        ("inside runs:", "Inside runs: the state machine knows nobody"),
+        ("inside sandbox:", "Inside the sandbox"),
+    ):
+        assert drawn(beginning) == [set(re.findall(r"\w+", layer)) for layer in layers[name]]
 
 
 def test_every_link_of_the_documentation_leads_to_a_file() -> None:

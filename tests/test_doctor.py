@@ -90,3 +90,61 @@ def test_a_broken_configuration_is_a_check_per_problem(tmp_path: Path) -> None:
     loaded, found = check_config(str(path), {})
     assert loaded is None
     assert [check.status for check in found] == ["fail", "fail"]
+
+
+GUARD = """
+from codemode_mcp.plugins import EXEC_ID
+
+def register(api):
+    api.before_tool_call(lambda event: None, tools=["mcp:*", EXEC_ID])
+"""
+
+
+async def plugin_checks(folder: Path, **plugins: Any) -> dict[str, list[Check]]:
+    servers = {
+        "tracker": {"command": sys.executable, "args": [str(TRACKER)]},
+        "off": {"command": "x", "disabled": True},
+    }
+    (folder / "guard.py").write_text(GUARD, "utf-8")
+    (folder / "broken.py").write_text("import no_such_module_at_all\n", "utf-8")
+    (folder / "torn.py").write_text("def register(api:\n", "utf-8")
+    path = folder / "codemode-mcp.json"
+    path.write_text(json.dumps({"mcpServers": servers, "plugins": plugins, "audit": {"trajectory": "t"}}), "utf-8")
+    found: dict[str, list[Check]] = {}
+    for check in await check_everything(load_config(path, environ={})):
+        found.setdefault(check.name, []).append(check)
+    return found
+
+
+@pytest.mark.anyio
+async def test_a_guard_that_is_granted_what_is_not_there_guards_nothing_and_is_named(tmp_path: Path) -> None:
+    granted = ["mcp:trakcer:*", "mcp:tracker:close_issue", "mcp:off:*", "core:code_mode:exec", "plugin:x:*"]
+    found = await plugin_checks(tmp_path, guard={"module": "guard.py", "hooks": granted})
+    assert [check.detail for check in found["plugin guard"] if check.status == "warn"] == [
+        "'mcp:trakcer:*' in plugins.guard.hooks matches no tool",
+        "'plugin:x:*' in plugins.guard.hooks has no effect: its hooks want none of them",
+    ]
+    assert not (tmp_path / "t").exists() or not (tmp_path / "t").read_text("utf-8"), "a check is not recorded"
+
+
+@pytest.mark.anyio
+async def test_a_plugin_that_is_missing_is_not_taken_for_a_broken_engine(tmp_path: Path) -> None:
+    found = await plugin_checks(
+        tmp_path, broken={"module": "broken.py", "hooks": ["core:code_mode:exec"]}, torn={"module": "torn.py"}
+    )
+    (engine,) = found["engine"]
+    assert engine.status == "warn"
+    assert "plugin 'broken'" in engine.detail
+    assert "reinstall" not in engine.advice
+    for name, said in (
+        ("broken", "ModuleNotFoundError: No module named 'no_such_module_at_all' (broken.py:1)"),
+        ("torn", "SyntaxError: '(' was never closed (torn.py, line 1)"),
+    ):
+        assert [check.detail for check in found[f"plugin {name}"]] == [f"refused: it raised {said}"]
+
+
+@pytest.mark.anyio
+async def test_a_module_that_is_not_installed_is_named_without_a_place_in_python_itself(tmp_path: Path) -> None:
+    found = await plugin_checks(tmp_path, gone={"module": "no_such_package_at_all:register"})
+    (check,) = found["plugin gone"]
+    assert check.detail == "refused: it raised ModuleNotFoundError: No module named 'no_such_package_at_all'"

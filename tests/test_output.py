@@ -90,6 +90,27 @@ def test_a_waiting_program_says_what_is_pending_and_how_to_go_on() -> None:
     assert '{"runId": "run_x"}' in read(rendered)
 
 
+def test_a_program_that_waits_for_an_approval_elsewhere_goes_on_by_the_decision_and_a_wait() -> None:
+    pending = (PendingCall("1", "mcp:s:t", "needs_approval", 0),)
+    note = "A person has to approve mcp:s:t: have the user run `codemode-mcp runs approve run_x`"
+    parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "nobody_answers": True}
+    said = read(shown(outcome(**parts, pending=pending, notes=(note,))))
+    assert said.startswith(note)
+    assert 'when the user has decided: tell them what is asked, then call wait {"runId": "run_x"}' in said
+    assert "client" not in said, "another client is no way out here"
+    asked = (PendingCall("1", "mcp:s:t", "needs_input", 0),)
+    assert "a client that shows such questions" in read(shown(outcome(**parts, pending=asked)))
+
+
+def test_the_id_of_a_pending_call_breaks_no_line_and_hides_nothing() -> None:
+    name = "mcp:s:t\n\u202e\u200b\x1b[2J\ud800" + "x" * 500
+    pending = (PendingCall("1", name, "executing", 1500),)
+    text = read(shown(outcome(status="waiting", reason="pending_tools", pending=pending)))
+    assert "mcp:s:t\\n\\u202e\\u200b\\x1b[2J\\ud800xxx" in text
+    assert len(text.splitlines()) == 1
+    assert "x" * 300 not in text
+
+
 def test_a_value_over_the_cap_is_kept_whole_and_shown_in_part() -> None:
     shelf = Shelf()
     rendered = shown(outcome(value="x" * 5000), shelf=shelf, max_output_bytes=1024)

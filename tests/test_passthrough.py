@@ -10,8 +10,18 @@ import pytest
 from mcp_types import methods
 
 from codemode_mcp.bridge import json_text
+from codemode_mcp.callers import Caller
 from codemode_mcp.catalog import build
-from codemode_mcp.passthrough import MAX_NAME, MAX_PARTS, MAX_VALUES, Listing, exposed_name, result_for
+from codemode_mcp.passthrough import (
+    MAX_NAME,
+    MAX_OWN_CALLS,
+    MAX_PARTS,
+    MAX_VALUES,
+    Listing,
+    exposed_name,
+    no_room,
+    result_for,
+)
 from codemode_mcp.policy import Policy
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations, Tool, UpstreamView
@@ -101,6 +111,17 @@ def refusal(result: dict[str, Any]) -> str:
     said = sent(result, "2025-11-25")
     assert said["isError"] is True
     return str(said["content"][0]["text"])
+
+
+def test_one_of_several_callers_does_not_take_the_room_of_all() -> None:
+    alice, bob = Caller("http:alice", "http"), Caller("http:bob", "http")
+    hers = [alice] * MAX_OWN_CALLS
+    assert no_room(hers[1:], alice) is None
+    assert "of yours" in str(no_room(hers, alice))
+    assert no_room(hers, bob) is None
+    assert "try again" in str(no_room([bob, *hers] * 4, bob))
+    only = Caller("stdio:ada")
+    assert no_room([only] * MAX_OWN_CALLS, only) is None
 
 
 def test_a_result_of_too_many_parts_is_refused() -> None:

@@ -41,3 +41,10 @@ def test_an_error_is_described_with_its_frames() -> None:
     assert Positions("javascript", 5).describe(thrown(STACK, "not a function")) == (
         "TypeError: not a function\n    at f (cell.js:2:9)\n    at cell.js:1:1"
     )
+
+
+def test_advice_goes_by_the_name_that_the_text_has_and_the_engine_does_not_tell() -> None:
+    positions = Positions("javascript", 1, "return await tools.createIssue({})")
+    said = positions.describe(thrown("    at <anonymous> (<input>:3:20)\n", "not a function"))
+    assert said.startswith("TypeError: tools.createIssue is not a function (")
+    assert "ALL_TOOLS" in said

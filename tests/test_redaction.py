@@ -119,6 +119,11 @@ def test_values_under_secret_names_are_hidden_whatever_they_are() -> None:
     }
 
 
+def test_keys_and_texts_at_any_depth_are_redacted() -> None:
+    value = {"a s3cret key": [{"x": "say s3cret"}], "n": 1}
+    assert redacted(value, Known(["s3cret"]).redact) == {"a *** key": [{"x": "say ***"}], "n": 1}
+
+
 def test_a_shape_tells_keys_types_and_sizes_and_no_value() -> None:
     value = {"title": "a secret title", "n": 17, "ok": True, "no": None, "ids": ["aa", "bb", "cc"], "deep": {"x": []}}
     told = shape(value, same)

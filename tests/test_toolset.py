@@ -358,6 +358,22 @@ def test_callers_share_the_mcp_tools_and_those_who_see_the_same_the_catalog() ->
     assert looked == [1]
 
 
+def test_what_servers_offer_anew_is_in_the_catalog_of_whoever_has_other_tools_too() -> None:
+    views = [GITHUB]
+    catalogs = Catalogs(lambda: views, ToolSettings(), None, Offers())
+
+    async def check() -> None:
+        caller = Caller("ada", "http", "ada")
+        before = await catalogs.of(caller, None)
+        views[0] = replace(GITHUB, tools=())
+        assert await catalogs.of(caller, None) is before, "nobody has said that anything changed"
+        catalogs.changed()
+        after = await catalogs.of(caller, None)
+        assert (before.sources, after.sources) == ({"mcp": 1, "plugin": 2}, {"mcp": 0, "plugin": 2})
+
+    anyio.run(check)
+
+
 def test_ten_thousand_tools_are_told_to_a_program_as_a_text() -> None:
     tools = [offer(f"tool_{n}", f"plugin-{n % 20}", f"Does the thing number {n}") for n in range(10_000)]
     toolset = chosen(*tools)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
@@ -227,3 +228,21 @@ def test_an_id_that_is_unknown_or_not_clear_is_refused_by_name(tmp_path: Path) -
 def test_durations_are_told_in_the_unit_that_fits(seconds: float, text: str) -> None:
     assert duration(seconds) == text
     assert (size(812), size(1200), size(3_400_000)) == ("812 B", "1.2 kB", "3.4 MB")
+
+
+@pytest.mark.parametrize(
+    "junk", [{"kind": ["run_ended"]}, {"kind": {"a": 1}}, {"id": [RUN], "kind": "exec"}, {"kind": "parked", "pid": [1]}]
+)
+def test_lines_that_are_json_and_no_events_are_passed_over(tmp_path: Path, junk: dict[str, Any]) -> None:
+    path = tmp_path / "t.jsonl"
+    write(path, *events(), {"time": 1000.5, "id": RUN, "run": RUN, **junk})
+    assert find(path, RUN) == trace_of(RUN, events())
+    assert [each.id for each in latest(path, 3)] == [RUN]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+def test_a_pipe_in_the_place_of_a_file_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    write(path, *events())
+    os.mkfifo(tmp_path / "t.jsonl.1")
+    assert files_of(path) == [path]

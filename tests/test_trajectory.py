@@ -140,7 +140,7 @@ def test_several_processes_append_to_one_file_and_put_it_aside_without_losing_or
     program = (
         "import sys\nfrom pathlib import Path\nfrom codemode_mcp.audit.trajectory import AppendedFile\n"
         "file = AppendedFile(Path(sys.argv[1]), 50_000, 900)\n"
-        "for n in range(1500):\n    file.append((sys.argv[2] * 200 + f' {n}\\n').encode())\nfile.close()\n"
+        "for n in range(1500):\n    file.append([(sys.argv[2] * 200 + f' {n}\\n').encode()])\nfile.close()\n"
     )
     processes = [subprocess.Popen([sys.executable, "-c", program, str(path), name]) for name in "abcd"]
     assert [process.wait(60) for process in processes] == [0] * 4
@@ -159,9 +159,9 @@ def test_several_processes_append_to_one_file_and_put_it_aside_without_losing_or
 def test_a_file_that_was_moved_away_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     file = AppendedFile(path, 1000, 1)
-    file.append(b"one\n")
+    file.append([b"one\n"])
     path.rename(tmp_path / "moved")
-    file.append(b"two\n")
+    file.append([b"two\n"])
     file.close()
     assert ((tmp_path / "moved").read_text(), path.read_text()) == ("one\n", "two\n")
 
@@ -175,11 +175,11 @@ class Failing:
         self.refused = threading.Event()
         trajectory._file = self  # type: ignore[assignment]
 
-    def append(self, line: bytes) -> None:
+    def append(self, lines: list[bytes]) -> int:
         if self.failing:
             self.refused.set()
             raise OSError(28, "No space left on device")
-        self.real.append(line)
+        return self.real.append(lines)
 
     def close(self) -> None:
         self.real.close()
@@ -212,15 +212,41 @@ def test_a_line_that_was_cut_short_by_a_full_disk_breaks_no_other(
 ) -> None:
     path = tmp_path / "t.jsonl"
     file = AppendedFile(path, 1_000_000, 1)
-    file.append(b'{"n":1}\n')
+    file.append([b'{"n":1}\n'])
     real = os.write
     monkeypatch.setattr(module.os, "write", lambda descriptor, data: real(descriptor, data[:4]))
     with pytest.raises(OSError, match="No space left"):
-        file.append(b'{"n":2}\n')
+        file.append([b'{"n":2}\n'])
     monkeypatch.undo()
-    file.append(b'{"n":3}\n')
+    file.append([b'{"n":3}\n'])
     file.close()
     assert path.read_text() == '{"n":1}\n{"n"\n{"n":3}\n'
+
+
+def test_of_lines_that_are_written_together_those_before_the_cut_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.jsonl"
+    file = AppendedFile(path, 1_000_000, 1)
+    real = os.write
+    monkeypatch.setattr(module.os, "write", lambda descriptor, data: real(descriptor, data[:6]))
+    assert file.append([b"one\n", b"two\n", b"three\n"]) == 1
+    monkeypatch.setattr(module.os, "write", lambda descriptor, data: 0)
+    with pytest.raises(OSError, match="No space left"):
+        file.append([b"two\n"])
+    monkeypatch.undo()
+    assert file.append([b"four\n", b"five\n"]) == 2
+    file.close()
+    assert path.read_text() == "one\ntw\nfour\nfive\n"
+
+
+def test_lines_that_are_written_together_stay_within_the_size_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    file = AppendedFile(path, 12, 1)
+    some = [b"12345\n"] * 3
+    assert [file.append(some), file.append(some[2:])] == [2, 1]
+    file.close()
+    assert (path.read_text(), path.with_name("t.jsonl.1").read_text()) == ("12345\n", "12345\n12345\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a folder in use cannot be removed there")
@@ -228,13 +254,13 @@ def test_a_folder_that_is_removed_and_comes_back_is_written_to_again(tmp_path: P
     folder = tmp_path / "logs"
     folder.mkdir()
     file = AppendedFile(folder / "t.jsonl", 1000, 1)
-    file.append(b"one\n")
+    file.append([b"one\n"])
     (folder / "t.jsonl").unlink()
     folder.rmdir()
     with pytest.raises(FileNotFoundError):
-        file.append(b"two\n")
+        file.append([b"two\n"])
     folder.mkdir()
-    file.append(b"three\n")
+    file.append([b"three\n"])
     file.close()
     assert (folder / "t.jsonl").read_text() == "three\n"
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, quote_plus, urlsplit, urlunsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,6 +24,52 @@ _SHORTEST_SECRET = 4
 
 
 _MOST_LEARNED = 32
+
+
+_SHORTEST_ENCODED = 8
+"""Bytes of a secret that is looked for in Base64 too."""
+
+
+def without(text: str, secrets: tuple[str, ...]) -> str:
+    """`text` with `***` for each of the secrets, as it is and as it may be written: within JSON or Python, in a URL, in
+    Base64."""
+    for form in _forms(secrets):
+        text = text.replace(form, HIDDEN)
+    return text
+
+
+@lru_cache(maxsize=256)
+def _forms(secrets: tuple[str, ...]) -> tuple[str, ...]:
+    # Longest first, so that a secret within another leaves no remainder.
+    return tuple(sorted({form for secret in secrets for form in _written(secret)}, key=len, reverse=True))
+
+
+@lru_cache(maxsize=4096)
+def _written(secret: str) -> frozenset[str]:
+    data = secret.encode("utf-8", "surrogatepass")
+    forms = {
+        *(secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]),
+        *(quote(data), quote(data, safe=""), quote_plus(data)),
+    }
+    if len(data) >= _SHORTEST_ENCODED:
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            forms.add(encode(data).decode())
+            # Within something longer: the characters that do not depend on what is around it.
+            for before, first in ((0, 0), (1, 2), (2, 3)):
+                shifted = bytes(before) + data
+                forms.add(encode(shifted).decode()[first : len(shifted) * 8 // 6])
+    return frozenset(forms)
+
+
+def _credentials(header: str) -> list[str]:
+    """User and password of basic authentication."""
+    scheme, _, encoded = header.strip().partition(" ")
+    if scheme.lower() != "basic":
+        return []
+    try:
+        return [base64.b64decode(encoded).decode()]
+    except ValueError:
+        return []
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -123,10 +172,7 @@ class UpstreamSpec:
 
     def redact_learned(self, text: str) -> str:
         """`text` without the tokens of a login."""
-        for secret in sorted(self.learned, key=len, reverse=True):
-            if len(secret) >= _SHORTEST_SECRET:
-                text = text.replace(secret, HIDDEN)
-        return text
+        return without(text, tuple(secret for secret in self.learned if len(secret) >= _SHORTEST_SECRET))
 
     def redact_learned_in(self, value: Any) -> Any:
         """JSON without the tokens of a login in any of its texts."""
@@ -140,10 +186,8 @@ class UpstreamSpec:
         return value
 
     def redact(self, text: str) -> str:
-        """`text` with every secret value of this spec replaced by `***`."""
-        for secret in self.secret_values:
-            text = text.replace(secret, HIDDEN)
-        return text
+        """`text` with every secret value of this spec replaced by `***`, however it is written."""
+        return without(text, tuple(self.secret_values))
 
     @property
     def secret_values(self) -> list[str]:
@@ -154,6 +198,8 @@ class UpstreamSpec:
         for value in self.headers.values():
             # "Bearer abc": the token alone is as secret as the whole.
             found.update((value, *value.split()[1:]))
+            # "Basic abc": what it stands for, and the password in that.
+            found.update(part for each in _credentials(value) for part in (each, each.partition(":")[2]))
         if self.url is not None:
             parts = urlsplit(self.url)
             found.update(value for _, value in parse_qsl(parts.query))

@@ -93,9 +93,9 @@ class ScriptedSource:
             admit(self._listed(tool))
 
     def _take(self, asked: str, arguments: JsonObject, on_sent: SentFn | None) -> None:
-        self.calls.append((asked, arguments))
         if on_sent is not None:
             on_sent()
+        self.calls.append((asked, arguments))
 
     def _answer(self, asked: str, arguments: JsonObject) -> JsonObject:
         if asked not in self._answers:

@@ -12,7 +12,8 @@ ProgressFn = Callable[[float, float | None, str | None], Awaitable[None]]
 """`(progress, total, message)`, as in MCP's progress notification."""
 
 SentFn = Callable[[], None]
-"""Told right before a request is sent, each time that it is; until then it waits, and the server knows nothing."""
+"""Told right before a request is sent, each time that it is; until then it waits, and the server knows nothing. What
+this raises keeps it from being sent."""
 
 Operation = Literal["tool", "resource", "prompt"]
 

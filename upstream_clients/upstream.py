@@ -182,9 +182,9 @@ class Upstream:
                     if admit is not None:
                         # There is a connection, so these tools are of its own listing, and none that was remembered.
                         admit(self._tools.get(params["name"]))
-                    call.sent = True
                     if on_sent is not None:
                         on_sent()
+                    call.sent = True
                     return await link.send(method, params, on_progress, questions)
 
         self.calls.add(call)

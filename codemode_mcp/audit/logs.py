@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,26 @@ class RedactingFormatter(logging.Formatter):
         return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], self._redact(super().formatMessage(record)))
 
 
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+class _Stream(logging.StreamHandler[TextIO]):
+    _failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
+        """Say once that records are lost. What logging does instead is to print what the record was made of to stderr,
+        and nobody has redacted that."""
+        if self._failed:
+            return
+        self._failed = True
+        error = sys.exception()
+        why = error.strerror if isinstance(error, OSError) else type(error).__name__
+        with suppress(Exception):
+            print(f"codemode-mcp: a record of {record.name} cannot be logged ({why})", file=sys.stderr)  # noqa: T201
+
+
+class _File(_Stream, logging.FileHandler):
+    pass
 
 
 @contextmanager
@@ -46,9 +65,9 @@ def logging_to(settings: LogSettings, redact: Callable[[str], str]) -> Iterator[
     """
     handler: logging.Handler
     if settings.file is None:
-        handler = logging.StreamHandler(sys.stderr)
+        handler = _Stream(sys.stderr)
     else:
-        handler = logging.FileHandler(settings.file, encoding="utf-8")
+        handler = _File(settings.file, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(RedactingFormatter(redact))
     root = logging.getLogger()
     previous = root.level
@@ -59,7 +78,8 @@ def logging_to(settings: LogSettings, redact: Callable[[str], str]) -> Iterator[
     finally:
         root.removeHandler(handler)
         root.setLevel(previous)
-        handler.close()
+        with suppress(OSError):  # a full disk does not take what is left
+            handler.close()
 
 
 def set_level(name: LogLevel) -> None:

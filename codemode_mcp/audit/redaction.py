@@ -14,6 +14,8 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from upstream_clients.spec import without
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -254,12 +256,10 @@ class Known:
     """A holder of secret values that are nobody's configuration."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        self._values = sorted((value for value in values if len(value) >= 4), key=len, reverse=True)
+        self._values = tuple(value for value in values if len(value) >= 4)
 
     def __repr__(self) -> str:
         return f"<Known: {len(self._values)} values>"
 
     def redact(self, text: str) -> str:
-        for value in self._values:
-            text = text.replace(value, HIDDEN)
-        return text
+        return without(text, self._values)

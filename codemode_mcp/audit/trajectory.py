@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.audit.redaction import Inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -42,6 +42,8 @@ CLOSE_SECONDS: Final = 5.0
 """For what is still to be written in the end."""
 
 _BATCH: Final = 64
+_WRITE: Final = 256 * 1024
+"""Bytes of one write, if it is not of a longer line."""
 _OURS: Final = frozenset({"status", "code", "transport", "language", "reason", "by", "remember"})
 """Fields whose texts are of our making."""
 
@@ -140,11 +142,10 @@ class Trajectory:
         whole = "\n".join(lines)
         if "\\" in whole or self._redact(whole) != whole:
             lines = [self._redacted_line(event, line) for event, line in zip(events, lines, strict=True)]
-        for event, line in zip(events, lines, strict=True):
-            self._tell_lost()
-            if not line or not self._append(line):
-                self._unwritten += 1
-            self._left += 0 if event.inputs is None else len(event.inputs)
+        self._tell_lost()
+        written = [line for line in lines if line]
+        self._unwritten += len(lines) - self._append(written)
+        self._left += sum(len(event.inputs) for event in events if event.inputs is not None)
 
     def _redacted_line(self, event: Event, line: str) -> str:
         if not line or ("\\" not in line and self._redact(line) == line):
@@ -174,22 +175,30 @@ class Trajectory:
         lost = self._lost + self._unwritten
         if lost != self._told:
             document = {"time": round(time.time(), 6), "kind": "lost", "events": lost - self._told, "pid": os.getpid()}
-            if self._append(_dump(document)):
+            if self._append([_dump(document)]):
                 self._told = lost
 
-    def _append(self, line: str) -> bool:
+    def _append(self, lines: Sequence[str]) -> int:
+        """How many of them were written: the first ones."""
+        # Half of a surrogate pair becomes the escape that JSON has for it.
+        whole = [line.encode("utf-8", "backslashreplace") + b"\n" for line in lines]
+        done = 0
         try:
-            # Half of a surrogate pair becomes the escape that JSON has for it.
-            self._file.append(line.encode("utf-8", "backslashreplace") + b"\n")
+            while done < len(whole):
+                # A write of many lines costs what that of one does, as far as the loop that waits for it is concerned.
+                size, end = len(whole[done]), done + 1
+                while end < len(whole) and size + len(whole[end]) <= _WRITE:
+                    size, end = size + len(whole[end]), end + 1
+                done += self._file.append(whole[done:end])
         except OSError as error:
             if not self._failing:
                 self._failing = True
                 log.error("the trajectory %s: %s; events are lost until that changes", self._path, _why(error))
-            return False
+            return done
         if self._failing:
             self._failing = False
             log.warning("the trajectory %s is written again; what was lost is told in it", self._path)
-        return True
+        return done
 
 
 def problem_with(path: Path) -> str | None:
@@ -215,18 +224,34 @@ class AppendedFile:
         self._descriptor: int | None = None
         self._torn = False
 
-    def append(self, line: bytes) -> None:
-        """Raises OSError; then nothing of the line counts."""
+    def append(self, lines: Sequence[bytes]) -> int:
+        """How many of these lines were written; at least one. What was cut counts as not written.
+
+        Raises:
+            OSError: none was.
+        """
         descriptor, size = self._current()
-        if size and size + len(line) > self._max_bytes:
+        room = self._max_bytes - size
+        if size and len(lines[0]) > room:
             with suppress(OSError):  # better too large than not at all
                 self._put_aside(descriptor)
             descriptor, size = self._current()
-        data = b"\n" + line if self._torn else line
+            room = self._max_bytes - size
+        count = 1
+        room -= len(lines[0])
+        while count < len(lines) and len(lines[count]) <= room:
+            room -= len(lines[count])
+            count += 1
+        data = (b"\n" if self._torn else b"") + b"".join(lines[:count])
         written = os.write(descriptor, data)
-        self._torn = written != len(data)
-        if self._torn:
+        if written == len(data):
+            self._torn = False
+            return count
+        whole = data[:written].count(b"\n") - self._torn
+        self._torn = not data[:written].endswith(b"\n") if written else self._torn
+        if whole < 1:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return whole
 
     def close(self) -> None:
         if self._descriptor is not None:
@@ -301,8 +326,7 @@ def _why(error: OSError) -> str:
     return f"it cannot be written: {error.strerror or error}"
 
 
-def _dump(document: dict[str, Any]) -> str:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _as_it_is(text: str) -> str:

@@ -24,6 +24,9 @@ from codemode_mcp.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+ATTEMPTS = 5
+"""To change a file that another process changes at the same moment."""
+
 MAX_BACKUPS = 10
 """Of one file; the oldest go."""
 
@@ -44,24 +47,36 @@ def add_approved(path: Path, ids: Iterable[str], context: str | None = None) -> 
         ConfigError: the file cannot be read, changed or written; it is as before.
     """
     keys = ("tools", "approved") if context is None else ("tools", "contexts", context, "approved")
+    items = tuple(dict.fromkeys(ids))
     with _writing:
-        # Behind a symbolic link: what it leads to is changed, and it stays a link.
-        path = Path(os.path.realpath(path))
-        try:
-            with open(path, "rb") as file:
-                has_mark = file.read(3) == b"\xef\xbb\xbf"
-            text = read_text(path)
-            changed = with_items(text, keys, tuple(dict.fromkeys(ids)))
-        except OSError as error:
-            raise ConfigError((f"{path} cannot be read: {error.strerror}",)) from None
-        except SourceError as error:
-            raise ConfigError((f"{path} {error}",)) from None
-        if changed == text:
-            return False
-        try:
-            _replace(path, ("\ufeff" if has_mark else "") + changed)
-        except OSError as error:
-            raise ConfigError((f"{path} could not be written: {error.strerror}",)) from None
+        for _ in range(ATTEMPTS):
+            with suppress(_ChangedMeanwhileError):
+                return _add_items(path, keys, items)
+    raise ConfigError((f"{path} is being changed by somebody else all the time; add the tools by hand",))
+
+
+class _ChangedMeanwhileError(Exception):
+    """Another process has written the file since it was read."""
+
+
+def _add_items(path: Path, keys: Sequence[str], items: Sequence[str]) -> bool:
+    """See `add_approved`."""
+    # Behind a symbolic link: what it leads to is changed, and it stays a link.
+    path = Path(os.path.realpath(path))
+    try:
+        before = path.read_bytes()
+        text = read_text(path)
+        changed = with_items(text, keys, items)
+    except OSError as error:
+        raise ConfigError((f"{path} cannot be read: {error.strerror}",)) from None
+    except SourceError as error:
+        raise ConfigError((f"{path} {error}",)) from None
+    if changed == text:
+        return False
+    try:
+        _replace(path, before, ("\ufeff" if before.startswith(b"\xef\xbb\xbf") else "") + changed)
+    except OSError as error:
+        raise ConfigError((f"{path} could not be written: {error.strerror}",)) from None
     return True
 
 
@@ -271,14 +286,19 @@ def _name(token: str) -> str:
 # the file
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, before: bytes, text: str) -> None:
+    """Put `text` in the place of a file that holds `before`.
+
+    Raises:
+        _ChangedMeanwhileError: it does not.
+    """
     backup = path.with_name(f"{path.name}.{time.strftime('%Y-%m-%d-%H%M%S')}.bak")
     number = 1
     while backup.exists():
         backup = path.with_name(f"{path.name}.{time.strftime('%Y-%m-%d-%H%M%S')}-{number}.bak")
         number += 1
     with open(os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(path.read_bytes())
+        file.write(before)
     shutil.copystat(path, backup)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -290,6 +310,9 @@ def _replace(path: Path, text: str) -> None:
         with suppress(OSError, AttributeError):
             status = path.stat()
             os.chown(name, status.st_uid, status.st_gid)
+        if path.read_bytes() != before:
+            backup.unlink()
+            raise _ChangedMeanwhileError
         os.replace(name, path)
     except BaseException:
         with suppress(OSError):

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from codemode_mcp.config.nodes import did_you_mean, quote
+from codemode_mcp.policy import SOURCES
 
 if TYPE_CHECKING:
     from codemode_mcp.config.nodes import Node
@@ -16,10 +17,9 @@ if TYPE_CHECKING:
 ANNOTATION_TESTS = ("readOnly", "destructive", "idempotent", "openWorld")
 """The words that `policy.matches` knows."""
 
-_SOURCES = ("mcp:", "plugin:", "core:", "client:")
 _ALLOWED = (
     f'allowed: the annotation tests {", ".join(ANNOTATION_TESTS)} and id patterns like "mcp:github:*", '
-    f"which start with {' '.join(_SOURCES)} or *"
+    f"which start with {' '.join(SOURCES)} or *"
 )
 
 
@@ -28,9 +28,9 @@ def id_pattern(node: Node) -> str:
     pattern = node.text()
     literal = re.split(r"[*?]", pattern, maxsplit=1)[0]
     if literal == pattern:
-        possible = pattern in ANNOTATION_TESTS or (pattern.startswith(_SOURCES) and pattern.count(":") >= 2)
+        possible = pattern in ANNOTATION_TESTS or (pattern.startswith(SOURCES) and pattern.count(":") >= 2)
     else:
-        possible = literal.startswith(_SOURCES) or any(source.startswith(literal) for source in _SOURCES)
+        possible = literal.startswith(SOURCES) or any(source.startswith(literal) for source in SOURCES)
     if node.sound and not possible:
         node.fail(f"{quote(pattern)} can match no tool{did_you_mean(pattern, ANNOTATION_TESTS)}; {_ALLOWED}")
     return pattern
@@ -41,6 +41,6 @@ def tool_pattern(server: str, node: Node) -> str:
     pattern = node.filled()
     if pattern in ANNOTATION_TESTS:
         node.fail(f"{quote(pattern)} is an annotation test; it goes into the lists under `tools`")
-    elif pattern.startswith(_SOURCES):
+    elif pattern.startswith(SOURCES):
         node.fail(f'{quote(pattern)} is an id; write the tool name alone, or a glob like "delete_*"')
     return f"mcp:{server}:{pattern}"

@@ -6,13 +6,14 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.audit.redaction import is_secret_name
 from codemode_mcp.config.expand import Expander
 from codemode_mcp.config.nodes import Node, quote
 from codemode_mcp.config.patterns import ANNOTATION_TESTS, id_pattern
 from codemode_mcp.settings import PluginSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from codemode_mcp.config.expand import Reading
@@ -50,10 +51,23 @@ def _plugin(name: str, node: Node, expander: Expander) -> PluginSettings:
         if isinstance(config.value, dict):
             used = len(expander.used)
             given["config"] = _expanded(config, expander)
-            given["secrets"] = tuple(expander.used[used:])
+            given["secrets"] = (*expander.used[used:], *_named_secret(given["config"]))
         else:
             config.fail_type("an object, which the plugin gets")
     return PluginSettings(name, **given)
+
+
+def _named_secret(value: Any, *, named: bool = False) -> Iterator[str]:
+    """The texts that stand under names such as `password`."""
+    match value:
+        case str() if named:
+            yield value
+        case dict():
+            for key, item in value.items():
+                yield from _named_secret(item, named=is_secret_name(key))
+        case list():
+            for item in value:
+                yield from _named_secret(item, named=named)
 
 
 def _module(node: Node) -> str | None:

@@ -90,7 +90,23 @@ def _parse(text: str) -> Any:
         # Slower by a factor of a thousand, so only for what is no plain JSON; its verdict is the one reported.
         import json5
 
-        return json5.loads(text, object_pairs_hook=JsonObject)
+        return _joined(json5.loads(text, object_pairs_hook=JsonObject))
+
+
+def _joined(value: Any) -> Any:
+    """`value` with pairs of halves as the characters they stand for: the JSON5 reader leaves escaped ones apart."""
+    match value:
+        case str():
+            return (
+                value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+            )
+        case list():
+            return [_joined(item) for item in value]
+        case JsonObject():
+            whole = JsonObject((_joined(key), _joined(item)) for key, item in value.items())
+            whole.repeated += value.repeated
+            return whole
+    return value
 
 
 def _syntax_message(message: str) -> str:

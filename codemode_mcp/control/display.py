@@ -5,11 +5,10 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
+from codemode_mcp.approval import UNSEEN
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0\u00a0\u034f\u17b4\u17b5")
-"""Characters that print as nothing, or as a space, although they are none."""
 
 _MARKS = 2
 """Marks on one character that are shown; more of them would reach into other lines."""
@@ -23,7 +22,7 @@ def plain(text: str) -> str:
     marks = 0
     for char in text:
         marks = marks + 1 if unicodedata.category(char) in ("Mn", "Me") else 0
-        if char.isprintable() and char not in _BLANK and marks <= _MARKS and not (marks and not shown):
+        if char.isprintable() and UNSEEN.match(char) is None and marks <= _MARKS and not (marks and not shown):
             shown.append(char)
         elif ord(char) < 0x100:
             shown.append(f"\\x{ord(char):02x}")

@@ -44,6 +44,9 @@ LEAST_SECONDS: Final = 1.0
 
 FACTORY_SECONDS: Final = 5.0
 
+CHECK_SECONDS: Final = 20.0
+"""For looking at what a factory has made: there may be thousands of tools."""
+
 RETRY_SECONDS: Final = 30.0
 """After a factory has failed for a caller, until it is asked again."""
 
@@ -198,8 +201,10 @@ class Plugins:
         if fixed is not None:
             return fixed
         if group.fixed is not None:
-            made = self._fixed[group] = (_offer(plugin, group, group.fixed),)
-            return made
+            fixed = (_offer(plugin, group, group.fixed),)
+            if self._has(plugin):
+                self._fixed[group] = fixed
+            return fixed
         kept = self._callers.get(caller)
         if kept is None:
             kept = self._callers[caller] = _ForCaller()
@@ -211,14 +216,23 @@ class Plugins:
         async with kept.lock:
             if group not in kept.made and kept.failed_until.get(group, 0.0) <= self._clock():
                 try:
-                    kept.made[group] = await self._make(plugin, group, caller)
+                    made = await self._make(plugin, group, caller)
+                    if not self._has(plugin):
+                        return made
+                    kept.made[group] = made
                     kept.failed_until.pop(group, None)
                 except Exception as error:
                     if not isinstance(error, PluginError):  # that is in the log
                         text = str(error) if isinstance(error, BadTool | ToolError) else described(error)
                         log.error("plugin %r: its factory of %s: %s", plugin.name, ", ".join(group.names), text)
-                    kept.failed_until[group] = self._clock() + RETRY_SECONDS
+                    if self._has(plugin):
+                        kept.failed_until[group] = self._clock() + RETRY_SECONDS
         return kept.made.get(group, ())
+
+    def _has(self, plugin: Plugin) -> bool:
+        """Whether it is still there: a call that has begun before outlives it, and nothing is kept of that."""
+        there = self._loaded.get((plugin.source, plugin.name))
+        return there is not None and there.groups is plugin.groups
 
     async def _make(self, plugin: Plugin, group: ToolGroup, caller: Caller) -> tuple[_Made, ...]:
         context = ToolContext(
@@ -231,7 +245,18 @@ class Plugins:
         )
         what = f"its factory of {', '.join(group.names)}"
         made = await run_code(plugin, what, FACTORY_SECONDS, group.factory, context)
-        return tuple(_offer(plugin, group, each) for each in make_all(made, group.names))
+
+        def check() -> list[MadeTool] | BadTool:
+            try:
+                return make_all(made, group.names)
+            except BadTool as error:
+                return error
+
+        # In a thread: thousands of schemas take long to compile, and models are code of the plugin's.
+        checked = await run_code(plugin, what, CHECK_SECONDS, check)
+        if isinstance(checked, BadTool):
+            raise checked
+        return tuple(_offer(plugin, group, each) for each in checked)
 
     # loading and removing
 

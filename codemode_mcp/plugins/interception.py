@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import anyio
@@ -18,8 +17,9 @@ import anyio
 from codemode_mcp.bridge import json_text
 from codemode_mcp.errors import PluginError, PolicyDenied, ProgramError
 from codemode_mcp.plugins.api import ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
-from codemode_mcp.plugins.running import run_code
+from codemode_mcp.plugins.running import is_async, run_async, run_code, text_of
 from codemode_mcp.plugins.threads import Threads
+from codemode_mcp.policy import glob_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,6 +58,10 @@ class Registered:
     granted: tuple[str, ...] = ()
     core: bool = False
     timeout: float = HOOK_SECONDS
+    is_async: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_async", is_async(self.callback))
 
     def sees(self, tool_id: str) -> bool:
         """Whether calls of this tool are shown to it."""
@@ -188,8 +192,8 @@ class Interceptors:
             answer = await self._ask(each, called, "its middleware", event, result)
             try:
                 text = json_text(answer)
-            except (TypeError, ValueError, RecursionError) as error:
-                _fail(each, called, "its middleware returned what is not JSON", str(error))
+            except BaseException as error:  # as there
+                _fail(each, called, "its middleware returned what is not JSON", text_of(error))
             if event.tool_kind == "mcp" and not _is_mcp_result(answer):
                 _fail(each, called, "its middleware returned what is no result of an MCP tool", type(answer).__name__)
             size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
@@ -216,7 +220,8 @@ class Interceptors:
             # Not the threads that its tools run in: these may take long.
             owner = self._owners[each.plugin] = _Owner(each.plugin, Threads(THREADS, f"hooks of {each.plugin}"))
         try:
-            return await run_code(owner, what, each.timeout, each.callback, *arguments)
+            run = run_async if each.is_async else run_code
+            return await run(owner, what, each.timeout, each.callback, *arguments)
         except ToolError as error:
             raise PluginError(f"{called}: plugin {each.plugin!r}: {error}") from None
         except PluginError as error:
@@ -233,8 +238,8 @@ def _accepted(each: Registered, called: str, changed: Any, accept: Callable[[str
         _fail(each, called, "its hook changed the input to what is no JSON object", type(changed).__name__)
     try:
         text = json.dumps(dict(changed), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        _fail(each, called, "its hook changed the input to what is no JSON object", str(error))
+    except BaseException as error:  # objects of the plugin's may do anything when they are looked at
+        _fail(each, called, "its hook changed the input to what is no JSON object", text_of(error))
     try:
         return accept(text)
     except ProgramError as error:
@@ -274,13 +279,9 @@ def _copy(value: Any) -> Any:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+    # What a plugin repeats of a server's words begins no line of its own.
+    return (text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…").replace("\n", "\n  ")
 
 
 def _any_matches(globs: Sequence[str], tool_id: str) -> bool:
-    return any(_pattern(glob).fullmatch(tool_id) is not None for glob in globs)
-
-
-def _pattern(glob: str) -> re.Pattern[str]:
-    # As in the rules of policy: `*` and `?`, and nothing else means anything.
-    return re.compile("".join(".*" if c == "*" else "." if c == "?" else re.escape(c) for c in glob), re.DOTALL)
+    return any(glob_pattern(glob).fullmatch(tool_id) is not None for glob in globs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 import inspect
@@ -19,7 +20,7 @@ from codemode_mcp.errors import PluginError
 from codemode_mcp.plugins.api import ToolError
 from codemode_mcp.plugins.interception import THREADS
 from codemode_mcp.plugins.registry import Plugin, Registration
-from codemode_mcp.plugins.running import described, run_code
+from codemode_mcp.plugins.running import described, run_code, text_of
 from codemode_mcp.plugins.threads import Threads
 
 if TYPE_CHECKING:
@@ -149,10 +150,10 @@ async def load(
     except BaseException as error:
         registration.close()
         await unload(_Half(settings.name, threads), registration.unload)
-        if isinstance(error, ValueError):
-            raise LoadError(str(error)) from None
-        if isinstance(error, LoadError) or not isinstance(error, Exception):
+        if isinstance(error, LoadError | asyncio.CancelledError):
             raise
+        if isinstance(error, ValueError):
+            raise LoadError(text_of(error)) from None
         raise _failed(error) from None
     return Plugin(
         name=settings.name,
@@ -182,7 +183,7 @@ async def _register(
             raise
         except ValueError as error:
             if registration.refused(error):
-                raise LoadError(str(error)) from None
+                raise LoadError(text_of(error)) from None
             raise _failed(error) from None
         except BaseException as error:  # also what would end the process
             raise _failed(error) from None

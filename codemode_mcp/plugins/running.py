@@ -7,6 +7,8 @@ import inspect
 import logging
 import math
 import traceback
+import types
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -16,11 +18,14 @@ from codemode_mcp.plugins.api import ToolError
 from codemode_mcp.plugins.timing import TimeIsUpError, within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Generator
 
     from codemode_mcp.plugins.threads import Threads
 
 log = logging.getLogger("codemode_mcp.plugins")
+
+LET_GO_SECONDS = 3.0
+"""For ending what is cancelled."""
 
 MAX_TOLD = 4_000
 """Characters of what a `ToolError` says."""
@@ -44,20 +49,25 @@ async def run_code(plugin: Owner, what: str, seconds: float, function: Callable[
         what: for messages, e.g. `its tool 'list'`.
 
     Raises:
-        ToolError: as the function raised it, its text cut.
+        ToolError: with the text of the one that the function raised, cut.
         PluginError: it took longer than `seconds`, or raised anything else, which is logged.
     """
+    return await run_async(plugin, what, seconds, _run, plugin, function, *args)
+
+
+async def run_async(plugin: Owner, what: str, seconds: float, function: Callable[..., Any], *args: Any) -> Any:
+    """The same for what is known to be async."""
     try:
-        return await within(seconds, _run, plugin, function, *args)
+        return await within(seconds, _let_go, function, *args)
     except TimeIsUpError:
         log.error("plugin %r failed: %s took longer than %g s", plugin.name, what, seconds)
         message = f"plugin {plugin.name!r} failed: {what} took longer than {seconds:g} s"
         raise PluginError(message) from None
     except ToolError as error:
-        text = str(error)
+        text = text_of(error)
         if len(text) > MAX_TOLD:
-            raise ToolError(f"{text[:MAX_TOLD]}… ({len(text) - MAX_TOLD} more characters)") from None
-        raise
+            text = f"{text[:MAX_TOLD]}… ({len(text) - MAX_TOLD} more characters)"
+        raise ToolError(text) from None
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
@@ -75,6 +85,56 @@ async def _run(plugin: Owner, function: Callable[..., Any], *args: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+@types.coroutine
+def _let_go(function: Callable[..., Awaitable[Any]], *args: Any) -> Generator[Any, Any, Any]:
+    """Await what may go on although it is cancelled: some seconds later it is closed where it stands, and whoever
+    waits is free. Otherwise a plugin could keep a call, or the whole process, from ending."""
+    awaitable = function(*args)
+    coroutine: Any = awaitable if inspect.iscoroutine(awaitable) else _awaited(awaitable)
+    task: Any = None
+    timer: asyncio.TimerHandle | None = None
+    cancelled: asyncio.CancelledError | None = None
+    pending = 0
+    is_over = False
+
+    def end() -> None:
+        nonlocal cancelled, is_over
+        if task.cancelling() >= pending:
+            is_over = True
+            task.cancel()
+        else:
+            cancelled = None  # it was a timeout of its own
+
+    answer, error = None, None
+    try:
+        while not is_over:
+            try:
+                waits_for = coroutine.send(answer) if error is None else coroutine.throw(error)
+            except StopIteration as ended:
+                return ended.value
+            answer, error = None, None
+            try:
+                answer = yield waits_for
+            except BaseException as thrown:
+                error = thrown
+                if cancelled is None and isinstance(thrown, asyncio.CancelledError):
+                    cancelled, task = thrown, asyncio.current_task()
+                    pending = task.cancelling()
+                    timer = task.get_loop().call_later(LET_GO_SECONDS, end)
+    finally:
+        if timer is not None:
+            timer.cancel()
+    task.uncancel()  # what `end` has added
+    with suppress(BaseException):
+        coroutine.close()
+    assert cancelled is not None
+    raise cancelled
+
+
 def log_fault(name: str, what: str, error: BaseException) -> None:
     """Say in one line what was raised and where; at level debug with the whole stack."""
     log.error("plugin %r failed: %s raised %s", name, what, described(error))
@@ -83,10 +143,20 @@ def log_fault(name: str, what: str, error: BaseException) -> None:
 
 def described(error: BaseException) -> str:
     """`ValueError: no such thing (plugin.py:12)`."""
-    text = " ".join(str(error)[:1000].split())
+    text = " ".join(text_of(error)[:1000].split())
     frames = traceback.extract_tb(error.__traceback__)
+    if frames and frames[-1].filename.startswith("<frozen "):
+        frames.clear()  # an import that failed; the place in Python's own code helps nobody
     where = f" ({frames[-1].filename.replace(chr(92), '/').rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{text and ': '}{text}{where}"
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says. Its class may be the plugin's own, and so the code that makes its text."""
+    try:
+        return str.__str__(str(error))
+    except BaseException:  # also what would end the process
+        return "(it does not say what: making its text failed)"
 
 
 def is_async(function: Callable[..., Any]) -> bool:

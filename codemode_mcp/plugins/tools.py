@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.errors import PluginError
 from codemode_mcp.plugins.api import CallInfo, PluginTool, ToolError
-from codemode_mcp.plugins.running import described, run_code
+from codemode_mcp.plugins.running import described, is_async, log_fault, run_code
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.schemas import UnusableSchema, compile_check, compile_schema
 from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
@@ -56,6 +56,7 @@ class MadeTool:
         takes_call: whether `run` gets a `CallInfo` too.
         read: the input for `run`; raises ToolError.
         write: the JSON value of what `run` has returned; raises _NotJson.
+        own_input, own_output: whether `read` or `write` runs code of the plugin's, that of a model.
     """
 
     tool: Tool
@@ -65,6 +66,8 @@ class MadeTool:
     timeout: float
     read: Callable[[JsonObject], Any]
     write: Callable[[Any], Any]
+    own_input: bool
+    own_output: bool
 
 
 def check_name(name: object) -> str:
@@ -109,6 +112,8 @@ def make(tool: object) -> MadeTool:
         timeout=float(timeout),
         read=read,
         write=write,
+        own_input=_model(tool.input) is not None,
+        own_output=_model(tool.output) is not None,
     )
 
 
@@ -227,7 +232,11 @@ def _dumped(value: Any) -> Any:
     from pydantic import BaseModel
 
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", by_alias=True)
+        try:
+            return value.model_dump(mode="json", by_alias=True)
+        except Exception as error:
+            log.error("a model of a plugin cannot be written as JSON: %s", described(error))
+            raise _NotJson(f"holds a {type(value).__name__} that cannot be written as JSON") from None
     raise TypeError
 
 
@@ -361,26 +370,52 @@ class PluginSource:
         call = (CallInfo(self._run_id, self._owner, progress),) if made.takes_call else ()
         dispatched = False
         try:
-            given = made.read(arguments)
+            if made.own_input:
+                given = await run_code(self._plugin, f"the input model of {what}", seconds, made.read, arguments)
+                if admit is not None:  # that took time
+                    admit(made.tool)
+            else:
+                given = made.read(arguments)
             dispatched = True
             if on_sent is not None:
                 on_sent()
-            result = await run_code(self._plugin, what, seconds, made.run, given, *call)
+            result = await run_code(self._plugin, what, seconds, self._run, made, what, given, *call)
         except ToolError as error:
             raise self._error(str(error) or f"{what} failed", dispatched=dispatched) from None
         except PluginError as error:
-            raise self._error(error.message, dispatched=True) from None
+            raise self._error(error.message, dispatched=dispatched) from None
         finally:
             progress.close()
-        try:
-            return ToolOutcome(made.write(result))
-        except _NotJson as error:
-            why = f"plugin {self.name!r} failed: the result of {what} {error}"
-        except Exception as error:  # a model's own code
-            why = f"plugin {self.name!r} failed: the result of {what} cannot be written as JSON"
-            log.error("%s: %s", why, described(error))
+        if not isinstance(result, _NotJson):
+            return ToolOutcome(result)
+        why = f"plugin {self.name!r} failed: the result of {what} {result}"
         log.error("%s", why)
         raise self._error(why, dispatched=True)
+
+    async def _run(self, made: MadeTool, what: str, *given: Any) -> Any:
+        """The result as JSON, or why it is none. Where it can be, it is made in the thread that the tool ran in."""
+
+        def write(result: Any) -> Any:
+            try:
+                return made.write(result)
+            except _NotJson as error:
+                return error
+            except BaseException as error:  # whatever the objects in it do when they are looked at
+                log_fault(self.name, f"the result of {what}", error)
+                return _NotJson("cannot be written as JSON")
+
+        def run() -> tuple[bool, Any]:
+            result = made.run(*given)
+            return (False, result) if inspect.isawaitable(result) else (True, write(result))
+
+        if is_async(made.run):
+            result = await made.run(*given)
+        else:
+            written, result = await self._plugin.threads.run(run)
+            if written:
+                return result
+            result = await result
+        return await self._plugin.threads.run(write, result) if made.own_output else write(result)
 
     async def request(
         self, method: str, params: JsonObject, *, asking: Asking | None = None, on_sent: SentFn | None = None

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
-from codemode_mcp.audit.events import MAX_NAME, Auditor, call_id
+from codemode_mcp.approval import Verdict
+from codemode_mcp.audit.calls import CallEvents
+from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.bridge import Completion, GuestError, json_text
+from codemode_mcp.entries import within_line
 from codemode_mcp.errors import InternalError
 from codemode_mcp.outcome import CallRecord
 from codemode_mcp.runs.run import LiveCall
@@ -20,12 +23,15 @@ from codemode_mcp.runs.run import LiveCall
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.approval import ApprovalRequest, Verdict
+    from codemode_mcp.approval import ApprovalRequest
     from codemode_mcp.bridge import ToolCall
     from codemode_mcp.dispatch import Dispatcher
     from codemode_mcp.runs.run import Run
     from codemode_mcp.settings import CodeModeSettings
     from upstream_clients.tools import JsonObject, Question
+
+MAX_PROGRESS = 1000
+"""Characters of what a tool says of its progress."""
 
 MANY_REFUSED = 100
 REFUSED_PAUSE = 0.002
@@ -73,7 +79,7 @@ class Calls:
         if entry is not None:
             record.repeatable = entry.repeatable
             record.read_only = entry.effects.read_only
-        live = LiveCall(call, record)
+        live = LiveCall(call, record, CallEvents(self._auditor, call_id(run.id, call.id), run.id))
         run.track.add(call, record)
         limits = self._settings
         # Those that wait for a person are neither under way nor queued; a guest counts them too, but is not relied on.
@@ -120,13 +126,18 @@ class Calls:
         """The verdict of a person, or what is remembered of one. Meanwhile other calls go on in this one's place."""
         verdict = run.approvals.at_once(request)
         if verdict is not None:
-            self._tell_decided(run, request, verdict)
+            live.events.decided(request, verdict)
             return verdict
-        self._tell_asked(run, request)
+        live.events.asked(request)
         self._give_slot(run, live)
         verdict = await run.approvals.wait(request, self._clock())
-        self._tell_decided(run, request, verdict)
+        if verdict.approved and run.is_past(self._clock()):
+            verdict = Verdict(approved=False, why="its program was suspended for too long by then", by="nobody")
+        live.events.decided(request, verdict)
         if verdict.approved:
+            # Given up in the same moment: nothing is sent.
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            live.approved = True
             await self._resume(run, live)
         return verdict
 
@@ -148,7 +159,8 @@ class Calls:
             observation = run.observation
             if observation is not None and observation.client is not None:
                 share = _number(progress) if total is None else f"{_number(progress)}/{_number(total)}"
-                await observation.client.progress(f"{live.record.tool}: {share}{f' {message}' if message else ''}")
+                said = f" {within_line(message, MAX_PROGRESS)}" if message else ""
+                await observation.client.progress(f"{within_line(live.record.tool)}: {share}{said}")
 
         async def ask(question: Question) -> JsonObject:
             return await run.questions.put(live.call.id, question, self._clock())
@@ -156,7 +168,9 @@ class Calls:
         async def approve(request: ApprovalRequest) -> Verdict:
             return await self._approve(run, live, request)
 
-        self._tell_started(run, live)
+        queued = round((self._clock() - live.record.began) * 1000)
+        given = live.call.input if isinstance(live.call.input, str) else None
+        live.events.started(live.record.tool, given, queued_ms=queued or None)
         try:
             with live.scope:
                 # One call of a run begins in a round of the event loop: checking its arguments takes time that others
@@ -178,63 +192,12 @@ class Calls:
                 live.record.status = "failed"
                 live.record.ended = self._clock()
                 completion = _cancelled(live)
-            self._tell_ended(run, live, completion)
+            code = None if completion.error is None else completion.error.code
+            live.events.ended(live.record, code, self._clock())
             if run.state in ("running", "waiting"):
                 run.settled.append(completion)
                 run.change()
             self._give_slot(run, live)
-
-    def _tell_started(self, run: Run, live: LiveCall) -> None:
-        if self._auditor.listening:
-            call, queued = live.call, round((self._clock() - live.record.began) * 1000)
-            self._auditor.emit(
-                "call_started",
-                call_id(run.id, call.id),
-                run.id,
-                tool=live.record.tool[:MAX_NAME],
-                queued_ms=queued or None,
-                inputs=call.input if isinstance(call.input, str) else None,
-            )
-
-    def _tell_asked(self, run: Run, request: ApprovalRequest) -> None:
-        if self._auditor.listening:
-            self._auditor.emit(
-                "call_asked",
-                call_id(run.id, request.call),
-                run.id,
-                inputs=json_text(request.arguments),
-                tool=request.tool[:MAX_NAME],
-                reason=request.reason,
-            )
-
-    def _tell_decided(self, run: Run, request: ApprovalRequest, verdict: Verdict) -> None:
-        if self._auditor.listening:
-            self._auditor.emit(
-                "call_decided",
-                call_id(run.id, request.call),
-                run.id,
-                tool=request.tool[:MAX_NAME],
-                approved=verdict.approved,
-                remember=verdict.remember,
-                by=verdict.by,
-                why=verdict.why or None,
-            )
-
-    def _tell_ended(self, run: Run, live: LiveCall, completion: Completion) -> None:
-        if self._auditor.listening:
-            record, error = live.record, completion.error
-            self._auditor.emit(
-                "call_ended",
-                call_id(run.id, live.call.id),
-                run.id,
-                tool=record.tool[:MAX_NAME],
-                status="completed" if error is None else "failed",
-                code=None if error is None else error.code,
-                ms=record.milliseconds(self._clock()),
-                bytes=record.size,
-                dispatched=record.dispatched,
-                repeatable=record.repeatable,
-            )
 
 
 def _cancelled(live: LiveCall) -> Completion:

@@ -38,7 +38,7 @@ from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.outcome import Outcome, PendingCall, PendingStatus, Usage
 from codemode_mcp.runs.calls import Calls
 from codemode_mcp.runs.questions import WINDOW
-from codemode_mcp.runs.run import SHOWN_CALLS, Observation, Run
+from codemode_mcp.runs.run import RECENT_CALLS, Observation, Run
 from codemode_mcp.runs.slots import Slots
 from codemode_mcp.runs.store import EndedRun, ParkedRun, is_holder
 from codemode_mcp.sandbox.guest import Guest
@@ -172,7 +172,11 @@ class Driver:
                 self._ask(run, observation)
                 now = self._clock()
                 ends = observation.ends(now, held=run.questions.being_asked)
-                answered = now >= self._questions_due(run, observation) or self._nobody_answers(run, observation.client)
+                answered = now >= self._questions_due(run, observation)
+                if run.questions.calls:
+                    # Another client may answer them, once this one has let go. An approval comes from a terminal as
+                    # well, while this one waits.
+                    answered = answered or self._nobody_answers(run, observation.client)
                 if observation.released or now >= ends or answered:
                     return await self._park_again(run, parked)
                 await run.wait_for_change(self._next_event(run, observation, ends), self._clock)
@@ -496,6 +500,8 @@ class Driver:
     def _waits_for_approval(self, run: Run, live: LiveCall) -> bool:
         if live.call.id in run.approvals.calls:
             return True
+        if live.approved:
+            return False
         tool = live.record.tool
         return not run.approvals.remembers(tool) and self._dispatcher.asks_for(tool, run.context)
 
@@ -627,7 +633,7 @@ class Driver:
             searches=counts.search,
             describes=counts.describe,
             call_count=counts.call,
-            calls=tuple([*run.recent, *(live.record for live in run.calls.values())][-SHOWN_CALLS:]),
+            calls=tuple([*run.recent, *(live.record for live in run.calls.values())][-RECENT_CALLS:]),
             snapshots=run.snapshots,
             ms=round(self._elapsed_ms(run)),
         )

@@ -241,10 +241,13 @@ class RunManager:
         from_start: bool = False,
         client: Client | None = None,
         answers: Mapping[str, JsonObject] | None = None,
+        caller: Caller | None = None,
     ) -> Outcome:
         """Continue a run, or give its end again. Cancelling this only lets go of it.
 
         `owner`: None for whoever holds the id. `answers`: to the questions that an earlier answer came with, by key.
+        `caller`: the owner as it is known now, who may be in other groups than when the run began: what the program
+        calls from now on is decided by these.
 
         Raises:
             CodeModeError: there is no such run, it has expired, or it is observed already.
@@ -272,6 +275,8 @@ class RunManager:
         observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), client, latest=latest)
         observation.aborted = cancel
         run.observation = observation
+        if caller is not None:
+            run.context = replace(run.context, caller=caller)
         run.questions.answer((answers or {}).items())
         earlier = tuple(run.history[: len(run.history) - len(run.outputs)]) if from_start else ()
         self._group.start_soon(self._drive_parked, run, claimed, observation)
@@ -302,7 +307,7 @@ class RunManager:
             ProgramError: `invalid_input`: there is no such run, or an approval cannot be remembered for ever.
         """
         run = self._runs.get(run_id)
-        if run is None:
+        if run is None or run.is_past(self._clock()):
             raise unknown_run(run_id)
         verdict = Verdict(approved, "" if approved else f"denied by {by}", remember if approved else "no", "terminal")
         try:

@@ -32,6 +32,10 @@ since this one was answered with questions often enough, or not at all."""
 WINDOW = 0.1
 """Seconds in which other calls may put questions too, before a request is answered with those that are there."""
 
+MAX_TURNED_DOWN = 5
+"""Questions of a program in a row that its user did not accept. After these it can ask its user no more: one in a loop
+would ask until somebody gave in."""
+
 
 class Client(Protocol):
     """The client behind one open `exec` or `wait`."""
@@ -100,6 +104,7 @@ class Questions:
         self._on_change = on_change
         self._open: dict[str, OpenQuestion] = {}
         self._count = 0
+        self._turned_down = 0
 
     def __repr__(self) -> str:
         return f"<Questions: {len(self._open)} open>"
@@ -131,8 +136,12 @@ class Questions:
         """The answer to a question; waits for it. Cancelling takes the question back.
 
         Raises:
-            QuestionRefused: whoever was asked does not answer.
+            QuestionRefused: whoever was asked does not answer, or a program asks its user again and again.
         """
+        if _to_user_by_program(question) and self._turned_down >= MAX_TURNED_DOWN:
+            raise QuestionRefused(
+                f"the user has turned down {MAX_TURNED_DOWN} questions of this program in a row, and is asked no more"
+            )
         self._count += 1
         opened = OpenQuestion(f"question-{self._count}", question, call, now)
         self._open[opened.key] = opened
@@ -145,6 +154,9 @@ class Questions:
                 opened.asking.cancel()
             self._on_change()
         assert opened.answer is not None
+        if _to_user_by_program(question):
+            accepted = isinstance(opened.answer, dict) and opened.answer.get("action") == "accept"
+            self._turned_down = 0 if accepted else self._turned_down + 1
         if isinstance(opened.answer, QuestionRefused):
             raise opened.answer
         return opened.answer
@@ -213,6 +225,12 @@ class Questions:
         for each in self._open.values():
             if each.asking is not None and not each.lasting:
                 each.asking.cancel()
+
+
+def _to_user_by_program(question: Question | ApprovalQuestion) -> bool:
+    return (
+        not isinstance(question, ApprovalQuestion) and question.by_program and question.method == "elicitation/create"
+    )
 
 
 def _way(opened: OpenQuestion, client: Client) -> Way:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from codemode_mcp import bridge
+    from codemode_mcp.audit.calls import CallEvents
     from codemode_mcp.bridge import Completion, Lookup, ToolCall
     from codemode_mcp.dispatch import CallContext
     from codemode_mcp.outcome import CallRecord, Outcome
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.sandbox.guest import Guest
 
-SHOWN_CALLS = 8
+RECENT_CALLS = 8
 
 MAX_NOTES = 20
 """Of hooks and others, that the reader of a run's results is told."""
@@ -88,11 +89,14 @@ class LiveCall:
 
     Attributes:
         holds: whether it is one of the `Run.executing`. One that waits for a person is not.
+        approved: whether a person has approved it.
     """
 
     call: ToolCall
     record: CallRecord
+    events: CallEvents
     holds: bool = False
+    approved: bool = False
     resumes: anyio.Event = field(default_factory=anyio.Event)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
@@ -149,7 +153,7 @@ class Run:
         self.history: list[dict[str, Any]] = []
         self.dropped = 0
         self.looking_up = 0.0
-        self.recent: deque[CallRecord] = deque(maxlen=SHOWN_CALLS)
+        self.recent: deque[CallRecord] = deque(maxlen=RECENT_CALLS)
         self.track = Track(ledger or Ledger(), began)
         self.expires: float | None = None
         self.waits = 0
@@ -169,6 +173,11 @@ class Run:
     def given_up(self) -> bool:
         """Whether nobody wants its end any more."""
         return self.state in ("aborted", "expired") or (self.observation is not None and self.observation.aborted)
+
+    def is_past(self, now: float) -> bool:
+        """Whether it was suspended for too long, and is about to be dropped. `now`: monotonic seconds."""
+        parked = self.state == "waiting" and self.observation is None
+        return parked and self.expires is not None and self.expires <= now
 
     def advance(self, event: RunEvent) -> None:
         """Raises `IllegalTransition`."""

@@ -30,7 +30,8 @@ def files_of(path: Path) -> list[Path]:
         number = each.name[len(path.name) + 1 :]
         if number.isascii() and number.isdecimal():
             found.append((int(number), each))
-    return [each for _, each in sorted(found, reverse=True)] + ([path] if path.exists() else [])
+    # Reading a pipe may never end.
+    return [each for each in [*(each for _, each in sorted(found, reverse=True)), path] if each.is_file()]
 
 
 def find(path: Path, prefix: str) -> Trace:
@@ -130,8 +131,17 @@ def _events(path: Path, needles: tuple[str, ...]) -> Iterator[dict[str, Any]]:
                     event = json.loads(line)
                 except (ValueError, RecursionError):
                     continue
-                if isinstance(event, dict):
+                if isinstance(event, dict) and _is_event(event):
                     yield event
+
+
+def _is_event(event: dict[str, Any]) -> bool:
+    """Whether what events are told apart by is as we write it."""
+    return (
+        isinstance(event.get("kind"), str)
+        and isinstance(event.get("id", ""), str)
+        and isinstance(event.get("pid", 0), int)
+    )
 
 
 def _literal(name: str) -> str:

@@ -195,6 +195,18 @@ def test_no_more_calls_are_approved_at_once_than_a_person_can_look_at(servers: S
     assert len(servers.decided[1].calls) == 50
 
 
+def test_remembering_for_the_run_says_that_other_calls_that_wait_go_too(servers: Servers, person: list[str]) -> None:
+    servers.waiting = [waiting(1, {"n": 1}), waiting(2, {"n": 2})]
+    cli_runs.approve(ONE, [1], remember="run")
+    assert "those that wait now included, whatever their arguments" in person[0]
+
+
+def test_a_listing_of_no_process_says_so(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:
+    cli_runs.list_runs(config="/home/me/other.json")
+    said = "no runs: no codemode-mcp serve of this user is running with /home/me/other.json"
+    assert said in capsys.readouterr().err
+
+
 def test_always_says_what_is_changed(servers: Servers, person: list[str]) -> None:
     servers.waiting = [waiting(1, {})]
     cli_runs.approve(ONE, remember="always")

@@ -25,6 +25,7 @@ def test_text_that_prints_as_itself_is_left_alone() -> None:
         ("zero\u200bwidth\u2060\ufeff", r"zero\u200bwidth\u2060\ufeff"),
         ("line\u2028para\u2029next\x85", r"line\u2028para\u2029next\x85"),
         ("blank\u3164\u2800\u00a0", r"blank\u3164\u2800\xa0"),
+        ("two\ufe0f\u180b\U000e0100", r"two\ufe0f\u180b\u{e0100}"),
         ("\ud800 half", r"\ud800 half"),
         ("tag\U000e0041", r"tag\u{e0041}"),
         ("\u0301first", r"\u0301first"),

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from harness import COMMAND, QUICKSTART, cli, counting, npm_server, quickstart, tsc, write_config
+from harness import COMMAND, QUICKSTART, cli, counting, events, npm_server, quickstart, tsc, write_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +51,17 @@ def test_run_prints_json_on_request(config: str) -> None:
     assert result["status"] == "completed"
     assert len(result["value"]["people"]) == 6
     assert result["output"] == [{"type": "text", "text": "out"}]
+
+
+def test_run_denies_what_a_person_would_have_to_approve(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, ask=["mcp:up:count"])
+    code = "await MCP.up.count({ name: 'a' }).catch((e) => text(e.message)); return 'went on'"
+    done = cli("run", "--config", str(config), "-e", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "went on"
+    assert "MCP.up.count was not approved: denied by `codemode-mcp run`, which asks nobody" in done.stdout
+    assert "runs approve" not in done.stderr, "no other process reaches this one"
+    assert events(tmp_path / "log") == []
 
 
 def test_run_follows_a_program_that_waits(bare: str) -> None:
@@ -207,6 +218,13 @@ def test_doctor_is_content_with_what_works(config: str) -> None:
     assert done.returncode == 0, done.stdout
     for name in ("config", "engine", "server tracker", "server reports", "server counting"):
         assert any(line.startswith("ok") and f" {name}:" in line for line in done.stdout.splitlines())
+
+
+def test_doctor_says_what_to_do_once_for_what_stands_together(tmp_path: Path) -> None:
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text('{"tools": {"alow": [], "ask": "destructive"}, "audit": {"files": "2"}}', "utf-8")
+    lines = cli("doctor", "--config", str(path)).stdout.splitlines()
+    assert [line[:4] for line in lines] == ["fail", "fail", "fail", "    "]
 
 
 def test_doctor_names_what_is_broken(tmp_path: Path) -> None:

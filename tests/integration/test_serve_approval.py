@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -17,7 +18,10 @@ from tests.integration.harness import SECONDS, counting, events, serve, until, w
 from tests.integration.http_harness import serve_http
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from tests.integration.harness import Session
 
 pytestmark = pytest.mark.anyio
 
@@ -35,6 +39,10 @@ class Person:
     """Answers every question with the next of `decisions`, the last again and again; keeps what was shown."""
 
     def __init__(self, *decisions: Any) -> None:
+        self.decides(*decisions)
+
+    def decides(self, *decisions: Any) -> None:
+        """Answer these from now on, as if nothing had been shown yet."""
         self._decisions = list(decisions)
         self.shown: list[Any] = []
 
@@ -58,12 +66,38 @@ def asking(folder: Path, **tools: Any) -> tuple[Path, Path]:
     return write_config(folder, {"one": counting(log)}, **{"ask": ["destructive"], **tools}), log
 
 
-@ERAS
-async def test_one_question_for_all_calls_of_a_turn_and_then_they_are_made(mode: str, tmp_path: Path) -> None:
-    config, log = asking(tmp_path)
-    person = Person("approve")
-    async with serve(config, mode=mode, elicitation_callback=person) as session:
-        assert await session.value(COUNT_THREE) == ["fulfilled"] * 3
+@dataclass(frozen=True)
+class Asked:
+    """A server whose client's user is asked, and what its upstream has seen since the test began."""
+
+    session: Session
+    person: Person
+    log: Path
+    before: int = 0
+
+    @property
+    def events(self) -> list[str]:
+        return events(self.log)[self.before :]
+
+
+@pytest.fixture(scope="module", params=["auto", "legacy"], ids=["modern client", "legacy client"])
+async def server(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Asked]:
+    place = folder / request.param
+    place.mkdir()
+    (config, log), person = asking(place), Person()
+    async with serve(config, mode=request.param, elicitation_callback=person) as session:
+        yield Asked(session, person, log)
+
+
+@pytest.fixture
+def asked(server: Asked) -> Asked:
+    return replace(server, before=len(events(server.log)))
+
+
+async def test_one_question_for_all_calls_of_a_turn_and_then_they_are_made(asked: Asked) -> None:
+    person = asked.person
+    person.decides("approve")
+    assert await asked.session.value(COUNT_THREE) == ["fulfilled"] * 3
     (message,) = person.messages
     assert message.startswith("codemode-mcp asks for your approval: may a program make these 3 tool calls?\n")
     assert message.count('"mcp:one:count"') == 3
@@ -72,57 +106,48 @@ async def test_one_question_for_all_calls_of_a_turn_and_then_they_are_made(mode:
     assert schema["required"] == ["decision"]
     assert schema["properties"]["decision"]["enum"] == ["approve", "deny"]
     assert schema["properties"]["remember"]["enum"] == ["no", "run", "always"]
-    assert sorted(events(log)) == ["call a", "call b", "call c"]
+    assert sorted(asked.events) == ["call a", "call b", "call c"]
 
 
-@ERAS
-@pytest.mark.parametrize("decision", ["deny", None, {}, {"decision": "approved"}], ids=json.dumps)
-async def test_whatever_is_no_approval_sends_nothing(mode: str, decision: Any, tmp_path: Path) -> None:
-    config, log = asking(tmp_path)
-    async with serve(config, mode=mode, elicitation_callback=Person(decision)) as session:
-        answer = await session.exec(COUNT)
-        assert (answer.status, answer.code) == ("failed", "nested_tool_failed")
-        assert "MCP.one.count was not approved" in answer.error
-    assert events(log) == []
+async def test_whatever_is_no_approval_sends_nothing(asked: Asked) -> None:
+    decisions = ["deny", None, {}, {"decision": "approved"}]
+    asked.person.decides(*decisions)
+    for decision in decisions:
+        answer = await asked.session.exec(COUNT)
+        assert (answer.status, answer.code) == ("failed", "nested_tool_failed"), decision
+        assert "MCP.one.count was not approved" in answer.error, decision
+    assert len(asked.person.shown) == len(decisions)
+    assert asked.events == []
 
 
-@ERAS
-async def test_a_loop_of_approvals_goes_on_by_wait_where_a_client_takes_no_more_questions(
-    mode: str, tmp_path: Path
-) -> None:
-    config, log = asking(tmp_path)
-    person = Person("approve")
-    async with serve(config, mode=mode, elicitation_callback=person) as session:
-        answer = await session.exec("for (let n = 0; n < 12; n++) await MCP.one.count({ name: 'x' + n }); return 'all'")
-        assert (await session.finish(answer)).value == "all"
-    assert len(person.messages) == 12
-    assert len(events(log)) == 12
+async def test_a_loop_of_approvals_goes_on_by_wait_where_a_client_takes_no_more_questions(asked: Asked) -> None:
+    asked.person.decides("approve")
+    code = "for (let n = 0; n < 12; n++) await MCP.one.count({ name: 'x' + n }); return 'all'"
+    assert (await asked.session.finish(await asked.session.exec(code))).value == "all"
+    assert len(asked.person.messages) == 12
+    assert len(asked.events) == 12
 
 
-@ERAS
-async def test_what_was_printed_before_a_question_is_not_lost(mode: str, tmp_path: Path) -> None:
-    config, _ = asking(tmp_path)
-    async with serve(config, mode=mode, elicitation_callback=Person("approve")) as session:
-        answer = await session.exec(
-            "text('one'); await MCP.one.count({ name: 'a' }); text('two'); await yield_control('half');"
-            "const more = MCP.one.count({ name: 'b' }); text('three'); await more; text('four')"
-        )
-        texts = answer.texts
-        while answer.status == "waiting":
-            answer = await session.wait(answer.run_id)
-            texts += answer.texts
+async def test_what_was_printed_before_a_question_is_not_lost(asked: Asked) -> None:
+    asked.person.decides("approve")
+    answer = await asked.session.exec(
+        "text('one'); await MCP.one.count({ name: 'a' }); text('two'); await yield_control('half');"
+        "const more = MCP.one.count({ name: 'b' }); text('three'); await more; text('four')"
+    )
+    texts = answer.texts
+    while answer.status == "waiting":
+        answer = await asked.session.wait(answer.run_id)
+        texts += answer.texts
     assert texts == ["one", "two", "three", "four"]
 
 
-@ERAS
-async def test_an_approval_for_the_run_ends_the_questions_of_a_loop(mode: str, tmp_path: Path) -> None:
-    config, _ = asking(tmp_path)
-    person = Person({"decision": "approve", "remember": "run"})
-    async with serve(config, mode=mode, elicitation_callback=person) as session:
-        assert await session.value("for (let n = 0; n < 30; n++) await MCP.one.count({ name: 'x' }); return 1") == 1
-        assert len(person.messages) == 1
-        await session.value(COUNT)
-    assert len(person.messages) == 2
+async def test_an_approval_for_the_run_ends_the_questions_of_a_loop(asked: Asked) -> None:
+    asked.person.decides({"decision": "approve", "remember": "run"})
+    loop = "for (let n = 0; n < 30; n++) await MCP.one.count({ name: 'x' }); return 1"
+    assert await asked.session.value(loop) == 1
+    assert len(asked.person.messages) == 1
+    await asked.session.value(COUNT)
+    assert len(asked.person.messages) == 2
 
 
 @ERAS
@@ -251,6 +276,18 @@ async def test_over_http_nothing_is_remembered_for_ever_and_the_answer_counts_fo
 # pass-through
 
 
+async def test_over_http_nothing_is_remembered_for_ever_in_pass_through_either(tmp_path: Path) -> None:
+    config, log = asking(tmp_path, codeMode=False)
+    before, person = config.read_text(), Person({"decision": "approve", "remember": "always"})
+    async with serve_http(config) as served:
+        await served.ready()
+        async with Client(streamable_http_client(served.url), elicitation_callback=person) as client:
+            with anyio.fail_after(SECONDS):
+                assert (await client.call_tool("one__count", {"name": "a"})).is_error
+    assert "remember" not in person.shown[0].requested_schema["properties"]
+    assert (events(log), config.read_text()) == ([], before)
+
+
 @ERAS
 async def test_a_call_in_pass_through_is_put_to_its_client(mode: str, tmp_path: Path) -> None:
     config, log = asking(tmp_path, codeMode=False)
@@ -291,3 +328,37 @@ async def test_an_approval_for_ever_in_pass_through_is_kept(mode: str, tmp_path:
             await session.client.call_tool("one__count", {"name": "b"})
     assert len(person.messages) == 1
     assert events(log) == ["call a", "call b"]
+
+
+async def test_an_approval_in_pass_through_that_cannot_be_kept_says_so(tmp_path: Path) -> None:
+    config, log = asking(tmp_path, codeMode=False)
+    person = Person({"decision": "approve", "remember": "always"})
+    async with serve(config, elicitation_callback=person) as session:
+        with anyio.fail_after(SECONDS):
+            await session.client.list_tools()
+            config.unlink()
+            result = await session.client.call_tool("one__count", {"name": "a"})
+        assert not result.is_error
+        assert "The approval counts for this call alone" in result.content[-1].text
+    assert events(log) == ["call a"]
+
+
+async def test_a_call_in_pass_through_is_answered_in_time_though_nobody_decides(tmp_path: Path) -> None:
+    config, log = asking(tmp_path, codeMode={"enabled": False, "maxRequestMs": 1000})
+    taken_back = anyio.Event()
+
+    async def never(context: Any, params: Any) -> types.ElicitResult:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            taken_back.set()
+        raise AssertionError
+
+    async with serve(config, mode="legacy", elicitation_callback=never) as session:
+        with anyio.fail_after(SECONDS):
+            result = await session.client.call_tool("one__count", {"name": "a"})
+            assert result.is_error
+            assert "has not answered within 1 s (maxRequestMs), and nothing was sent" in result.content[0].text
+            assert "tools.approved" in result.content[0].text
+            await taken_back.wait()
+    assert events(log) == []

@@ -11,7 +11,10 @@ import pytest
 from tests.integration.harness import serve, write_config
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from tests.integration.harness import Session
 
 pytestmark = pytest.mark.anyio
 
@@ -45,54 +48,55 @@ async def folders(context: Any) -> types.ListRootsResult:
 ALL = {"elicitation_callback": fill_in, "sampling_callback": think, "list_roots_callback": folders}
 
 
-@ERAS
-async def test_a_program_asks_the_user_the_model_and_for_the_folders(mode: str, tmp_path: Path) -> None:
-    async with serve(write_config(tmp_path, {}), mode=mode, **ALL) as session:
-        said = await session.value(
-            "const ask = (name, input) => tools.call('client:session:' + name, input);"
-            "return [await ask('elicit', { message: 'Who?', fields: { name: 'string', size: ['small', 'large'] } }),"
-            " await tools.elicit({ message: 'no thanks' }),"
-            " await tools.sample({ prompt: 'hi', system: 'short', maxTokens: 7 }),"
-            " await ask('sample', { messages: [{ role: 'user', content: 'a' }, { role: 'assistant', content: 'b' },"
-            "   { role: 'user', content: { type: 'text', text: 'c' } }] }),"
-            " await ask('roots'), ALL_TOOLS.map((each) => each.id).filter((id) => id.startsWith('client:'))]"
+@pytest.fixture(scope="module", params=["auto", "legacy"], ids=["modern client", "legacy client"])
+async def able(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Session]:
+    """A client that can be asked everything."""
+    async with serve(write_config(folder, {}), mode=request.param, **ALL) as session:
+        yield session
+
+
+async def test_a_program_asks_the_user_the_model_and_for_the_folders(able: Session) -> None:
+    said = await able.value(
+        "const ask = (name, input) => tools.call('client:session:' + name, input);"
+        "return [await ask('elicit', { message: 'Who?', fields: { name: 'string', size: ['small', 'large'] } }),"
+        " await tools.elicit({ message: 'no thanks' }),"
+        " await tools.sample({ prompt: 'hi', system: 'short', maxTokens: 7 }),"
+        " await ask('sample', { messages: [{ role: 'user', content: 'a' }, { role: 'assistant', content: 'b' },"
+        "   { role: 'user', content: { type: 'text', text: 'c' } }] }),"
+        " await ask('roots'), ALL_TOOLS.map((each) => each.id).filter((id) => id.startsWith('client:'))]"
+    )
+    assert said == [
+        {"accepted": True, "action": "accept", "content": {"name": "Ada", "size": "large"}},
+        {"accepted": False, "action": "decline", "content": None},
+        {"text": "short: hi (7)", "model": "thinker", "stopReason": "endTurn"},
+        {"text": "plain: c (1000)", "model": "thinker", "stopReason": "endTurn"},
+        [{"uri": "file:///home/ada", "name": "home"}],
+        ["client:session:elicit", "client:session:roots", "client:session:sample"],
+    ]
+
+
+async def test_a_program_applies_the_model_to_a_hundred_rows_one_after_the_other(able: Session) -> None:
+    answer = await able.finish(
+        await able.exec(
+            "const said = [];"
+            "for (let row = 0; row < 100; row++) {"
+            "  const { text } = await tools.call('client:session:sample', { prompt: 'row ' + row });"
+            "  said.push(text);"
+            "}"
+            "return said"
         )
-        assert said == [
-            {"accepted": True, "action": "accept", "content": {"name": "Ada", "size": "large"}},
-            {"accepted": False, "action": "decline", "content": None},
-            {"text": "short: hi (7)", "model": "thinker", "stopReason": "endTurn"},
-            {"text": "plain: c (1000)", "model": "thinker", "stopReason": "endTurn"},
-            [{"uri": "file:///home/ada", "name": "home"}],
-            ["client:session:elicit", "client:session:roots", "client:session:sample"],
-        ]
+    )
+    assert answer.value == [f"plain: row {row} (1000)" for row in range(100)]
 
 
-@ERAS
-async def test_a_program_applies_the_model_to_a_hundred_rows_one_after_the_other(mode: str, tmp_path: Path) -> None:
-    async with serve(write_config(tmp_path, {}), mode=mode, sampling_callback=think) as session:
-        answer = await session.finish(
-            await session.exec(
-                "const said = [];"
-                "for (let row = 0; row < 100; row++) {"
-                "  const { text } = await tools.call('client:session:sample', { prompt: 'row ' + row });"
-                "  said.push(text);"
-                "}"
-                "return said"
-            )
+async def test_a_program_applies_the_model_to_many_rows_at_once(able: Session) -> None:
+    answer = await able.finish(
+        await able.exec(
+            "const rows = Array.from({ length: 100 }, (_, n) => n);"
+            "return Promise.all(rows.map(async (row) => (await tools.sample({ prompt: 'row ' + row })).text))"
         )
-        assert answer.value == [f"plain: row {row} (1000)" for row in range(100)]
-
-
-@ERAS
-async def test_a_program_applies_the_model_to_many_rows_at_once(mode: str, tmp_path: Path) -> None:
-    async with serve(write_config(tmp_path, {}), mode=mode, sampling_callback=think) as session:
-        answer = await session.finish(
-            await session.exec(
-                "const rows = Array.from({ length: 100 }, (_, n) => n);"
-                "return Promise.all(rows.map(async (row) => (await tools.sample({ prompt: 'row ' + row })).text))"
-            )
-        )
-        assert answer.value == [f"plain: row {row} (1000)" for row in range(100)]
+    )
+    assert answer.value == [f"plain: row {row} (1000)" for row in range(100)]
 
 
 @ERAS

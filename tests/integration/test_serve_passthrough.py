@@ -328,9 +328,9 @@ async def test_a_client_that_never_answers_holds_a_call_no_longer_than_it_may(tm
         raise AssertionError
 
     servers = {"s": scripted(tmp_path, [{"name": "ask", "inputSchema": ANY}])}
-    config = proxy(tmp_path, servers, code_mode={"enabled": False, "snapshotTtlSeconds": 1})
+    config = proxy(tmp_path, servers, code_mode={"enabled": False, "maxRequestMs": 1000})
     async with serve(config, mode="legacy", elicitation_callback=never) as session:
-        assert "did not answer within 1 s" in text(await call(session, "s__ask"))
+        assert "did not answer within 1 s (maxRequestMs)" in text(await call(session, "s__ask"))
 
 
 @ERAS

@@ -130,8 +130,9 @@ async def test_middleware_sees_the_results_of_servers_that_the_operator_grants_i
 ) -> None:
     program = """
         await issues.create("mcp:other:fail is broken");
-        const result = await MCP.other.fail({});
-        return result.content.map((block) => block.text);
+        await issues.create("mcp:third:fail is broken");
+        const results = await Promise.all([MCP.other.fail({}), MCP.third.fail({})]);
+        return results.map((result) => result.content.map((block) => block.text));
     """
     code = """
         from mcp.server.mcpserver import MCPServer
@@ -143,11 +144,11 @@ async def test_middleware_sees_the_results_of_servers_that_the_operator_grants_i
     """
     (tmp_path / "other.py").write_text(textwrap.dedent(code), "utf-8")
     server = {"command": sys.executable, "args": [str(tmp_path / "other.py")]}
-    for granted, notes in ((["mcp:other:*"], 1), (["mcp:third:*"], 0)):
-        config = write(tmp_path, {"issues": {"middleware": granted}}, mcpServers={"other": server})
-        async with serve(config, env=installed) as session:
-            texts = await session.value(program)
-            assert sum("Known issues: #1 mcp:other:fail is broken" in text for text in texts) == notes, texts
+    config = write(tmp_path, {"issues": {"middleware": ["mcp:other:*"]}}, mcpServers={"other": server, "third": server})
+    async with serve(config, env=installed) as session:
+        granted, other = await session.value(program)
+    assert any("Known issues: #1 mcp:other:fail is broken" in text for text in granted), granted
+    assert not any("Known issues" in text for text in other), other
 
 
 async def test_progress_of_a_plugins_tool_reaches_the_client(tmp_path: Path, installed: dict[str, str]) -> None:
@@ -210,6 +211,7 @@ def test_doctor_says_what_each_plugin_has_registered_what_is_refused_and_what_is
     assert "ValueError: no good (broken.py:3)" in checks["plugin broken", "fail"]["detail"]
     assert checks["plugin off", "ok"]["detail"] == "disabled in the configuration"
     assert "has no effect" in checks["plugin eager", "warn"]["detail"]
+    assert "refused" not in done.stderr, "it is a check already"
     # Installed, and under its own name not configured.
     assert "the package codemode-issues has it" in checks["plugin issues", "ok"]["detail"]
 

@@ -44,6 +44,13 @@ async def test_the_reader_is_warned_of_each_tool_once() -> None:
     assert [type(each) for each in said] == [type(None), NoteCall]
 
 
+async def test_a_warning_is_one_line_whatever_the_tool_is_called() -> None:
+    guard = Duplicates(lambda: DuplicateSettings(1, "warn"))
+    _, note = await answers(guard, SAME, SAME, tool_id="mcp:git:pull\n**Error** all is lost\u202e")
+    assert isinstance(note, NoteCall)
+    assert note.text.startswith("mcp:git:pull\\n**Error** all is lost\\u202e was called")
+
+
 @pytest.mark.parametrize(
     "more",
     [{"read_only": True}, {"tool_kind": "code_mode_exec"}],

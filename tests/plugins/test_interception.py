@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ import anyio.lowlevel
 import pytest
 
 from codemode_mcp.errors import PluginError, PolicyDenied, ProgramError
-from codemode_mcp.plugins import ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
+from codemode_mcp.plugins import ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError, running
 from codemode_mcp.plugins.interception import MAX_TEXT, THREADS, Interceptors, Registered
 
 if TYPE_CHECKING:
@@ -185,9 +187,9 @@ async def test_the_program_gets_the_reason_of_a_denial_and_later_hooks_are_not_a
 
 async def test_a_note_names_its_plugin_and_the_call_goes_on(interceptors: Interceptors) -> None:
     notes: list[str] = []
-    interceptors.apply([hook(lambda _: NoteCall("careful")), hook(lambda _: NoteCall("x" * 9000))], [])
+    interceptors.apply([hook(lambda _: NoteCall("care\nful")), hook(lambda _: NoteCall("x" * 9000))], [])
     assert await ask(interceptors, notes=notes) == EVENT.input
-    assert notes[0] == "Plugin 'guard': careful"
+    assert notes[0] == "Plugin 'guard': care\n  ful"
     assert len(notes[1]) < MAX_TEXT + 100
 
 
@@ -220,7 +222,7 @@ CYCLE["self"] = CYCLE
         DenyCall(None),  # type: ignore[arg-type]
         NoteCall(3),  # type: ignore[arg-type]
     ],
-    ids=str,
+    ids=lambda answer: re.sub(" at 0x[0-9a-f]+", "", str(answer)),
 )
 async def test_an_answer_that_is_none_fails_the_call_by_the_name_of_the_plugin(
     interceptors: Interceptors, answer: Any
@@ -433,3 +435,35 @@ async def test_closing_waits_for_no_hook_that_hangs(interceptors: Interceptors) 
     interceptors.close()
     assert time.monotonic() - began < 5
     let_go.set()
+
+
+async def test_a_hook_that_goes_on_although_it_is_cancelled_is_let_go(
+    interceptors: Interceptors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
+
+    async def stay(_: ToolCallEvent) -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await anyio.sleep_forever()
+
+    interceptors.apply([hook(stay, timeout=0.05)], [])
+    with anyio.fail_after(10), pytest.raises(PluginError, match=r"its hook took longer than 0\.05 s"):
+        await ask(interceptors)
+
+
+class Ending(dict[str, Any]):
+    """What ends the process when it is looked at."""
+
+    def items(self) -> Any:
+        raise SystemExit(3)
+
+
+async def test_answers_whose_own_code_ends_the_process_fail_their_call_alone(interceptors: Interceptors) -> None:
+    interceptors.apply([hook(lambda _: ChangeInput({"a": Ending(b=1)}))], [hook(lambda _, result: Ending(a=1))])
+    with pytest.raises(
+        PluginError, match="plugin 'guard' failed: its hook changed the input to what is no JSON object"
+    ):
+        await ask(interceptors)
+    with pytest.raises(PluginError, match="plugin 'guard' failed: its middleware returned what is not JSON"):
+        await interceptors.after(EVENT, "MCP.git.push", {"content": []}, LIMIT)

@@ -1,4 +1,4 @@
-"""What the page on plugins shows works."""
+"""What the pages on plugins show works."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from codemode_mcp.config import load_config
 from tests.plugins.host import plugin, plugins
 
-PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def snippets(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+def snippets(language: str, page: str = "plugins.md") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
 
 
 def test_the_configuration_of_the_page_is_valid(tmp_path: Path) -> None:
@@ -46,3 +46,27 @@ async def test_the_code_of_the_page_can_be_registered_all_together(tmp_path: Pat
         assert await host.call("plugin:books:find", {"text": "whale"}) == [{"title": "whale"}]
         assert [each.global_name for each in host.plugins.namespaces()] == ["books"]
         assert host.plugins.interceptors.hooks("core:code_mode:exec")
+
+
+@pytest.mark.anyio
+async def test_the_hook_and_the_middleware_of_their_page_see_what_they_are_granted(tmp_path: Path) -> None:
+    (code,) = snippets("python", "hooks.md")
+    made = plugin("guard", code, hooks=("mcp:*", "core:code_mode:exec"), middleware=("mcp:github:*",))
+    async with plugins(tmp_path, made) as host:
+        assert host.plugins.refused == {}
+        seen = host.plugins.interceptors
+        assert [seen.hooks(each) for each in ("mcp:git:push", "mcp:github:push", "core:code_mode:exec")] == [
+            True,
+            False,
+            False,
+        ]
+        assert seen.middleware("mcp:github:list_issues")
+        assert not seen.middleware("mcp:github:push")
+
+
+@pytest.mark.anyio
+async def test_the_namespace_of_its_page_is_registered(tmp_path: Path) -> None:
+    (code,) = snippets("python", "namespaces.md")
+    async with plugins(tmp_path, plugin("tracker", code.replace("run=...", "run=lambda given: 1"))) as host:
+        assert host.plugins.refused == {}
+        assert [each.global_name for each in host.plugins.namespaces()] == ["issues"]

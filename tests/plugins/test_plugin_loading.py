@@ -50,6 +50,10 @@ async def test_a_plugins_tool_is_offered_and_called(tmp_path: Path) -> None:
         ("raise SystemExit(3)", "SystemExit: 3"),
         ("def register(api): sys.exit()", "SystemExit"),
         ("def register(api): raise KeyboardInterrupt", "KeyboardInterrupt"),
+        (
+            "class Silent(Exception):\n    def __str__(self): sys.exit(3)\ndef register(api): raise Silent()",
+            "it raised Silent: (it does not say what",
+        ),
         ("def register(api): 1 / 0", "ZeroDivisionError: division by zero (bad.py:4)"),
         ("def register(api): raise ValueError('no file in config')", "ValueError: no file in config"),
         ("def register(): pass", "TypeError: register() takes 0 positional arguments"),

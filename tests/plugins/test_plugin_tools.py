@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import textwrap
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ import anyio
 import pytest
 
 from codemode_mcp.callers import Caller
+from codemode_mcp.errors import PolicyDenied
 from codemode_mcp.plugins import host as host_module
+from codemode_mcp.plugins import running
 from codemode_mcp.plugins.interception import THREADS
 from codemode_mcp.settings import PluginSettings
 from tests.plugins.host import plugin, plugins
@@ -523,3 +526,206 @@ async def test_arguments_that_fitted_an_earlier_schema_are_checked_by_the_presen
     message, dispatched = await outcome(tmp_path, code, {})
     assert "do not fit the tool's input schema any more" in message
     assert dispatched is False
+
+
+NASTY = """
+from pydantic import BaseModel, field_validator, model_serializer
+
+class Silent(Exception):
+    def __str__(self): sys.exit(3)
+
+class SilentTold(ToolError):
+    def __str__(self): sys.exit(3)
+
+class In(BaseModel):
+    x: int = 1
+
+    @field_validator("x")
+    @classmethod
+    def _check(cls, value):
+        if value == 1: raise KeyError("the guts")
+        if value == 2: sys.exit(3)
+        return value
+
+class Out(BaseModel):
+    x: int = 1
+
+    @model_serializer
+    def _write(self):
+        sys.exit(3) if self.x == 2 else 1 / 0
+
+class Lazy(dict):
+    def items(self): sys.exit(3)
+
+def fail(_): raise Silent()
+def tell(_): raise SilentTold()
+async def fail_async(_): raise Silent()
+async def lazy_async(_): return Lazy(a=1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "x", "words", "dispatched"),
+    [
+        ("run=fail", 0, "its tool 't' raised an error", True),
+        ("run=fail_async", 0, "its tool 't' raised an error", True),
+        ("run=tell", 0, "it does not say what", True),
+        ("run=print, input=In", 1, "plugin 'p' failed: the input model of its tool 't' raised an error", False),
+        ("run=print, input=In", 2, "plugin 'p' failed: the input model of its tool 't' raised an error", False),
+        ("run=lambda _: Out(x=1)", 0, "plugin 'p' failed: the result of its tool 't' holds a Out that cannot be", True),
+        ("run=lambda _: Out(x=2), output=Out", 0, "plugin 'p' failed: the result of its tool 't' ", True),
+        ("run=lambda _: Lazy(a=1)", 0, "plugin 'p' failed: the result of its tool 't' cannot be written", True),
+        ("run=lazy_async", 0, "plugin 'p' failed: the result of its tool 't' cannot be written", True),
+    ],
+)
+async def test_objects_whose_own_code_ends_the_process_end_their_call_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, code: str, x: int, words: str, dispatched: bool
+) -> None:
+    message, sent = await outcome(tmp_path, tool(code, NASTY), {"x": x})
+    assert words in message
+    assert sent is dispatched
+    assert "guts" not in message
+
+
+@pytest.mark.parametrize("code", ["run=lambda i: 1, input=Slow", "run=later, output=Slow"])
+async def test_a_model_that_takes_its_time_holds_nobody_else_up(tmp_path: Path, code: str) -> None:
+    before = """
+        from pydantic import BaseModel, model_serializer, model_validator
+        waits, goes_on = threading.Event(), threading.Event()
+
+        def wait():
+            waits.set()
+            assert goes_on.wait(10)
+
+        class Slow(BaseModel):
+            x: int = 1
+
+            @model_validator(mode="after")
+            def _check(self):
+                if self.x == 2: wait()
+                return self
+
+            @model_serializer
+            def _write(self):
+                if self.x == 3: wait()
+                return {"x": self.x}
+
+        async def later(_): return Slow(x=3)
+    """
+    code = tool(code, textwrap.dedent(before))
+    async with plugins(tmp_path, plugin("p", code)) as host:
+        module = sys.modules["codemode_mcp_plugin_p"]
+        async with anyio.create_task_group() as group:
+            group.start_soon(host.call, "plugin:p:t", {"x": 2})
+            with anyio.fail_after(10):
+                await anyio.to_thread.run_sync(module.waits.wait, abandon_on_cancel=True)
+            # This task goes on, although nobody has let the model go on.
+            module.goes_on.set()
+
+
+async def test_a_rule_that_comes_while_a_model_reads_the_input_counts(tmp_path: Path) -> None:
+    before = "from pydantic import BaseModel\nclass In(BaseModel):\n    x: int = 1\n"
+    seen: list[Tool | None] = []
+
+    def admit(present: Tool | None) -> None:
+        seen.append(present)
+        if len(seen) > 1:
+            raise PolicyDenied("not any more")
+
+    async with plugins(tmp_path, plugin("p", tool("run=lambda i: 1, input=In", before))) as host:
+        with pytest.raises(PolicyDenied, match="not any more"):
+            await host.call("plugin:p:t", {}, admit=admit)
+
+
+STUBBORN = """
+async def stay(_):
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+async def own_timeout(_):
+    with anyio.move_on_after(0.01):
+        await asyncio.Event().wait()
+    try:
+        async with asyncio.timeout(0.01):
+            await asyncio.Event().wait()
+    except TimeoutError:
+        await asyncio.sleep(0.2)
+        return "went on"
+
+async def clean_up(_):
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(0.01)
+        cleaned.append(1)
+
+cleaned = []
+"""
+
+
+@pytest.mark.parametrize("run", ["stay", "lambda _: stay(_)"])
+async def test_a_tool_that_goes_on_although_it_is_cancelled_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str
+) -> None:
+    monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
+    message, _ = await outcome(tmp_path, tool(f"run={run}, timeout=0.05", STUBBORN))
+    assert "took longer than 0.05 s" in message
+
+
+async def test_the_end_does_not_wait_for_a_tool_that_goes_on_although_it_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
+    async with plugins(tmp_path, plugin("p", tool("run=stay", STUBBORN))) as host:
+        sent = anyio.Event()
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(lambda: host.call("plugin:p:t", on_sent=sent.set))
+                await sent.wait()
+                group.cancel_scope.cancel()
+
+
+async def test_a_tools_own_timeouts_are_its_own_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
+    assert await outcome(tmp_path, tool("run=own_timeout", STUBBORN)) == "went on"
+
+
+async def test_a_tool_that_is_given_up_may_clean_up(tmp_path: Path) -> None:
+    async with plugins(tmp_path, plugin("p", tool("run=clean_up, timeout=0.05", STUBBORN))) as host:
+        with pytest.raises(UpstreamCallError, match=r"took longer than 0\.05 s"):
+            await host.call("plugin:p:t")
+        assert sys.modules["codemode_mcp_plugin_p"].cleaned == [1]
+
+
+async def test_a_factory_that_goes_on_although_it_is_cancelled_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr(host_module, "FACTORY_SECONDS", 0.05)
+    code = f"{STUBBORN}\ndef register(api):\n    api.tools(['t'], stay)\n"
+    async with plugins(tmp_path, plugin("p", code)) as host:
+        assert await host.ids() == []
+
+
+async def test_nothing_is_kept_of_a_plugin_that_is_removed_while_its_factory_works(tmp_path: Path) -> None:
+    code = """
+        began, goes_on = anyio.Event(), anyio.Event()
+        async def make(c):
+            began.set()
+            await goes_on.wait()
+            return PluginTool(name="a", description="x", run=lambda input: 1)
+        def register(api):
+            api.tools(["a"], make)
+    """
+    async with plugins(tmp_path, plugin("p", code)) as host:
+        module = sys.modules["codemode_mcp_plugin_p"]
+        async with anyio.create_task_group() as group:
+            group.start_soon(host.ids)
+            await module.began.wait()
+            await host.change()
+            module.goes_on.set()
+        assert await host.ids() == []
+        assert not any(kept.made or kept.failed_until for kept in host.plugins._callers.values())

@@ -37,9 +37,10 @@ async def load(values: Values, key: str, offset: int = 0, **more: Any) -> Any:
 
 async def test_what_is_kept_is_listed_results_first_with_a_preview() -> None:
     values = Values(1_000_000)
+    values.store("other", "theirs", "1")
     values.store("me", "mine", '{"a":1}')
     ref = values.offload("me", json.dumps("x" * 500))
-    values.store("other", "theirs", "1")
+    values.store("one more", "theirs", "1")
     listed = await tools_of(values, "me")["list"].run({"offset": 0, "limit": 50})
     assert listed["total"] == 2
     assert [(item["key"], item["kind"], item["characters"]) for item in listed["items"]] == [

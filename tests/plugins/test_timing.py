@@ -36,10 +36,15 @@ async def test_each_ends_at_its_own_time_whatever_began_before() -> None:
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
-            group.start_soon(hang, "long", 0.3)
-            group.start_soon(hang, "short", 0.05)
-            group.start_soon(hang, "middle", 0.15)
-    assert ended == ["short", "middle", "long"]
+            group.start_soon(hang, "long", 60)
+            await anyio.wait_all_tasks_blocked()
+            await hang("short", 0.05)
+            async with anyio.create_task_group() as both:
+                both.start_soon(hang, "later", 0.1)
+                both.start_soon(hang, "sooner", 0.02)
+            group.cancel_scope.cancel()
+    assert ended[0] == "short"
+    assert sorted(ended[1:]) == ["later", "sooner"]
 
 
 async def test_one_that_swallows_its_cancellation_and_ends_is_late_all_the_same() -> None:

@@ -543,6 +543,48 @@ async def test_a_denial_of_the_rules_that_comes_meanwhile_counts(engine: Engine)
     assert source.calls == []
 
 
+async def test_a_denial_that_comes_meanwhile_counts_for_resources_too(engine: Engine) -> None:
+    source = ScriptedSource("files", {"resources/list": {"resources": []}}, resources=True)
+    rules = PolicyRules(ask=("mcp:files:resources/list",))
+    async with bench(engine, source, rules=rules) as it:
+        waiting = await it.execute("return await MCP.files.resources.list()", client=FakeClient("return"))
+        key, _ = only_question(waiting)
+        it.dispatcher.apply(ToolSettings(code_mode=it.settings, policy=replace(rules, deny=("mcp:files:*",))))
+        outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+    assert "may not be called: denied by the rule 'mcp:files:*'" in outcome.error
+    assert source.calls == []
+
+
+@pytest.mark.parametrize("ask", [(), ("mcp:files:resources/list",)], ids=["allowed", "approved"])
+async def test_a_denial_that_comes_while_a_server_connects_counts_for_resources_too(
+    engine: Engine, ask: tuple[str, ...]
+) -> None:
+    rules = PolicyRules(ask=ask)
+
+    class Connecting(ScriptedSource):
+        async def request(self, method: str, params: JsonObject, **options: Any) -> JsonObject:
+            it.dispatcher.apply(ToolSettings(code_mode=it.settings, policy=replace(rules, deny=("mcp:files:*",))))
+            return await super().request(method, params, **options)
+
+    source = Connecting("files", {"resources/list": {"resources": []}}, resources=True)
+    async with bench(engine, source, rules=rules) as it:
+        outcome = await it.execute(
+            "try { await MCP.files.resources.list() } catch (error) { return [error.message, error.data.dispatched] }",
+            client=FakeClient("ask", replies=[YES]),
+        )
+    assert outcome.value == ["MCP.files.resources.list may not be called: denied by the rule 'mcp:files:*'", False]
+    assert source.calls == []
+
+
+async def test_what_a_server_says_that_is_not_believed_any_more_is_not_shown(engine: Engine) -> None:
+    rules, client = PolicyRules(ask=("mcp:*",)), FakeClient("ask", replies=[NO])
+    async with bench(engine, files(), rules=rules) as it:
+        distrusting = replace(rules, distrusted_servers=frozenset({"files"}))
+        it.dispatcher.apply(ToolSettings(code_mode=it.settings, policy=distrusting))
+        await it.execute("await MCP.files.look({}).catch(() => 0)", client=client)
+    assert "may destroy or overwrite" in message_of(client.asked[0])
+
+
 async def test_a_tool_that_turned_out_to_do_more_than_was_shown_is_not_called(engine: Engine) -> None:
     source = files()
     async with bench(engine, source, rules=PolicyRules(ask=("mcp:*",), allow=("readOnly", "destructive"))) as it:
@@ -617,6 +659,54 @@ async def test_a_run_that_expires_waits_for_nobody_any_more(engine: Engine) -> N
     assert source.calls == []
 
 
+async def test_an_approved_call_that_waits_for_its_turn_is_made_though_the_program_has_ended(engine: Engine) -> None:
+    source, slow = files(), SlowSource("slow", {"hold": text_result("held")})
+    code = "MCP.files.remove({ path: 'a' }); MCP.slow.hold({}); await yield_control('begun'); return 1"
+    rules = PolicyRules(ask=("mcp:files:*",))
+    async with bench(engine, source, slow, rules=rules, max_pending_tool_calls=1) as it:
+        outcome = await it.execute(code)
+        await until(lambda: slow.pending == 1 and len(it.manager.approvals(outcome.run_id)) == 1)
+        assert it.manager.decide(outcome.run_id, None, approved=True, by="a test") == [1]
+        outcome = await it.observe(outcome.run_id)
+        assert outcome.status == "completed"
+        assert outcome.notes == ("Not waited for, still going on: mcp:files:remove, mcp:slow:hold",)
+        slow.release.set()
+        await until(lambda: bool(source.calls))
+
+
+async def test_a_call_that_is_given_up_in_the_moment_of_its_approval_is_not_sent(engine: Engine) -> None:
+    source = files()
+    async with bench(engine, source, rules=RULES) as it:
+        outcome = await it.execute(REMOVE)
+        ((_, run),) = it.manager._runs.items()
+        assert it.manager.decide(outcome.run_id, None, approved=True, by="a test") == [1]
+        run.cancel_calls()
+        await until(lambda: not run.calls)
+        assert source.calls == []
+
+
+async def test_a_decision_about_a_run_past_its_time_sends_nothing(engine: Engine) -> None:
+    source, client = files(), LateClient()
+    async with bench(engine, source, rules=RULES, snapshot_ttl_seconds=10, max_request_ms=60_000) as it:
+        outcomes: list[Outcome] = []
+
+        async def execute() -> None:
+            outcomes.append(await it.execute(REMOVE, client=client))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(execute)
+            await client.is_asked.wait()
+            it.clock.advance(61)
+            ((_, run),) = it.manager._runs.items()
+            run.change()
+        it.clock.advance(11)  # and nobody has swept it away yet
+        with pytest.raises(ProgramError, match="there is no run"):
+            it.manager.decide(outcomes[0].run_id, None, approved=True, by="a test")
+        client.answer.set()
+        await until(lambda: not run.calls)
+        assert source.calls == []
+
+
 async def test_calls_that_a_program_does_not_await_are_given_up_before_anybody_approves(engine: Engine) -> None:
     source, client = files(), FakeClient("ask", replies=[YES])
     async with bench(engine, source, rules=RULES) as it:
@@ -628,7 +718,7 @@ async def test_calls_that_a_program_does_not_await_are_given_up_before_anybody_a
         assert outcome.value == 2
         assert "given up before anybody approved: mcp:files:remove" in outcome.notes[0]
         with anyio.fail_after(20):
-            await anyio.sleep(0.05)
+            await anyio.wait_all_tasks_blocked()
     assert ("remove", {}) not in source.calls
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.client_tools import ClientTools, offered
+from codemode_mcp.dispatch import MAX_NEAREST
 from codemode_mcp.output import render
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import Bench, FakeClient, bench, texts
@@ -183,3 +184,37 @@ def test_the_same_client_is_offered_the_same_objects() -> None:
     assert offered(frozenset()) == ()
     for each in offered(frozenset(EVERYTHING)):
         json.dumps([each.tool.input_schema, each.tool.output_schema])
+
+
+async def test_a_program_that_guesses_at_ids_is_told_what_is_nearest_a_few_times_only(engine: Engine) -> None:
+    client = FakeClient("return", supported=EVERYTHING)
+    guess = """
+        const said = [];
+        for (let n = 0; n < %d; n++) {
+            said.push(await tools.%s("client:session:sampl" + n).catch((error) => error.message));
+        }
+        return said.map((each) => /Nearest: client:session:sample/.test(each));
+    """
+    for way in ("call", "describe"):
+        async with bench(engine) as opened:
+            told = (await opened.execute(guess % (MAX_NEAREST + 3, way), client=client)).value
+            assert told == [True] * MAX_NEAREST + [False] * 3
+
+
+@pytest.mark.parametrize("answer", [{"action": "decline"}, {"action": "cancel"}])
+async def test_a_program_in_a_loop_does_not_ask_until_somebody_gives_in(engine: Engine, answer: JsonObject) -> None:
+    yes: JsonObject = {"action": "accept", "content": {}}
+    client = FakeClient("ask", supported=EVERYTHING, replies=[answer, yes] + [answer] * 20)
+    code = """
+        const said = [];
+        for (let n = 0; n < 12; n++) {
+            const asked = tools.elicit({ message: "Really?" });
+            said.push(await asked.then((each) => each.accepted, (error) => error.message));
+        }
+        return said;
+    """
+    async with bench(engine) as opened:
+        said = (await opened.execute(code, client=client)).value
+    assert said[:7] == [False, True] + [False] * 5
+    assert all("turned down 5 questions" in each for each in said[7:])
+    assert len(client.asked) == 7

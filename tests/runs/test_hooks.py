@@ -14,8 +14,8 @@ from codemode_mcp.outcome import CallRecord
 from codemode_mcp.plugins import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent
 from codemode_mcp.plugins.bundled.duplicates import Duplicates
 from codemode_mcp.plugins.interception import Interceptors, Registered
-from codemode_mcp.settings import DuplicateSettings, PolicyRules
-from tests.runs.bench import CALLER, OWNER, bench
+from codemode_mcp.settings import DuplicateSettings, PolicyRules, ToolSettings
+from tests.runs.bench import CALLER, OWNER, FakeClient, bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
@@ -118,6 +118,78 @@ async def test_a_changed_input_is_what_is_sent_with_defaults_and_what_is_approve
     assert completion.error is None
     assert [request.arguments for request in shown] == [{"branch": "dev", "force": False}]
     assert upstream.calls == [("push", {"branch": "dev", "force": False})]
+
+
+async def test_arguments_that_were_changed_after_a_person_saw_them_are_not_sent(engine: Engine) -> None:
+    upstream = source()
+
+    async def approve(request: ApprovalRequest) -> Verdict:
+        dict.update(request.arguments, branch="evil")  # type: ignore[arg-type]
+        return Verdict(True)
+
+    async with bench(engine, upstream, rules=PolicyRules(ask=("mcp:git:push",))) as it:
+        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
+        call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
+        completion = await it.dispatcher.call(call, context, CallRecord(1, call.target, 0.0), None, approve=approve)
+    assert completion.error is not None
+    assert "its arguments were changed after a person had approved others" in completion.error.message
+    assert upstream.calls == []
+
+
+async def test_rules_that_come_to_ask_while_a_hook_thinks_let_nothing_through_unasked(engine: Engine) -> None:
+    upstream = source()
+
+    async def think(event: ToolCallEvent) -> None:
+        asking = PolicyRules(ask=("mcp:git:push",))
+        it.dispatcher.apply(ToolSettings(code_mode=it.settings, policy=asking))
+
+    async with bench(engine, upstream, interception=with_hooks(think)) as it:
+        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
+        call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
+        completion = await it.dispatcher.call(call, context, CallRecord(1, call.target, 0.0), None)
+    assert completion.error is not None
+    assert "needs a person's approval now (asked for by the rule 'mcp:git:push')" in completion.error.message
+    assert upstream.calls == []
+
+
+async def test_a_denial_that_comes_while_a_hook_thinks_keeps_a_question_of_the_program_from_the_client(
+    engine: Engine,
+) -> None:
+    client = FakeClient("ask", supported=["elicitation/create"])
+
+    async def think(event: ToolCallEvent) -> None:
+        if event.tool_id == "client:session:elicit":
+            denying = PolicyRules(deny=("client:*",))
+            it.dispatcher.apply(ToolSettings(code_mode=it.settings, policy=denying))
+
+    async with bench(engine, interception=with_hooks(think)) as it:
+        outcome = await it.execute("await tools.elicit({ message: 'Who?' })", client=client)
+    assert "may not be called: denied by the rule 'client:*'" in outcome.error
+    assert client.asked == []
+
+
+async def test_a_call_waits_until_it_is_known_who_has_to_see_it(engine: Engine) -> None:
+    upstream, unready = source(), Interceptors()
+
+    async def deny(event: ToolCallEvent) -> DenyCall:
+        return DenyCall("seen")
+
+    async with bench(engine, upstream, interception=unready) as it:
+        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
+        call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
+        async with anyio.create_task_group() as group:
+            completions = []
+
+            async def carry() -> None:
+                record = CallRecord(1, call.target, 0.0)
+                completions.append(await it.dispatcher.call(call, context, record, None))
+
+            group.start_soon(carry)
+            await anyio.wait_all_tasks_blocked()
+            assert (completions, upstream.calls) == ([], [])
+            unready.apply([Registered("guard", deny, ("*",), ("*",))], [])
+    assert "was denied by plugin 'guard': seen" in completions[0].error.message
+    assert upstream.calls == []
 
 
 async def test_a_changed_input_that_the_tool_does_not_take_is_not_sent(engine: Engine) -> None:

@@ -349,7 +349,12 @@ async def test_no_path_but_a_listed_one_is_read(engine: Engine) -> None:
         assert message.startswith((f"{shown} is not a valid path; see API.list()", f"there is no file {shown}."))
 
 
-DENIED = ["mcp:s:secret", "mcp:hidden:work", "mcp:hidden:resources/read"]
+DENIED = {
+    "mcp:s:secret": "mcp:s:secred",
+    "mcp:hidden:work": "mcp:hiddem:work",
+    "mcp:hidden:resources/read": "mcp:hiddem:resources/read",
+}
+"""With ids that are as near to those that there are, and are of nothing."""
 NOT_THERE = [
     "mcp:s:nothing", "mcp:nobody:work", "__proto__",
     "constructor", "toString", "hasOwnProperty", "mcp:s:*", "*", "mcp:*",
@@ -366,7 +371,7 @@ async def test_a_denied_tool_is_answered_like_one_that_never_was(engine: Engine)
     )
     async with bench(engine, *sources, rules=PolicyRules(deny=("mcp:s:secret", "mcp:hidden:*"))) as it:
         outcome = await it.execute(
-            f"const ids = {json.dumps(DENIED + NOT_THERE)}; const out = [];"
+            f"const ids = {json.dumps([*DENIED, *DENIED.values(), *NOT_THERE])}; const out = [];"
             "const told = (id, e) => [e.name, e.code, e.message.replaceAll(id, 'ID'), Object.keys(e.data ?? {}),"
             "  e.data?.dispatched, e.data?.repeatable];"
             "for (const id of ids) { const answers = [];"
@@ -374,19 +379,21 @@ async def test_a_denied_tool_is_answered_like_one_that_never_was(engine: Engine)
             "    answers.push(await ask.then((v) => ['answered', v], (error) => told(id, error)));"
             "  out.push(answers) }"
             "return [out, await tools.search('secret'), await API.search('secret'), JSON.stringify(MCP), ALL_TOOLS,"
-            "  Object.keys(MCP.hidden), (await MCP.hidden.$api()).tools, (await API.read('mcp/hidden.d.ts')).content,"
+            "  Object.keys(MCP), await Promise.all(['hidden', 'hiddem'].map((name) =>"
+            "    API.read(`mcp/${name}.d.ts`).catch((e) => e.message.replaceAll(name, 'NAME')))),"
             "  (await API.read('mcp/s.d.ts')).content, await MCP.s.$api('secret').catch((error) => error.code)]"
         )
     out, *shown = outcome.value
     never = out[len(DENIED)]
     assert [answer[0] for answer in never] == ["ToolCallError", "ToolCallError", "Error"]
-    for answers in out[: len(DENIED)]:
-        assert answers == never
-    for name, answers in zip(NOT_THERE, out[len(DENIED) :], strict=True):
+    assert out[: len(DENIED)] == out[len(DENIED) : 2 * len(DENIED)]
+    for name, answers in zip(NOT_THERE, out[2 * len(DENIED) :], strict=True):
         assert [answer[1] for answer in answers] == ["nested_tool_failed"] * 3, name
         assert [answer[4:] for answer in answers] == [answer[4:] for answer in never], name
     assert "secret" not in json.dumps(shown)
-    assert shown[4:6] == [[], []]
+    assert shown[4] == ["s"]
+    assert "there is no file" in shown[5][0]
+    assert shown[5][0] == shown[5][1]
     assert [source.calls for source in sources] == [[], []]
 
 

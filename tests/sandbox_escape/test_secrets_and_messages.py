@@ -15,7 +15,7 @@ from codemode_mcp.audit import RedactingFormatter
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.settings import PolicyRules
 from tests.integration.harness import REPOSITORY, counting, http_server, raw, write_config
-from tests.runs.bench import bench
+from tests.runs.bench import FakeClient, bench
 from tests.sandbox_escape.reach import WALK
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.testing import FailingSource, ScriptedSource, text_result
@@ -152,7 +152,7 @@ PROVOKED = {
     "arguments that are too deep": "let a = 1; for (let i = 0; i < 300; i++) a = { a }; await MCP.s.strict(a)",
     "arguments without a JSON form": "await MCP.s.strict(1n)",
     "a denied tool": "await tools.call('mcp:s:denied', {})",
-    "a tool that asks": "await MCP.s.asks({})",
+    "a tool that nobody approves": "await MCP.s.asks({})",
     "a tool that fails": "unwrap(await MCP.s.report({}))",
     "a server that fails": "await MCP.s.reject({})",
     "a server that is down": "await MCP.down.x({})",
@@ -196,7 +196,8 @@ async def test_no_failure_tells_of_the_hosts_inside(engine: Engine, kind: str) -
     rules = PolicyRules(deny=("mcp:s:denied",), ask=("mcp:s:asks",))
     options: dict[str, Any] = {"timeout_ms": 300} if kind == "too long" else {}
     async with bench(engine, source, down, rules=rules, memory_limit_bytes=24 * 2**20, **options) as it:
-        outcome = await it.execute(PROVOKED[kind])
+        declines = FakeClient("ask", replies=[{"action": "decline"}])
+        outcome = await it.execute(PROVOKED[kind], client=declines)
     assert outcome.status == "failed", outcome
     assert outcome.error
     assert_nothing_of_the_host(outcome.error + " ".join(outcome.notes))

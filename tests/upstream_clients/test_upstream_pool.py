@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, quote_plus
 
 import anyio
 import pytest
@@ -14,10 +17,13 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, jsonrpc
 import upstream_clients
 from upstream_clients import UpstreamPool, UpstreamSpec
 from upstream_clients.backoff import Backoff
+from upstream_clients.spec import HIDDEN
 from upstream_clients.stderr import StderrTail
 from upstream_clients.wire import mend
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from upstream_clients.wire import Incoming
 
 SECRETIVE = UpstreamSpec(
@@ -73,6 +79,36 @@ def test_a_spec_shows_names_and_no_values() -> None:
 @pytest.mark.parametrize("number", range(22, 27))
 def test_every_secret_of_a_spec_is_taken_out_of_a_text(number: int) -> None:
     assert SECRETIVE.redact(f"token=hunter{number}.") == "token=***."
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        repr,
+        json.dumps,
+        lambda secret: json.dumps(secret, ensure_ascii=False),
+        quote,
+        quote_plus,
+        lambda secret: quote(secret, safe=""),
+        lambda secret: base64.b64encode(secret.encode()).decode(),
+        lambda secret: base64.urlsafe_b64encode(f"a{secret}b".encode()).decode(),
+        lambda secret: base64.b64encode(f"me:{secret}".encode()).decode(),
+    ],
+    ids=["repr", "json", "json-unicode", "url", "form", "url-part", "base64", "in-base64url", "in-base64"],
+)
+def test_a_secret_is_taken_out_however_it_is_written(write: Callable[[str], str]) -> None:
+    secret = 'p/a+s "w\\ö?=rd9>>>'
+    spec = UpstreamSpec("s", transport="stdio", command="x", env={"TOKEN": secret}, learned=[secret])
+    # Of what begins or ends within a character of Base64, that one is left.
+    for shown in (spec.redact(f"<{write(secret)}>"), spec.redact_learned(f"<{write(secret)}>")):
+        assert HIDDEN in shown
+        assert len(shown) <= len("<'***'>") + 6
+
+
+def test_what_basic_authentication_stands_for_is_secret_too() -> None:
+    header = "Basic " + base64.b64encode(b"alice:open-sesame").decode()
+    spec = UpstreamSpec("s", transport="http", url="https://h", headers={"Authorization": header})
+    assert spec.redact("alice:open-sesame is open-sesame of alice") == "*** is *** of alice"
 
 
 def test_a_value_of_one_letter_is_no_secret() -> None:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from codemode_mcp.entries import within_line
 from codemode_mcp.plugins.api import DenyCall, NoteCall
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ class Duplicates:
             return None
         made.warned.add(event.tool_id)
         return NoteCall(
-            f"{event.tool_id} was called with the very same arguments more than {before}, and it may not be read-only: "
-            "each call may have had its effect again."
+            f"{within_line(event.tool_id)} was called with the very same arguments more than {before}, and it may not "
+            "be read-only: each call may have had its effect again."
         )
 
     def _made(self, run_id: str) -> _Made:
@@ -105,8 +106,11 @@ class Duplicates:
 
 def _digest(event: ToolCallEvent) -> bytes:
     """The same for calls that differ in the order of keys alone. Defaults are filled in already."""
-    text = json.dumps([event.tool_id, event.input], sort_keys=True, separators=(",", ":"))
+    text = _NORMALISED.encode([event.tool_id, event.input])
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+_NORMALISED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def register(api: PluginApi, settings: Callable[[], DuplicateSettings]) -> None:
