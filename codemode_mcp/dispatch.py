@@ -346,7 +346,7 @@ class Dispatcher:
             if not replaced:
                 self._shapes.note(context.owner, entry.id, result)
             elif len(text) <= LARGE_RESULT:
-                self._shapes.note(context.owner, entry.id, json.loads(text))
+                self._shapes.note(context.owner, entry.id, text)
         return text
 
     def asks_for(self, target: str, context: CallContext) -> bool:

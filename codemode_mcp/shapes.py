@@ -46,12 +46,12 @@ class Shapes:
     def __repr__(self) -> str:
         return f"<Shapes: {self._count} tools of {len(self._owners)} owners>"
 
-    def note(self, owner: str, tool: str, result: Mapping[str, Any]) -> None:
+    def note(self, owner: str, tool: str, result: Mapping[str, Any] | str) -> None:
         """Look at the result of a successful call.
 
         Args:
             tool: its id.
-            result: the MCP result object.
+            result: the MCP result object, or its JSON.
         """
         tools = self._owners.get(owner)
         seen = None if tools is None else tools.get(tool)
@@ -59,7 +59,7 @@ class Shapes:
             seen.passed += 1
             if seen.passed % ONE_IN:
                 return
-        value = _unwrapped(result)
+        value = _unwrapped(json.loads(result) if isinstance(result, str) else result)
         if value is _NO_VALUE:
             return
         if tools is None:

@@ -18,6 +18,8 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic_core import to_json
+
 from codemode_mcp.audit.redaction import Inputs
 
 if TYPE_CHECKING:
@@ -131,30 +133,24 @@ class Trajectory:
 
     def _write_batch(self) -> None:
         events = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
-        lines: list[str] = []
+        lines: list[bytes] = []
+        # Of a batch only: a secret may become known at any time.
+        seen: dict[str, str] = {}
+
+        def redact(text: str) -> str:
+            found = seen.get(text)
+            if found is None:
+                found = seen[text] = self._redact(text)
+            return found
+
         for event in events:
             try:
-                lines.append(_dump(self._document(event, _as_it_is)))
+                lines.append(_line(self._document(event, redact)))
             except Exception:
                 log.exception("an event of kind %s could not be written", event.kind)
-                lines.append("")
-        # One look at all of them. What is escaped in JSON could hide a secret from it.
-        whole = "\n".join(lines)
-        if "\\" in whole or self._redact(whole) != whole:
-            lines = [self._redacted_line(event, line) for event, line in zip(events, lines, strict=True)]
         self._tell_lost()
-        written = [line for line in lines if line]
-        self._unwritten += len(lines) - self._append(written)
+        self._unwritten += len(events) - self._append(lines)
         self._left += sum(len(event.inputs) for event in events if event.inputs is not None)
-
-    def _redacted_line(self, event: Event, line: str) -> str:
-        if not line or ("\\" not in line and self._redact(line) == line):
-            return line
-        try:
-            return _dump(self._document(event, self._redact))
-        except Exception:
-            log.exception("an event of kind %s could not be redacted", event.kind)
-            return ""
 
     def _document(self, event: Event, redact: Callable[[str], str]) -> dict[str, Any]:
         document: dict[str, Any] = {
@@ -175,21 +171,19 @@ class Trajectory:
         lost = self._lost + self._unwritten
         if lost != self._told:
             document = {"time": round(time.time(), 6), "kind": "lost", "events": lost - self._told, "pid": os.getpid()}
-            if self._append([_dump(document)]):
+            if self._append([_line(document)]):
                 self._told = lost
 
-    def _append(self, lines: Sequence[str]) -> int:
+    def _append(self, lines: Sequence[bytes]) -> int:
         """How many of them were written: the first ones."""
-        # Half of a surrogate pair becomes the escape that JSON has for it.
-        whole = [line.encode("utf-8", "backslashreplace") + b"\n" for line in lines]
         done = 0
         try:
-            while done < len(whole):
-                # A write of many lines costs what that of one does, as far as the loop that waits for it is concerned.
-                size, end = len(whole[done]), done + 1
-                while end < len(whole) and size + len(whole[end]) <= _WRITE:
-                    size, end = size + len(whole[end]), end + 1
-                done += self._file.append(whole[done:end])
+            while done < len(lines):
+                # A write of many lines takes hardly longer than one of a single line.
+                size, end = len(lines[done]), done + 1
+                while end < len(lines) and size + len(lines[end]) <= _WRITE:
+                    size, end = size + len(lines[end]), end + 1
+                done += self._file.append(lines[done:end])
         except OSError as error:
             if not self._failing:
                 self._failing = True
@@ -326,8 +320,10 @@ def _why(error: OSError) -> str:
     return f"it cannot be written: {error.strerror or error}"
 
 
-_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-def _as_it_is(text: str) -> str:
-    return text
+def _line(document: dict[str, Any]) -> bytes:
+    try:
+        return to_json(document, inf_nan_mode="null") + b"\n"
+    except ValueError:
+        # Half of a surrogate pair becomes the escape that JSON has for it.
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "backslashreplace") + b"\n"

@@ -58,7 +58,13 @@ async def run_code(plugin: Owner, what: str, seconds: float, function: Callable[
 async def run_async(plugin: Owner, what: str, seconds: float, function: Callable[..., Any], *args: Any) -> Any:
     """The same for what is known to be async."""
     try:
-        return await within(seconds, _let_go, function, *args)
+        awaitable = function(*args)
+        coroutine: Any = awaitable if inspect.iscoroutine(awaitable) else _awaited(awaitable)
+        try:
+            waits_for = coroutine.send(None)
+        except StopIteration as ended:
+            return ended.value  # it had nothing to wait for, and a limit of time costs more than most hooks do
+        return await within(seconds, _let_go, coroutine, waits_for)
     except TimeIsUpError:
         log.error("plugin %r failed: %s took longer than %g s", plugin.name, what, seconds)
         message = f"plugin {plugin.name!r} failed: {what} took longer than {seconds:g} s"
@@ -90,11 +96,13 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 
 
 @types.coroutine
-def _let_go(function: Callable[..., Awaitable[Any]], *args: Any) -> Generator[Any, Any, Any]:
-    """Await what may go on although it is cancelled: some seconds later it is closed where it stands, and whoever
-    waits is free. Otherwise a plugin could keep a call, or the whole process, from ending."""
-    awaitable = function(*args)
-    coroutine: Any = awaitable if inspect.iscoroutine(awaitable) else _awaited(awaitable)
+def _let_go(coroutine: Any, waits_for: Any) -> Generator[Any, Any, Any]:
+    """Await a coroutine that has begun, and may go on although it is cancelled: some seconds later it is closed where
+    it stands, and whoever waits is free. Otherwise a plugin could keep a call, or the whole process, from ending.
+
+    Args:
+        waits_for: what it has yielded to the event loop.
+    """
     task: Any = None
     timer: asyncio.TimerHandle | None = None
     cancelled: asyncio.CancelledError | None = None
@@ -109,13 +117,8 @@ def _let_go(function: Callable[..., Awaitable[Any]], *args: Any) -> Generator[An
         else:
             cancelled = None  # it was a timeout of its own
 
-    answer, error = None, None
     try:
-        while not is_over:
-            try:
-                waits_for = coroutine.send(answer) if error is None else coroutine.throw(error)
-            except StopIteration as ended:
-                return ended.value
+        while True:
             answer, error = None, None
             try:
                 answer = yield waits_for
@@ -125,6 +128,12 @@ def _let_go(function: Callable[..., Awaitable[Any]], *args: Any) -> Generator[An
                     cancelled, task = thrown, asyncio.current_task()
                     pending = task.cancelling()
                     timer = task.get_loop().call_later(LET_GO_SECONDS, end)
+            if is_over:
+                break
+            try:
+                waits_for = coroutine.send(answer) if error is None else coroutine.throw(error)
+            except StopIteration as ended:
+                return ended.value
     finally:
         if timer is not None:
             timer.cancel()
