@@ -24,7 +24,6 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from codemode_mcp.approval import ApprovalQuestion
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
     from mcp.server.session import ServerSession
 
+    from codemode_mcp.approval import ApprovalQuestion
     from codemode_mcp.runs.questions import Way
     from upstream_clients.tools import JsonObject, Question, QuestionMethod, RootsFn
 
@@ -199,6 +199,8 @@ def as_request(question: Question | ApprovalQuestion) -> Request:
     Raises:
         ValueError: its params, which are an upstream's, are not valid, or nothing to show to somebody.
     """
+    from codemode_mcp.approval import ApprovalQuestion  # not before somebody asks: a list of tools needs none of it
+
     # Progress and tasks of the upstream's are nothing to this client.
     params = {key: value for key, value in question.params.items() if key not in ("_meta", "task")}
     if question.method == "elicitation/create" and not isinstance(question, ApprovalQuestion):
