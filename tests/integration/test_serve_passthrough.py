@@ -162,7 +162,7 @@ async def test_a_tool_that_needs_approval_is_shown_and_refused_with_the_reason(t
         assert "one__count" in await names(session)
         result = await call(session, "one__count", {"name": "x"})
         assert result.is_error
-        assert "approval" in text(result)
+        assert "was not approved" in text(result)
         assert "one__count" in text(result)
         assert "MCP." not in text(result)
         assert "call x" not in events(log)

@@ -253,11 +253,12 @@ async def test_a_flood_of_output_stays_bounded(folder: Path) -> None:
         assert await session.value("return 1") == 1
 
 
-async def test_a_tool_that_needs_approval_is_refused_with_advice(folder: Path) -> None:
+async def test_a_tool_that_needs_approval_waits_with_advice_and_is_not_called(folder: Path) -> None:
     config = write_config(folder, quickstart(), name="ask.json", ask=["destructive"])
     async with serve(config) as session:
         answer = await session.exec("await MCP.tracker.closeIssue({ issue_id: 1 })")
-        assert answer.code == "nested_tool_failed"
-        assert "approv" in answer.error
+        assert answer.structured["status"] == "waiting"
+        assert [call["status"] for call in answer.structured["pendingToolCalls"]] == ["needs_approval"]
+        assert "codemode-mcp runs approve" in answer.read
         state = "return unwrap(await MCP.tracker.getIssue({ issue_id: 1 })).state"
         assert await session.value(state) == "open"

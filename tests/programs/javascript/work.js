@@ -131,8 +131,8 @@ try {
 }
 // ---- tools.search finds no MCP tools => []
 await tools.search("issues")
-// ---- ALL_TOOLS is empty here => 0
-ALL_TOOLS.length
+// ---- ALL_TOOLS has no MCP tools => ["core:results:list", "core:results:load"]
+ALL_TOOLS.map((tool) => tool.id).sort()
 // ---- a date window => 8
 const { issues } = unwrap(await MCP.tracker.listIssues())
 const from = new Date("2026-05-04"), to = new Date("2026-05-11")
