@@ -20,6 +20,7 @@ from codemode_mcp.approval import ApprovalRequest
 from codemode_mcp.arguments import ArgumentChecker
 from codemode_mcp.bridge import Completion, GuestError, ToolCall, json_text
 from codemode_mcp.catalog import login_advice
+from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, PluginError, PolicyDenied, ProgramError, UpstreamError
 from codemode_mcp.operations import perform
 from codemode_mcp.plugins.api import EXEC_ID, ToolCallEvent
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from upstream_clients.tools import AskFn, JsonObject, ProgressFn, SentFn, Tool, ToolSource
 
 log = logging.getLogger("codemode_mcp.calls")
-
-MAX_LOGGED = 200
-"""Characters of an id, which a program may have made up."""
 
 MAX_NEAREST = 20
 """Unknown ids of one run for which those that are nearest are named."""
@@ -266,8 +264,8 @@ class Dispatcher:
         except CodeModeError as error:
             completion = Completion(call.id, error=_guest_error(error, record))
         except Exception:
-            log.exception("call of %s failed in an unexpected way", record.tool[:MAX_LOGGED])
-            fault = InternalError(f"{record.tool[:MAX_LOGGED]}: the call failed inside codemode-mcp; see its log")
+            log.exception("call of %s failed in an unexpected way", within_line(record.tool))
+            fault = InternalError(f"{within_line(record.tool)}: the call failed inside codemode-mcp; see its log")
             completion = Completion(call.id, error=_guest_error(fault, record))
         else:
             completion = Completion(call.id, result)
@@ -276,7 +274,7 @@ class Dispatcher:
         record.status = "completed" if completion.error is None else "failed"
         log.info(
             "call %s of run %s: %s in %d ms, %d bytes",
-            record.tool[:MAX_LOGGED],
+            within_line(record.tool),
             context.run_id[:8],
             record.status,
             record.milliseconds(record.ended),

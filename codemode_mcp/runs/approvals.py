@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from codemode_mcp.approval import Verdict, ask_for, lasts, verdict_of
+from codemode_mcp.entries import within_line
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class Approvals:
                 "call %d of run %s, %s: %s by %s%s",
                 waiting.request.call,
                 self._run_id[:8],
-                waiting.request.tool,
+                within_line(waiting.request.tool),
                 "approved" if verdict.approved else "denied",
                 by,
                 "" if verdict.remember == "no" else f", remembered ({verdict.remember})",
