@@ -397,8 +397,7 @@ class Dispatcher:
         The catalog may be from before the server was connected, and the rules from before the call waited for that or
         for a person.
         """
-        changed = "; its server has changed the tool since it was listed"
-        asked_for = self._admit(entry, context, entry.effects)
+        self._admit_again(entry, context, approved=approved)
         policy = self._policies.of(context.caller)
         if _trusts(policy, entry) and policy.by_annotations:
             if present is None:
@@ -406,22 +405,22 @@ class Dispatcher:
                     f"{entry.path}: server {entry.source_name!r} has no tool {entry.tool.name!r} any more",
                     dispatched=record.dispatched,
                 )
-            effects = Effects.of(present.annotations)
-            before, asked_for = asked_for, self._admit(entry, context, effects, changed) or asked_for
-            if before is None and asked_for is not None and not approved:
+            changed = "; its server has changed the tool since it was listed"
+            asked_for = self._admit(entry, context, Effects.of(present.annotations), changed)
+            if asked_for is not None and not approved:
                 raise PolicyDenied(
                     f"{entry.path} needs a person's approval ({asked_for}), run the program again{changed}"
                 )
-        if approved and present is not None and _trusts(policy, entry):
-            if Effects.of(present.annotations) != entry.effects:
-                raise PolicyDenied(
-                    f"{entry.path} was not called: its server has changed what the tool says it does since a person "
-                    "was asked; run the program again"
-                )
-        elif asked_for is not None and not approved:
-            raise PolicyDenied(f"{entry.path} needs a person's approval now ({asked_for}); run the program again")
+        if not approved or present is None or not _trusts(policy, entry):
+            return
+        if Effects.of(present.annotations) != entry.effects:
+            raise PolicyDenied(
+                f"{entry.path} was not called: its server has changed what the tool says it does since a person was "
+                "asked; run the program again"
+            )
 
     def _admit_again(self, entry: Entry, context: CallContext, *, approved: bool) -> None:
+        """Decide by what the rules are now."""
         asked_for = self._admit(entry, context, entry.effects)
         if asked_for is not None and not approved:
             raise PolicyDenied(f"{entry.path} needs a person's approval now ({asked_for}); run the program again")

@@ -283,9 +283,11 @@ class Policies:
     """What each caller may call: the rules of `tools`, and those of its contexts."""
 
     def __init__(self, tools: ToolSettings) -> None:
-        made = {rules: Policy(rules) for rules in (tools.policy, *(context.rules for context in tools.contexts))}
-        self.default = made[tools.policy]
+        self.default = _compiled(tools.policy)
         """For callers of no context."""
+        made = {tools.policy: self.default}
+        for context in tools.contexts:
+            made.setdefault(context.rules, _compiled(context.rules))
         self._contexts = tuple((context, made[context.rules]) for context in tools.contexts)
 
     @property
@@ -300,6 +302,12 @@ class Policies:
     def context_of(self, caller: Caller) -> PolicyContext | None:
         """The context whose rules count for the caller; None: those of `tools` do."""
         return next((context for context, _ in self._contexts if belongs(caller, context)), None)
+
+
+@lru_cache(maxsize=16)
+def _compiled(rules: PolicyRules) -> Policy:
+    """Several rooms decide by the same rules: they are made ready once."""
+    return Policy(rules)
 
 
 def belongs(caller: Caller, context: PolicyContext) -> bool:
