@@ -162,6 +162,12 @@ class Rig:
     async def until_done(self, job: Job, calls: int) -> None:
         await until(lambda: self.done(job) >= calls)
 
+    async def until_begun(self, job: Job, how: str) -> None:
+        """Return when all of its calls that are to be answered so have reached their server."""
+        for server in {server for server, _, _ in job.asked}:
+            names = {name for where, name, its in job.asked if (where, its) == (server, how)}
+            await until(lambda server=server, names=names: names <= set(self.lines(server, "act")))
+
     def audit(self, *jobs: Job) -> None:
         """Hold what programs were told against what was done."""
         servers = {server for job in jobs for server, _, _ in job.asked}
