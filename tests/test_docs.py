@@ -15,7 +15,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from codemode_mcp.cli import app
+from codemode_mcp.cli import COMMANDS
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import ERROR_CODES
 from codemode_mcp.settings import CLAMPS, CodeModeSettings
@@ -114,8 +114,7 @@ async def test_the_programs_of_the_page_on_other_tools_run(quickstart: Path) -> 
 def test_the_readme_leads_to_every_page_and_names_every_command() -> None:
     for page in (ROOT / "docs").glob("*.md"):
         assert f"](docs/{page.name})" in README, page.name
-    for command in [*app.registered_commands, *app.registered_groups]:
-        name = command.name or getattr(command.callback, "__name__", None) or command.typer_instance.info.name
+    for name in COMMANDS:
         assert re.search(rf"^\| `codemode-mcp {name}\b|^\|.*`{name} SERVER`", README, re.MULTILINE), name
 
 

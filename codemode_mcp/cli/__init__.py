@@ -1,0 +1,56 @@
+"""The command line: parse, print, exit codes. No logic.
+
+Each command is read from its module when it is asked for: `serve` starts without what the others need.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context
+
+COMMANDS: Final = {
+    "serve": "serve",
+    "run": "run",
+    "tools": "tools",
+    "types": "tools",
+    "doctor": "doctor",
+    "runs": "runs",
+    "trace": "trace",
+    "login": "login",
+    "logout": "login",
+    "setup": "doctor",
+    "demo": "demo",
+}
+"""Modules of this package by the commands that are in them, in the order of `--help`."""
+
+
+class _Commands(TyperGroup):
+    def list_commands(self, ctx: Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        found = typer.main.get_group(import_module(f"codemode_mcp.cli.{module}").app)
+        # A module has some commands, or is one that has commands of its own.
+        return found if found.name == cmd_name else found.get_command(ctx, cmd_name)
+
+
+app = typer.Typer(name="codemode-mcp", cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback(invoke_without_command=True)
+def main(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """An MCP server with two tools, exec and wait, that puts every other MCP server behind a sandboxed program."""
+    if version:
+        from importlib import metadata
+
+        print(metadata.version("codemode-mcp"))  # noqa: T201
+        raise typer.Exit

@@ -1,0 +1,209 @@
+"""`codemode-mcp serve`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from functools import partial
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import anyio
+import typer
+
+from codemode_mcp.cli.shared import (
+    ConfigOption,
+    LogFileOption,
+    LogLevelOption,
+    load,
+    logging_as,
+    say,
+    stop,
+    with_options,
+)
+from codemode_mcp.errors import CodeModeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.app import App
+    from codemode_mcp.callers import Caller
+    from codemode_mcp.config import Config, Reading
+    from codemode_mcp.passthrough import Passthrough
+    from codemode_mcp.server import Surface
+
+
+app = typer.Typer()
+
+_AGAIN_SECONDS = 1.0
+"""After the first signal to end, so that another one means now."""
+
+
+@app.command()
+def serve(
+    config: ConfigOption = None,
+    transport: Annotated[str, typer.Option(metavar="<stdio|http>", help="What carries MCP.")] = "stdio",
+    host: Annotated[str | None, typer.Option(help="With http: the address to listen on; default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="With http: default: 8808; 0: a free one.")] = None,
+    path: Annotated[str | None, typer.Option(help="With http: where MCP is; default: /mcp.")] = None,
+    allow_unauthenticated: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unauthenticated", help="With http: serve whoever reaches the address, without authentication."
+        ),
+    ] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Admit read-only tools only.")] = False,
+    log_level: LogLevelOption = None,
+    log_file: LogFileOption = None,
+) -> None:
+    """Serve MCP on standard input and output, or over HTTP."""
+    from codemode_mcp.app import DEPTH_VARIABLE, MAX_DEPTH, depth
+
+    streams = None
+    if transport == "stdio":
+        for option, value in (("--host", host), ("--port", port), ("--path", path)):
+            if value is not None:
+                stop(2, f"{option} is for --transport http")
+        from codemode_mcp.stdio import reserve
+
+        streams = reserve()
+    elif transport != "http":
+        stop(2, f"--transport {transport}: it is stdio or http")
+    elif path is not None and (not path.startswith("/") or not path.isascii() or {*path} & {*' ?#%"\\'}):
+        stop(2, f"--path {path}: it has to begin with / and to have no characters that a URL would encode")
+    if depth(os.environ) >= MAX_DEPTH:
+        stop(
+            2,
+            f"codemode-mcp is started by itself, {MAX_DEPTH} deep ({DEPTH_VARIABLE}); "
+            "look for a server entry that starts it",
+        )
+    loaded = load(config, log_level, log_file, read_only=read_only)
+    with logging_as(loaded) as redactor:
+
+        def load_again(reading: Reading) -> Config:
+            from codemode_mcp.config import load_config
+
+            changed = load_config(loaded.path, environ=os.environ, reading=reading)
+            redactor.know(changed.secretive)
+            return with_options(changed, log_level, log_file, read_only=read_only)
+
+        if transport == "http":
+            anyio.run(
+                partial(
+                    _serve_http,
+                    loaded,
+                    load_again,
+                    "127.0.0.1" if host is None else host.strip("[]"),
+                    8808 if port is None else port,
+                    "/mcp" if path is None else path.rstrip("/") or "/",
+                    allow_unauthenticated=allow_unauthenticated,
+                )
+            )
+        else:
+            anyio.run(_serve, loaded, load_again, streams)
+
+
+async def _serve(config: Config, load: Callable[[Reading], Config], streams: tuple[IO[str], IO[str]] | None) -> None:
+    from codemode_mcp.app import open_app
+
+    over = anyio.Event()
+    by_signal = False
+
+    def end() -> None:
+        nonlocal by_signal
+        by_signal = True
+        over.set()
+
+    async def talk(surface: Surface | Passthrough) -> None:
+        await surface.serve_stdio(streams)
+        over.set()
+
+    async with anyio.create_task_group() as group:
+        if sys.platform != "win32":
+            group.start_soon(_end_on_signal, end)
+        async with open_app(config, load, "stdio") as opened:
+            group.start_soon(talk, _surface(opened, lambda _: opened.operator, opened.operator))
+            await over.wait()
+        if by_signal:
+            # A thread sits in a blocking read of standard input; nothing can wake it, and no task ends before it does.
+            sys.stderr.flush()
+            os._exit(0)
+        group.cancel_scope.cancel()
+
+
+async def _end_on_signal(end: Callable[[], None]) -> None:
+    """Call `end` at the first SIGTERM or SIGINT. One that comes a while later ends the process at once; what comes
+    sooner is the same signal, sent to the process and to its group.
+    """
+    first: float | None = None
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            if first is None:
+                first = anyio.current_time()
+                end()
+            elif anyio.current_time() - first >= _AGAIN_SECONDS:
+                sys.stderr.flush()
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
+
+
+def _surface(opened: App, caller_of: Callable[[Any], Caller], user: Caller | None = None) -> Surface | Passthrough:
+    """What clients see, by the mode; the other one is not imported. `user`: the only one who asks, if it is one."""
+    if opened.code_mode:
+        from codemode_mcp.server import Surface
+
+        return Surface(opened, caller_of, user)
+    from codemode_mcp.passthrough import Passthrough
+
+    return Passthrough(opened, caller_of, opened.auditor, user)
+
+
+async def _serve_http(
+    config: Config,
+    load: Callable[[Reading], Config],
+    host: str,
+    port: int,
+    path: str,
+    *,
+    allow_unauthenticated: bool,
+) -> None:
+    from codemode_mcp.app import open_app
+    from codemode_mcp.http.front import caller_of
+    from codemode_mcp.http.listener import CannotListen, listening, notes_for, refusal_to_listen
+
+    settings = config.http
+    refusal = refusal_to_listen(settings, host, allowed=allow_unauthenticated)
+    if refusal is not None:
+        stop(2, refusal)
+    over = anyio.Event()
+    failure: CannotListen | None = None
+    async with anyio.create_task_group() as signals:  # received until everything is closed
+        if sys.platform != "win32":
+            signals.start_soon(_end_on_signal, over.set)
+        try:
+            async with listening(settings, host, port, path) as listener, anyio.create_task_group() as group:
+                async with open_app(config, load, "http") as opened:
+                    await listener.serve(_surface(opened, caller_of).server)
+                    say(f"codemode-mcp serves MCP at {listener.url}")
+                    for note in notes_for(settings, host):
+                        say(note)
+
+                    async def become_ready() -> None:
+                        try:
+                            if opened.code_mode:
+                                await opened.engine()
+                        except CodeModeError:
+                            return  # logged; without the engine it is never ready
+                        await opened.wait_settled(None, config.tools.code_mode.connect_wait_ms / 1000)
+                        listener.set_ready()
+
+                    group.start_soon(become_ready)
+                    await over.wait()
+                    await listener.drain()
+                # Whoever still waits has been told that its run is aborted; that is written before connections end.
+                group.cancel_scope.cancel()
+        except CannotListen as error:
+            failure = error
+        signals.cancel_scope.cancel()
+    if failure is not None:
+        stop(1, str(failure))

@@ -1,0 +1,115 @@
+"""What commands share: options, the configuration, the log, what they say, and how they stop.
+
+Exit codes: 0 ok, 1 the thing asked for failed, 2 usage or invalid configuration. Human output goes to stderr where
+stdout belongs to MCP (`serve`), else to the terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from codemode_mcp.errors import ConfigError
+from codemode_mcp.settings import LogLevel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from codemode_mcp.audit import Redactor
+    from codemode_mcp.config import Config
+
+COLUMNS = 100
+"""That a message may take in a terminal."""
+
+ConfigOption = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="Configuration file; default: looked up.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LogLevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="How much to log.")]
+LogFileOption = Annotated[str | None, typer.Option("--log-file", metavar="FILE", help="Log there, not to stderr.")]
+
+
+def load(path: str | None, level: LogLevel | None, file: str | None, *, read_only: bool = False) -> Config:
+    from codemode_mcp.app import config_dir
+    from codemode_mcp.config import find_config, load_config
+
+    found = None
+    try:
+        found = find_config(path, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir())
+        loaded = load_config(found, environ=os.environ)
+    except ConfigError as error:
+        say(f"invalid_config: {found or path}")
+        for problem in error.problems:
+            say(f"  - {problem}")
+        raise typer.Exit(2) from None
+    return with_options(loaded, level, file, read_only=read_only)
+
+
+def with_options(loaded: Config, level: LogLevel | None, file: str | None, *, read_only: bool) -> Config:
+    """What the command line says goes before what the file says."""
+    from dataclasses import replace
+
+    log = loaded.log
+    if level is not None:
+        log = replace(log, level=level)
+    if file is not None:
+        log = replace(log, file=file)
+    tools = loaded.tools
+    if read_only:
+        contexts = tuple(replace(each, rules=replace(each.rules, read_only=True)) for each in tools.contexts)
+        tools = replace(tools, policy=replace(tools.policy, read_only=True), contexts=contexts)
+    return replace(loaded, log=log, tools=tools)
+
+
+@contextmanager
+def logging_as(config: Config, level: LogLevel | None = None) -> Iterator[Redactor]:
+    from dataclasses import replace
+
+    from codemode_mcp.audit import Redactor, logging_to
+
+    redactor = Redactor()
+    redactor.know(config.secretive)
+    settings = config.log if level is None else replace(config.log, level=level)
+    try:
+        with logging_to(settings, redactor):
+            yield redactor
+    except OSError as error:
+        stop(1, f"cannot log to {settings.file}: {error.strerror}")
+
+
+def say(text: str) -> None:
+    """To a person, on stderr, in lines that fit."""
+    print(fitted(text), file=sys.stderr)  # noqa: T201
+
+
+def fitted(text: str) -> str:
+    """The text in lines of at most `COLUMNS`, broken between words; what continues a line is indented under it.
+
+    A word that is longer, such as a path, stays whole: it is there to be copied.
+    """
+    import textwrap
+
+    lines = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        folded = textwrap.wrap(
+            line,
+            COLUMNS,
+            subsequent_indent=f"{indent}  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+            replace_whitespace=False,
+            drop_whitespace=True,
+        )
+        lines += folded or [line]
+    return "\n".join(lines)
+
+
+def stop(code: int, text: str) -> NoReturn:
+    say(text)
+    raise typer.Exit(code)

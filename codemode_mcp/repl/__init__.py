@@ -1,0 +1,1 @@
+"""`codemode-mcp repl`: the real sandbox, line by line."""
