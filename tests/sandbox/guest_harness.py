@@ -40,6 +40,14 @@ MANIFEST = json.dumps(
 )
 """A catalog as `prelude/70_api.js` takes it: two MCP servers, one of them down, and a plugin's tool."""
 
+LOW = """
+let frames = 0; const deepest = () => { frames += 1; deepest() }; try { deepest() } catch {}
+const under = (n, f) => n > 0 ? under(n - 1, f) : f(); const low = (f) => under(frames * 0.8 | 0, f);
+"""
+"""In front of a program: `low` calls a function with little stack left. `JSON.stringify` compares each level with all
+that it is in: with the whole stack it takes 15 s to come to its end.
+"""
+
 READ = "mcp:my-files:read_file"
 REMOVE = "mcp:my-files:remove"
 
