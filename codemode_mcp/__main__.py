@@ -24,8 +24,10 @@ def main() -> None:
             sys.exit(1)
         if os.environ.get("CODEMODE_MCP_DEBUG"):
             raise
-        print(f"codemode-mcp failed: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
-        print("This is a fault of ours; run it again with CODEMODE_MCP_DEBUG=1 for the details.", file=sys.stderr)  # noqa: T201
+        from codemode_mcp.cli.shared import say
+
+        say(f"codemode-mcp failed: {type(error).__name__}: {error}")
+        say("This is a fault of ours; run it again with CODEMODE_MCP_DEBUG=1 for the details.")
         sys.exit(1)
 
 

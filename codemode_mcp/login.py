@@ -51,14 +51,19 @@ def find_server(config: Config, name: str) -> UpstreamSpec:
     for spec in config.upstreams:
         if spec.name == name:
             if spec.url is None:
-                raise NoLoginHere(f"server {name!r} is started by a command; only a server with a URL has a login")
+                raise NoLoginHere(
+                    f"server {name!r} is started by a command; only a server with a URL has a login; "
+                    "put what it needs into its env"
+                )
             if not spec.may_log_in:
                 raise NoLoginHere(
                     f"server {name!r} is given an Authorization header; take it out of its headers to log in instead"
                 )
             return spec
     if name in config.disabled:
-        raise NoLoginHere(f"server {name!r} is disabled in the configuration")
+        raise NoLoginHere(
+            f'server {name!r} is disabled in the configuration; remove "disabled" from its entry to log in'
+        )
     names = [spec.name for spec in config.upstreams]
     close = next(iter(nearest(name, names, count=1)), None)
     hint = f"; did you mean {close!r}?" if close is not None else f"; configured: {', '.join(names) or 'none'}"

@@ -290,7 +290,7 @@ def test_a_mistake_is_named_with_its_path_the_value_seen_and_what_is_allowed(
         ({"command": "x", "connectTimeoutMs": 1.5}, "s.connectTimeoutMs: expected a positive integer, got 1.5"),
         ({"command": "x", "disabled": "no"}, 's.disabled: expected true or false, got "no"'),
         ({"command": "x", "trustAnnotations": 0}, "s.trustAnnotations: expected true or false, got 0"),
-        ({"command": "x", "description": 1}, "s.description: expected a string, got a number"),
+        ({"command": "x", "description": 1}, "s.description: expected a string, got a number; write it in quotes"),
         ({"command": "x", "timeout": 5}, 's.timeout: unknown key (did you mean "timeoutMs"?)'),
         ({"command": "x", "allow": [""]}, "s.allow[0]: must not be empty"),
         ({"command": "x", "deny": ["destructive"]}, 's.deny[0]: "destructive" is an annotation test'),

@@ -91,7 +91,7 @@ def test_what_is_neither_is_refused_with_the_two_forms(load: Callable[[Any], Con
         ({"": {}}, "the name of a plugin has"),
         ({"p" * 65: {}}, "the name of a plugin has"),
         ({"p": {"modul": "x:y"}}, 'plugins.p.modul: unknown key (did you mean "module"?)'),
-        ({"p": {"module": 1}}, "plugins.p.module: expected a string, got a number"),
+        ({"p": {"module": 1}}, "plugins.p.module: expected a string, got a number; write it in quotes"),
         ({"p": {"config": []}}, "plugins.p.config: expected an object, which the plugin gets, got an array"),
         ({"p": {"enabled": "no"}}, "plugins.p.enabled: expected true or false"),
         ({"p": {"hooks": "mcp:*"}}, "plugins.p.hooks: expected an array of strings"),

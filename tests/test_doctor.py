@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ import pytest
 
 from codemode_mcp.config import load_config
 from codemode_mcp.doctor import Check, check_config, check_everything
+from codemode_mcp.doctor.ahead import make_ahead
 
 TRACKER = Path(__file__).parents[1] / "examples" / "quickstart" / "tracker.py"
 
@@ -31,7 +36,9 @@ async def test_a_sound_installation_is_all_right(tmp_path: Path) -> None:
     found = await checks(tmp_path)
     assert [check.status for check in found["engine"]] == ["ok"]
     assert [check.status for check in found["server tracker"]] == ["ok"]
-    assert "policy" not in found
+    assert [check.detail for check in found["policy"]] == ["no rules: programs may call every tool"]
+    assert {check.status for each in found.values() for check in each} <= {"ok", "info"}
+    assert all(found[name][0].ms is not None for name in ("engine", "esbuild", "server tracker")), "how long each took"
 
 
 @pytest.mark.anyio
@@ -44,7 +51,7 @@ async def test_rules_without_effect_and_tools_out_of_reach_are_named(tmp_path: P
     assert "policy hides 1 of 6 tools" in said
     asked = [check for check in found["server tracker"] if "need an approval" in check.detail]
     assert [(check.status, check.detail) for check in asked] == [
-        ("ok", "1 of 6 tools need an approval: you are asked when a program calls them")
+        ("info", "1 of 6 tools need an approval: you are asked when a program calls them")
     ]
 
 
@@ -89,7 +96,7 @@ def test_a_broken_configuration_is_a_check_per_problem(tmp_path: Path) -> None:
     path.write_text('{"mcpServers": {"a": {}}, "tols": {}}', "utf-8")
     loaded, found = check_config(str(path), {})
     assert loaded is None
-    assert [check.status for check in found] == ["fail", "fail"]
+    assert [check.status for check in found if check.name == "config"] == ["fail", "fail"]
 
 
 GUARD = """
@@ -148,3 +155,72 @@ async def test_a_module_that_is_not_installed_is_named_without_a_place_in_python
     found = await plugin_checks(tmp_path, gone={"module": "no_such_package_at_all:register"})
     (check,) = found["plugin gone"]
     assert check.detail == "refused: it raised ModuleNotFoundError: No module named 'no_such_package_at_all'"
+
+
+@pytest.mark.anyio
+async def test_setup_has_every_server_list_its_tools_and_keeps_what_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listings = tmp_path / "listings"
+    for place in ("codemode_mcp.app.listings_dir", "codemode_mcp.doctor.ahead.listings_dir"):
+        monkeypatch.setattr(place, lambda: listings)
+    servers = {
+        "tracker": {"command": sys.executable, "args": [str(TRACKER)]},
+        "down": {"command": "no-such-command-anywhere"},
+    }
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text(json.dumps({"mcpServers": servers}), "utf-8")
+    config = load_config(path, environ={})
+    for _ in range(2):
+        steps: list[Check] = []
+        await make_ahead(config, steps.append, servers=True)
+        found = {step.name: step for step in steps}
+        assert found["server tracker"].status == "ok"
+        assert found["server tracker"].detail.startswith("6 tools listed in ")
+        assert (found["server down"].status, bool(found["server down"].advice)) == ("fail", True)
+        assert str(listings) in found["listings"].detail
+    assert len(list(listings.glob("*.json"))) == 1, "one for the server that is there, however often"
+    assert found["engine"].detail.startswith("compiled already")
+
+
+HANGING = """
+import pathlib, sys
+pathlib.Path(sys.argv[1]).write_text("up")
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals are POSIX")
+def test_control_c_ends_it_with_what_was_found_and_a_terminal_is_told_meanwhile(tmp_path: Path) -> None:
+    import pty
+
+    (tmp_path / "hanging.py").write_text(HANGING, "utf-8")
+    entry = {"command": sys.executable, "args": ["hanging.py", "up"], "cwd": ".", "connectTimeoutMs": 600_000}
+    (tmp_path / "codemode-mcp.json").write_text(json.dumps({"mcpServers": {"hangs": entry}}), "utf-8")
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    environment.pop("NO_COLOR", None)
+    command = [sys.executable, "-m", "codemode_mcp", "doctor", "--json"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        while b"looking at server hangs" not in shown:
+            assert select.select([ours], [], [], 30)[0], shown
+            shown += os.read(ours, 65536)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        printed = process.stdout.read()
+        assert process.wait(15) == 1
+    while True:
+        try:
+            shown += (more := os.read(ours, 65536))
+        except OSError:
+            break
+        if not more:
+            break
+    os.close(ours)
+    names = [check["name"] for check in json.loads(printed)]
+    assert {"config", "engine", "esbuild"} <= set(names)
+    assert "server hangs" not in names
+    assert b"interrupted; not looked at to the end: server hangs" in shown
+    assert b"Traceback" not in shown

@@ -252,7 +252,7 @@ class Connection:
         if failure is None:
             return _Ended(faults.connect_timeout(self._spec, stderr.last_line))
         return _Ended(
-            faults.start_failure(self._spec, failure, stderr.last_line),
+            faults.start_failure(self._spec, failure, stderr.last_line, stderr.exit_code),
             try_sse=kind == "http" and watch.refused_status in _SSE_FALLBACK,
             needs_hand=faults.is_not_there(self._spec, failure),
         )

@@ -133,9 +133,9 @@ def call_error(spec: UpstreamSpec, method: str, error: MCPError) -> UpstreamCall
     )
 
 
-def start_failure(spec: UpstreamSpec, cause: BaseException, last_words: str = "") -> str:
+def start_failure(spec: UpstreamSpec, cause: BaseException, last_words: str = "", exit_code: int | None = None) -> str:
     """Why a connection could not be made, in one sentence with a next step. `last_words`: its last stderr line."""
-    reasons = [_start_reason(spec, leaf) for leaf in _leaves(cause)]
+    reasons = [_start_reason(spec, leaf, exit_code) for leaf in _leaves(cause)]
     reason = next((found for found in reasons if found is not None), None)
     if reason is None:
         leaf = next(_leaves(cause))
@@ -181,12 +181,12 @@ def _leaves(cause: BaseException) -> Iterator[BaseException]:
         yield cause
 
 
-def _start_reason(spec: UpstreamSpec, error: BaseException) -> str | None:
+def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | None) -> str | None:
     """The reason, or `None` for an exception that only followed from another one."""
     key = f"mcpServers.{spec.name}"
     match error:
         case MCPError():
-            return _refusal(spec, error)
+            return _refusal(spec, error, exit_code)
         case httpx2.HTTPStatusError():
             return http_reason(spec, error.response.status_code)
         case httpx2.TransportError():
@@ -208,7 +208,7 @@ def _start_reason(spec: UpstreamSpec, error: BaseException) -> str | None:
             return None
 
 
-def _refusal(spec: UpstreamSpec, error: MCPError) -> str:
+def _refusal(spec: UpstreamSpec, error: MCPError, exit_code: int | None) -> str:
     fault = HttpFault.of(error)
     if fault is not None:
         if fault.status is None:
@@ -217,9 +217,15 @@ def _refusal(spec: UpstreamSpec, error: MCPError) -> str:
             return http_reason(spec, fault.status)
     if is_transport_failure(error):
         if spec.url is None:
-            return "it exited before it answered; run the command by hand to see why"
+            return f"it exited{_with(exit_code)} before it answered; run the command by hand to see why"
         return f"{spec.address} closed the connection before it answered"
     return f"it refused the MCP handshake with error {error.code}: {error.message[:_MAX_QUOTE]}"
+
+
+def _with(exit_code: int | None) -> str:
+    if exit_code is None:
+        return ""
+    return f" with code {exit_code}" if exit_code >= 0 else f", ended by signal {-exit_code},"
 
 
 def http_reason(spec: UpstreamSpec, status: int) -> str:

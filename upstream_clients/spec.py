@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -70,6 +71,10 @@ def _credentials(header: str) -> list[str]:
         return [base64.b64decode(encoded).decode()]
     except ValueError:
         return []
+
+
+_KEY_IN_PATH = re.compile(r"(?<=/)(?=[^/]*[0-9])(?=[^/]*[A-Za-z])[^/]{20,}(?=/|$)")
+"""Some services put the credential there."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -151,11 +156,14 @@ class UpstreamSpec:
 
     @property
     def address(self) -> str:
-        """Where the server is, fit for a message: the command's name, or the URL without credentials and query."""
+        """Where the server is, fit for a message: the command's name, or the URL without credentials, query and what
+        looks like a key in its path.
+        """
         if self.url is None:
             return self.command or ""
         parts = urlsplit(self.url)
-        return self.redact(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")))
+        path = _KEY_IN_PATH.sub("***", parts.path)
+        return self.redact(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", "")))
 
     @property
     def may_log_in(self) -> bool:

@@ -33,6 +33,8 @@ class StderrTail:
         self._server = server
         self._redact = redact
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self.exit_code: int | None = None
+        """How the child ended, where it has ended by itself; a signal is negative."""
         self._end = os.urandom(16).hex().encode()
         """A line that no child can guess; tells the thread to stop."""
 

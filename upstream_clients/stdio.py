@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
     from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.stderr import StderrTail
     from upstream_clients.wire import Incoming
 
 logger = logging.getLogger(__name__)
@@ -53,15 +54,17 @@ _POLL = 0.01
 
 @asynccontextmanager
 async def open_process(
-    spec: UpstreamSpec, errlog: TextIO
+    spec: UpstreamSpec, stderr: StderrTail
 ) -> AsyncIterator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]]:
     """Start the server; the streams of what it says and what is said to it. Leaving ends it and all that it started.
+
+    `stderr` takes what it says there, and how it ended.
 
     Raises:
         OSError: it cannot be started.
         ValueError: a NUL in what should be started.
     """
-    process = await _start(spec, errlog)
+    process = await _start(spec, stderr.file)
     # Nothing is awaited between the start and the `try`: a cancellation there would leave the process behind.
     heard, incoming = anyio.create_memory_object_stream[Any](0)
     outgoing, written = anyio.create_memory_object_stream[SessionMessage](math.inf)
@@ -110,7 +113,7 @@ async def open_process(
                 began = anyio.current_time()
                 with anyio.move_on_after(FLUSH_TIMEOUT):
                     await flushed.wait()
-                await _stop(process, began)
+                stderr.exit_code = await _stop(process, began)
             tasks.cancel_scope.cancel()
             heard.close()
             written.close()
@@ -130,14 +133,15 @@ async def _start(spec: UpstreamSpec, errlog: TextIO) -> Any:
     )
 
 
-async def _stop(process: Any, began: float) -> None:
-    """End of input, then force; for the server and its descendants. Every wait is bounded.
+async def _stop(process: Any, began: float) -> int | None:
+    """End of input, then force; for the server and its descendants. Every wait is bounded. The exit code of a server
+    that needed no force.
 
     The bounds count from `began`, a time of the event loop, so that on a busy machine they do not add up.
     """
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
         await process.stdin.aclose()
-    await _exited(process, began + EXIT_TIMEOUT)
+    code: int | None = process.returncode if await _exited(process, began + EXIT_TIMEOUT) else None
     if sys.platform == "win32":  # pragma: no cover
         from mcp.os.win32.utilities import close_process_job, terminate_windows_process_tree
 
@@ -155,6 +159,7 @@ async def _stop(process: Any, began: float) -> None:
     if transport is not None:
         with suppress(PermissionError):
             transport.close()
+    return code
 
 
 async def _exited(process: Any, deadline: float) -> bool:

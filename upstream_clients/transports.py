@@ -45,7 +45,7 @@ async def open_dispatcher(
     match kind:
         case "stdio":
             with stderr:
-                async with open_process(spec, stderr.file) as (heard, written):
+                async with open_process(spec, stderr) as (heard, written):
                     yield _dispatcher(heard, written)
         case "http":
             assert spec.url is not None

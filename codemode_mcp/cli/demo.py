@@ -8,7 +8,7 @@ import typer
 app = typer.Typer()
 
 
-@app.command()
+@app.command(epilog="Example: codemode-mcp demo")
 def demo() -> None:
     """Show the main job end to end, with bundled servers and no account."""
     from codemode_mcp.demo import show

@@ -8,14 +8,19 @@ from typing import Annotated
 import anyio
 import typer
 
+from codemode_mcp.cli.completion import server_names
 from codemode_mcp.cli.shared import ConfigOption, load, logging_as, stop
 
 app = typer.Typer()
 
+ServerArgument = Annotated[
+    str, typer.Argument(help="The name of the server in the configuration.", autocompletion=server_names)
+]
 
-@app.command()
+
+@app.command(epilog="Example: codemode-mcp login docs --no-browser")
 def login(
-    server: Annotated[str, typer.Argument(help="The name of the server in the configuration.")],
+    server: ServerArgument,
     config: ConfigOption = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
     timeout: Annotated[float, typer.Option(min=1, max=3600, help="Seconds to wait for the browser.")] = 300,
@@ -45,13 +50,13 @@ def login(
         except LoginError as error:
             stop(1, spec.redact(f"no login to server {server!r}: {error}"))
         except KeyboardInterrupt:
-            stop(1, f"no login to server {server!r}: interrupted")
+            stop(1, f"no login to server {server!r}: interrupted; run codemode-mcp login again")
     print(f"logged in to server {server!r}; the login is kept in {where}")  # noqa: T201
 
 
-@app.command()
+@app.command(epilog="Example: codemode-mcp logout docs")
 def logout(
-    server: Annotated[str, typer.Argument(help="The name of the server in the configuration.")],
+    server: ServerArgument,
     config: ConfigOption = None,
 ) -> None:
     """Forget the login to a server."""

@@ -14,6 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from codemode_mcp.cli.completion import live_runs
+from codemode_mcp.cli.shared import COLUMNS, fitted
+from codemode_mcp.cli.terminal import forget_typed as _forget_typed
+from codemode_mcp.cli.terminal import is_at_terminal as _is_at_terminal
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -26,6 +31,7 @@ app = typer.Typer(
     name="runs",
     no_args_is_help=True,
     help="Look at the runs of serving processes, and decide about calls that wait for approval.",
+    epilog="Example: codemode-mcp runs list\n\nExample: codemode-mcp runs approve run_4fK2mQ8xZ1",
 )
 
 LEAST_PREFIX = 12
@@ -43,13 +49,15 @@ ConfigOption = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="Only processes that serve this configuration.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, or how only one begins.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="Id of a run, or how only one begins.", autocompletion=live_runs)
+]
 CallsArgument = Annotated[
     list[int] | None, typer.Argument(metavar="[CALL]...", help="Numbers of calls; default: all that wait.")
 ]
 
 
-@app.command("list")
+@app.command("list", epilog="Example: codemode-mcp runs list --json")
 def list_runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the runs of all serving processes of this user, those that have ended lately included."""
     found = _ask_all(config)
@@ -86,12 +94,12 @@ def list_runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         _say(
             f"no runs; {count} serving process{'' if count == 1 else 'es'}{which}"
             if count
-            else f"no runs: no codemode-mcp serve of this user is running{which}"
+            else f"no runs: no codemode-mcp serve of this user is running{which}; a client starts it"
         )
     _say_all(found.problems)
 
 
-@app.command()
+@app.command(epilog="Example: codemode-mcp runs show run_4fK2mQ8xZ1")
 def show(run: RunArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show one run with all its calls, and what waits for approval."""
     _, answer = _find(run, config)
@@ -141,7 +149,7 @@ def show(run: RunArgument, config: ConfigOption = None, as_json: JsonOption = Fa
         _print(f"{view['waitingOmitted']} more calls wait; they are shown when these are decided")
 
 
-@app.command()
+@app.command(epilog="Example: codemode-mcp runs approve run_4fK2mQ8xZ1 2 3 --remember run")
 def approve(
     run: RunArgument,
     calls: CallsArgument = None,
@@ -156,13 +164,13 @@ def approve(
     _decide(run, calls or [], config, approved=True, remember=remember)  # type: ignore[arg-type]
 
 
-@app.command()
+@app.command(epilog="Example: codemode-mcp runs deny run_4fK2mQ8xZ1")
 def deny(run: RunArgument, calls: CallsArgument = None, config: ConfigOption = None) -> None:
     """Deny calls that wait, after showing them and asking back."""
     _decide(run, calls or [], config, approved=False, remember="no")
 
 
-@app.command()
+@app.command(epilog="Example: codemode-mcp runs cancel run_4fK2mQ8xZ1")
 def cancel(run: RunArgument, config: ConfigOption = None) -> None:
     """End a run and cancel its calls, after asking back."""
     from codemode_mcp.control.protocol import Request
@@ -171,7 +179,7 @@ def cancel(run: RunArgument, config: ConfigOption = None) -> None:
     place, answer = _find(run, config)
     view = answer["run"]
     if view["endedMs"] is not None:
-        _stop(1, f"run {view['id']} has ended already")
+        _stop(1, f"run {view['id']} has ended already; codemode-mcp runs list shows what has not")
     _say(f"run {view['id']}: {_state(view)}, began {_ago(view['ageMs'])}, {_counted(view['callCount'], 'call')}")
     _confirm("cancel", "this run")
     if not _ask(place, Request("cancel", view["id"]))["cancelled"]:
@@ -189,10 +197,10 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
     view = answer["run"]
     waiting = view["waiting"]
     if not waiting:
-        _stop(1, f"no call of run {view['id']} waits for approval; it is {_state(view)}")
+        _stop(1, f"no call of run {view['id']} waits for approval; it is {_state(view)}; see codemode-mcp runs list")
     for number in calls:
         if number not in [each["call"] for each in waiting]:
-            _stop(1, f"call {number} of run {view['id']} does not wait for approval")
+            _stop(1, f"call {number} of run {view['id']} does not wait for approval; see codemode-mcp runs show RUN")
     chosen = [each for each in waiting if not calls or each["call"] in calls]
     if approved:
         chosen = chosen[:MOST_AT_ONCE]
@@ -224,7 +232,8 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
         _say(f"{done}: call{'' if len(decided) == 1 else 's'} {', '.join(str(each) for each in decided)}")
     missed = [each["call"] for each in chosen if each["call"] not in decided]
     if missed:
-        _stop(1, f"not {done}, for they do not wait any more: {', '.join(map(str, missed))}")
+        numbers = ", ".join(map(str, missed))
+        _stop(1, f"not {done}, for they do not wait any more: {numbers}; codemode-mcp runs show RUN says how they are")
 
 
 # asking
@@ -299,13 +308,10 @@ def _need_terminal(verb: str) -> None:
     from codemode_mcp.app import DEPTH_VARIABLE
 
     if DEPTH_VARIABLE in os.environ:
-        _stop(1, f"runs {verb} is not for what a server behind codemode-mcp has started; nothing was decided")
+        what = f"runs {verb} is not for what a server behind codemode-mcp has started"
+        _stop(1, f"{what}; nothing was decided; open a terminal of your own")
     if not _is_at_terminal():
-        _stop(1, f"runs {verb} needs a terminal, and a person at it who confirms; nothing was decided")
-
-
-def _is_at_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
+        _stop(1, f"runs {verb} needs a terminal, and a person at it who confirms; nothing was decided; run it in one")
 
 
 def _confirm(verb: str, what: str) -> None:
@@ -322,20 +328,7 @@ def _confirm(verb: str, what: str) -> None:
     except KeyboardInterrupt:
         typed = ""
     if " ".join(typed.split()) != answer:
-        _stop(1, "that is something else; nothing was decided")
-
-
-def _forget_typed() -> None:
-    """What was typed, or pasted, before the question is no answer to it."""
-    try:
-        import termios
-    except ImportError:  # Windows
-        import msvcrt
-
-        while msvcrt.kbhit():  # type: ignore[attr-defined,unused-ignore]
-            msvcrt.getwch()  # type: ignore[attr-defined,unused-ignore]
-        return
-    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        _stop(1, "that is something else; nothing was decided; run the command again to be asked again")
 
 
 # words
@@ -384,7 +377,7 @@ def _waiting_lines(waiting: Iterable[dict[str, Any]]) -> Iterable[str]:
     from codemode_mcp.control.display import columns, plain, wrapped
     from codemode_mcp.control.protocol import digest_of
 
-    width = _columns()
+    width = min(_columns(), COLUMNS)
     for each in waiting:
         effects = [name for name, is_so in each["effects"].items() if is_so]
         yield ""
@@ -400,7 +393,8 @@ def _waiting_lines(waiting: Iterable[dict[str, Any]]) -> Iterable[str]:
             _stop(1, f"the arguments of call {each['call']} are not what their digest says; nothing was decided")
         yield from wrapped(text[:MAX_SHOWN], width, "  │ ")
         if len(text) > MAX_SHOWN or len(each["arguments"]) < size:
-            yield f"  ✂ CUT: the arguments have {size:,} characters, SHA-256 {each['digest']}"
+            yield f"  ✂ CUT: the arguments have {size:,} characters,"
+            yield f"    SHA-256 {each['digest']};"
             yield "    runs show RUN --json gives more of them"
 
 
@@ -436,7 +430,9 @@ def _print(text: str) -> None:
 
 
 def _say(text: str) -> None:
-    print(_encodable(text, sys.stderr.encoding), file=sys.stderr)  # noqa: T201
+    shown = _encodable(text, sys.stderr.encoding)
+    # What has been wrapped stays as it is: the margin of each line tells what is not ours.
+    print(shown if len(shown) <= COLUMNS else fitted(shown), file=sys.stderr)  # noqa: T201
 
 
 def _encodable(text: str, encoding: str | None) -> str:

@@ -39,7 +39,10 @@ _AGAIN_SECONDS = 1.0
 """After the first signal to end, so that another one means now."""
 
 
-@app.command()
+@app.command(
+    epilog="Example: codemode-mcp serve --config codemode-mcp.json\n\n"
+    "Example: codemode-mcp serve --transport http --port 8808"
+)
 def serve(
     config: ConfigOption = None,
     transport: Annotated[str, typer.Option(metavar="<stdio|http>", help="What carries MCP.")] = "stdio",
@@ -63,19 +66,19 @@ def serve(
     if transport == "stdio":
         for option, value in (("--host", host), ("--port", port), ("--path", path)):
             if value is not None:
-                stop(2, f"{option} is for --transport http")
+                stop(2, f"{option} is for --transport http; add that, or leave {option} out")
         from codemode_mcp.stdio import reserve
 
         streams = reserve()
     elif transport != "http":
-        stop(2, f"--transport {transport}: it is stdio or http")
+        stop(2, f"--transport {transport}: it is stdio or http; leave it out for stdio")
     elif path is not None and (not path.startswith("/") or not path.isascii() or {*path} & {*' ?#%"\\'}):
-        stop(2, f"--path {path}: it has to begin with / and to have no characters that a URL would encode")
+        stop(2, f"--path {path}: it has to begin with / and to have no characters that a URL would encode, like /mcp")
     if depth(os.environ) >= MAX_DEPTH:
         stop(
             2,
             f"codemode-mcp is started by itself, {MAX_DEPTH} deep ({DEPTH_VARIABLE}); "
-            "look for a server entry that starts it",
+            "look for a server entry that starts it, and remove that",
         )
     loaded = load(config, log_level, log_file, read_only=read_only)
     with logging_as(loaded) as redactor:

@@ -46,6 +46,7 @@ def load(path: str | None, level: LogLevel | None, file: str | None, *, read_onl
         say(f"invalid_config: {found or path}")
         for problem in error.problems:
             say(f"  - {problem}")
+        say("Correct the file; codemode-mcp doctor checks it." if found else "Name a file that is there with --config.")
         raise typer.Exit(2) from None
     return with_options(loaded, level, file, read_only=read_only)
 
@@ -79,7 +80,7 @@ def logging_as(config: Config, level: LogLevel | None = None) -> Iterator[Redact
         with logging_to(settings, redactor):
             yield redactor
     except OSError as error:
-        stop(1, f"cannot log to {settings.file}: {error.strerror}")
+        stop(1, f"cannot log to {settings.file}: {error.strerror}; name another file with --log-file or log.file")
 
 
 def say(text: str) -> None:

@@ -9,14 +9,18 @@ from typing import Annotated
 
 import typer
 
+from codemode_mcp.cli.completion import recorded_runs
 from codemode_mcp.cli.shared import ConfigOption, JsonOption, load, say, stop
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(epilog="Example: codemode-mcp trace\n\nExample: codemode-mcp trace run_4fK2mQ --html run.html")
 def trace(
-    run: Annotated[str | None, typer.Argument(help="A run's id, or its beginning; default: list the latest.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(help="A run's id, or its beginning; default: list the latest.", autocompletion=recorded_runs),
+    ] = None,
     config: ConfigOption = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as one page of HTML.")] = None,
     as_json: JsonOption = False,
@@ -30,11 +34,14 @@ def trace(
     from codemode_mcp.trace import page, reading, text
 
     if run is None and html is not None:
-        stop(2, "--html draws one run: name it")
+        stop(2, "--html draws one run: name it; codemode-mcp trace lists them")
     if trajectory is None:
         configured = load(config, None, None).audit.trajectory
         if configured is None:
-            stop(1, 'nothing is recorded: set "audit.trajectory" to a file in the configuration')
+            stop(
+                1,
+                'nothing is recorded: set "audit.trajectory" to a file in the configuration, or name one: --trajectory',
+            )
         trajectory = Path(configured)
     try:
         if run is None:
@@ -46,7 +53,8 @@ def trace(
                     print(line)  # noqa: T201
             if not traces:
                 there = reading.files_of(trajectory)
-                say(f"no run is recorded in {trajectory} yet" + ("" if there else ": there is no such file"))
+                why = "" if there else ": there is no such file"
+                say(f"no run is recorded in {trajectory} yet{why}; it is as soon as a client has called exec")
             return
         found = reading.find(trajectory, run)
         if html is not None:
@@ -55,7 +63,8 @@ def trace(
     except reading.NoTrace as problem:
         stop(1, str(problem))
     except OSError as error:
-        stop(1, f"cannot open {error.filename}: {error.strerror}")
+        what = "--html" if html is not None and error.filename == str(html) else "--trajectory"
+        stop(1, f"cannot open {error.filename}: {error.strerror}; name another file with {what}")
     if as_json:
         print(json.dumps(text.as_json(found), ensure_ascii=True, indent=2))  # noqa: T201
     elif html is None:

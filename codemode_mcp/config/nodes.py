@@ -73,7 +73,7 @@ class Node:
         self.report.notes.append(f"{self.path}: {message}")
 
     def fail_type(self, expected: str) -> None:
-        self.fail(f"expected {expected}, got {describe(self.value, secret=self.secret)}")
+        self.fail(f"expected {expected}, got {describe(self.value, secret=self.secret)}{_repair(expected, self.value)}")
 
     def refuse_unless_default(self, feature: str) -> None:
         """Fail closed on what this version lacks; `feature` is a key of `NOT_AVAILABLE`."""
@@ -181,6 +181,20 @@ def describe(value: object, *, secret: bool = False) -> str:
             return "a very large number"
         case _:
             return "a number" if secret else str(value)
+
+
+def _repair(expected: str, value: object) -> str:
+    """`; write it ...` where the kind of the value is all that is wrong. It holds nothing of the value."""
+    match value:
+        case bool() | int() | float() if expected.startswith("a string"):
+            return "; write it in quotes"
+        case str() if expected == "an array of strings":
+            return "; write it in brackets, each word by itself"
+        case str() if expected == "true or false" and value.strip().lower() in ("true", "false"):
+            return "; write it without quotes"
+        case str() if "integer" in expected and value.strip().isdecimal():
+            return "; write it without quotes"
+    return ""
 
 
 def did_you_mean(name: str, allowed: Collection[str]) -> str:

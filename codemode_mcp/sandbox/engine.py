@@ -504,6 +504,15 @@ class _Ticker:
 # the compile cache
 
 
+def compiled_path(cache_dir: Path) -> Path | None:
+    """Where this engine's compiled form is kept, or will be; None where the folder cannot be made or trusted.
+
+    Raises:
+        RuntimeUnavailable: the binary is missing, or is another one.
+    """
+    return _cache_path(cache_dir, binary.prepare(binary.load()))
+
+
 def _cache_path(cache_dir: Path, prepared: bytes) -> Path | None:
     """Where the compiled form belongs, or None when the directory cannot be trusted or made."""
     try:

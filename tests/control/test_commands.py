@@ -131,7 +131,7 @@ def refused(command: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(typer.Exit) as ended:
         command()
     assert ended.value.exit_code
-    return capsys.readouterr().err
+    return " ".join(capsys.readouterr().err.split())
 
 
 def test_the_beginning_of_an_id_stands_for_a_run_where_it_is_the_only_one(servers: Servers) -> None:
@@ -198,7 +198,7 @@ def test_no_more_calls_are_approved_at_once_than_a_person_can_look_at(servers: S
 def test_remembering_for_the_run_says_that_other_calls_that_wait_go_too(servers: Servers, person: list[str]) -> None:
     servers.waiting = [waiting(1, {"n": 1}), waiting(2, {"n": 2})]
     cli_runs.approve(ONE, [1], remember="run")
-    assert "those that wait now included, whatever their arguments" in person[0]
+    assert "those that wait now included, whatever their arguments" in " ".join(person[0].split())
 
 
 def test_a_listing_of_no_process_says_so(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,7 +217,7 @@ def test_arguments_that_are_cut_say_so_with_size_and_digest(servers: Servers, pe
     servers.waiting = [waiting(1, {"text": "x" * 50_000}), waiting(2, {})]
     servers.waiting[1] |= {"arguments": '{"text": "yy', "characters": 400_000}
     cli_runs.approve(ONE)
-    assert re.search(r"CUT: the arguments have 50,012 characters, SHA-256 [0-9a-f]{64}", person[0])
+    assert re.search(r"CUT: the arguments have 50,012 characters,\n    SHA-256 [0-9a-f]{64};", person[0])
     assert "400,000 characters" in person[0]
     assert person[0].count("CUT") == 2
 

@@ -158,7 +158,7 @@ def test_a_keyring_that_asks_a_person_who_is_not_there_is_given_up(
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ({"keyring": 7}, "mcpServers.s.env.T.keyring: expected a string, got a number"),
+        ({"keyring": 7}, "mcpServers.s.env.T.keyring: expected a string, got a number; write it in quotes"),
         ({"keyring": " "}, "mcpServers.s.env.T.keyring: must not be empty"),
         ({"keyring": "k", "command": ["x"]}, "mcpServers.s.env.T: has `command` and `keyring`; keep one"),
     ],

@@ -105,7 +105,7 @@ async def test_a_protocol_version_that_does_not_exist_is_named(raw_server: Any, 
 async def test_an_exit_at_once_quotes_the_last_line_of_stderr_without_secrets(raw_server: Any, pool_of: Any) -> None:
     async with pool_of(raw_server("exit", env={"TOKEN": "hunter22"})) as pool:
         assert pool.views()[0].error == (
-            "server 'srv' did not start: it exited before it answered; run the command by hand to see why; "
+            "server 'srv' did not start: it exited with code 3 before it answered; run the command by hand to see why; "
             "the last line on its stderr was: cannot start: bad token ***"
         )
 

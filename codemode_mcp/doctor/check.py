@@ -1,0 +1,59 @@
+"""The nouns: one line of the report, and which lines there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Status = Literal["ok", "info", "warn", "fail"]
+
+CHECKS: Final = {
+    "config": "the configuration file",
+    "variables": "the environment variables that it refers to",
+    "version": "this package, and what it is made of",
+    "python": "the interpreter and the system",
+    "nesting": "whether codemode-mcp has started this process itself",
+    "cache folder": "where compiled and listed things are kept",
+    "data folder": "where logins are kept",
+    "control folder": "where `codemode-mcp runs` finds serving processes",
+    "engine": "the sandbox",
+    "compile cache": "the compiled engine on disk",
+    "esbuild": "TypeScript",
+    "search": "search by meaning, the extra `semantic`",
+    "trajectory": "the file of `audit.trajectory`",
+    "http": "the section `http`",
+    "server": "one upstream server each: `server NAME`",
+    "other clients": "clients that start the same servers themselves",
+    "plugin": "one plugin each: `plugin NAME`",
+    "policy": "rules and contexts",
+    "byte budget": "what a client is shown before any program has run",
+}
+"""What each check looks at, in the order of the report. Those of servers and plugins have a name behind them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the report.
+
+    Attributes:
+        status: `ok`, `info` (nothing is wrong, but you may want to know), `warn` (works, but look at it) or `fail`.
+        advice: what to do about it; empty when there is nothing to do.
+        ms: how long it took; None where it was found together with another one.
+    """
+
+    name: str
+    status: Status
+    detail: str
+    advice: str = ""
+    ms: int | None = None
+
+
+def counted(count: int, what: str) -> str:
+    """`1 tool`, `2 tools`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def some(names: list[str], most: int = 5) -> str:
+    """The first of the names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
