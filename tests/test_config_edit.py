@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.config import load_config
-from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, with_items
+from codemode_mcp.config.edit import MAX_BACKUPS, add_approved
+from codemode_mcp.config.jsontext import with_items
 from codemode_mcp.config.source import SourceError, parse
 from codemode_mcp.errors import ConfigError
 
@@ -31,15 +32,15 @@ CASES = {
     "no tools but null": ('{"tools": null}', '{"tools": { "approved": ["mcp:a:b"] }}'),
     "a trailing comma on one line": (
         '{"tools": {"approved": ["x:y",],},}',
-        '{"tools": {"approved": ["x:y", "mcp:a:b"],},}',
+        '{"tools": {"approved": ["x:y", "mcp:a:b",],},}',
     ),
     "lines": (
         '{\n  "tools": {\n    "approved": [\n      "mcp:x:y" // why\n    ]\n  }\n}\n',
-        '{\n  "tools": {\n    "approved": [\n      "mcp:x:y",\n      "mcp:a:b" // why\n    ]\n  }\n}\n',
+        '{\n  "tools": {\n    "approved": [\n      "mcp:x:y", // why\n      "mcp:a:b"\n    ]\n  }\n}\n',
     ),
     "lines with a trailing comma": (
         '{\n  "tools": {\n    "approved": [\n      "mcp:x:y", // why\n    ],\n  },\n}\n',
-        '{\n  "tools": {\n    "approved": [\n      "mcp:x:y",\n      "mcp:a:b", // why\n    ],\n  },\n}\n',
+        '{\n  "tools": {\n    "approved": [\n      "mcp:x:y", // why\n      "mcp:a:b",\n    ],\n  },\n}\n',
     ),
     "other keys": (
         '{\n  // servers\n  "mcpServers": {}\n}\n',

@@ -109,6 +109,14 @@ def without_tokens(text: str) -> str:
     return text
 
 
+def tokens_in(text: str) -> list[tuple[int, int]]:
+    """Where `without_tokens` hides something: begin and end of each."""
+    found = [match.span() for match in _TOKENS.finditer(text)] if any(mark in text for mark in _MARKS) else []
+    found += [(match.end(2), match.end()) for match in _BEARER.finditer(text)]
+    found += [(match.end(1), match.end() - 1) for match in _USER_INFO.finditer(text)]
+    return sorted(found)
+
+
 _SECRET_WORDS: Final = (
     "password",
     "passwd",

@@ -398,11 +398,15 @@ def _is_http_url(url: str) -> bool:
 _LAUNCHERS = frozenset(
     (
         *("uv", "uvx", "pipx", "npx", "npm", "bunx", "bun", "pnpm", "yarn"),
+        *("poetry", "pdm", "hatch", "rye", "pixi", "mise", "conda", "mamba"),
+        *("op", "doppler", "dotenv", "direnv", "wsl"),
         *("env", "cmd", "sh", "bash", "zsh", "fish", "pwsh", "powershell", "sudo", "nohup", "nice", "time"),
     )
 )
+_CONTAINERS = frozenset(("docker", "podman", "nerdctl"))
 _PYTHON = re.compile(r"(python|pythonw|py|pypy)[\d.]*")
 _OWN_NAME = re.compile(r"codemode[-_.]mcp(?:$|[@=<>!~\[])", re.IGNORECASE)
+_OWN_IMAGE = re.compile(r"(?![./~])(?:[\w.:-]+/)*codemode[-_]mcp(?:[:@][\w.:-]+)?", re.IGNORECASE)
 
 
 def starts_this_server(command: str, args: tuple[str, ...]) -> bool:
@@ -412,7 +416,7 @@ def starts_this_server(command: str, args: tuple[str, ...]) -> bool:
     arguments that merely ends in our name is left alone: other servers are pointed at folders.
     """
     program = _program_name(command)
-    words = [word for arg in args for word in arg.split()]
+    words = [word.strip("'\"") for arg in args for word in arg.split()]
     if _OWN_NAME.match(program) or any(
         option == "-m" and module.partition(".")[0] == "codemode_mcp" for option, module in pairwise(words)
     ):
@@ -420,7 +424,12 @@ def starts_this_server(command: str, args: tuple[str, ...]) -> bool:
     if _PYTHON.fullmatch(program):
         script = next((word for word in words if not word.startswith("-")), "")
         return "-mcodemode_mcp" in words or bool(_OWN_NAME.match(_program_name(script)))
-    return program in _LAUNCHERS and any(map(_OWN_NAME.match, words))
+    if program in _CONTAINERS:
+        return any(map(_OWN_IMAGE.fullmatch, words))
+    return program in _LAUNCHERS and (
+        any(map(_OWN_NAME.match, words))
+        or any(next_word == "serve" and _OWN_NAME.match(_program_name(word)) for word, next_word in pairwise(words))
+    )
 
 
 def _program_name(command: str) -> str:

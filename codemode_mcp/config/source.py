@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 256 * 1024  # the JSON5 reader needs about a second for 100 KB
 _SYNTAX_ERROR = re.compile(r"<string>:(\d+) Unexpected (.*) at column (\d+)", re.DOTALL)
+_COMMENTS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|//[^\r\n\u2028\u2029]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_TRAILING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|[{\[]\s*,|,(?=\s*[}\]])', re.DOTALL)
+"""A comma before a closing bracket; texts are passed over, and so is a comma behind an opening one, which is wrong."""
 
 Seen = tuple[int, ...] | None
 """How a file was; None for one that is not there."""
@@ -27,12 +31,11 @@ class JsonObject(dict[str, Any]):
     """A JSON object that remembers which of its keys were given more than once."""
 
     def __init__(self, pairs: Iterable[tuple[str, Any]]) -> None:
-        super().__init__()
+        listed = list(pairs)
+        super().__init__(listed)
         self.repeated: list[str] = []
-        for key, value in pairs:
-            if key in self and key not in self.repeated:
-                self.repeated.append(key)
-            self[key] = value
+        if len(self) != len(listed):
+            self.repeated = [key for key, count in Counter(key for key, _ in listed).items() if count > 1]
 
 
 def look(paths: Iterable[Path]) -> tuple[Seen, ...]:
@@ -62,6 +65,11 @@ def read_text(path: Path) -> str:
         raise SourceError("cannot be read: this is not a file name") from None
     if len(data) > MAX_BYTES:
         raise SourceError(f"is larger than {MAX_BYTES // 1024} KiB; is it the right file?")
+    return text_of(data)
+
+
+def text_of(data: bytes) -> str:
+    """UTF-8 as text, with or without a byte order mark."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -87,10 +95,28 @@ def _parse(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=JsonObject)
     except json.JSONDecodeError:
-        # Slower by a factor of a thousand, so only for what is no plain JSON; its verdict is the one reported.
+        pass
+    try:
+        return json.loads(plain(text), object_pairs_hook=JsonObject)
+    except json.JSONDecodeError as error:
+        if len(text) > MAX_BYTES:
+            raise SourceError(f"is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
+        # Slower by a factor of a thousand, so only for what needs it; its verdict is the one reported.
         import json5
 
         return _joined(json5.loads(text, object_pairs_hook=JsonObject))
+
+
+def plain(text: str) -> str:
+    """The text with blanks for its comments and trailing commas: everything else stays where it is."""
+    return _TRAILING.sub(_blanks, _COMMENTS.sub(_blanks, text))
+
+
+def _blanks(match: re.Match[str]) -> str:
+    found = match[0]
+    if found[0] not in "/," or (found.startswith("/*") and (len(found) < 4 or not found.endswith("*/"))):
+        return found
+    return re.sub(r"[^\r\n]", " ", found)
 
 
 def _joined(value: Any) -> Any:

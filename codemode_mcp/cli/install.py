@@ -1,0 +1,271 @@
+"""`codemode-mcp install`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from codemode_mcp.app import config_dir, data_dir
+from codemode_mcp.cli.shared import ConfigOption, say, stop
+from codemode_mcp.clients.places import TITLES, ClientName
+from codemode_mcp.clients.reading import this_machine
+from codemode_mcp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from codemode_mcp.clients.installing import File, Plan, Undoing
+    from codemode_mcp.clients.launch import Launch, Program
+    from codemode_mcp.clients.places import Place
+    from codemode_mcp.clients.reading import Here
+
+ATTEMPTS = 5
+"""To change a file that a client changes at the same moment."""
+
+NAMES_SHOWN = 12
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog="Example: codemode-mcp install --client cursor --move-servers\n\n"
+    "Example: codemode-mcp install --client claude-code --scope project --dry-run\n\n"
+    "Example: codemode-mcp install --client cursor --undo"
+)
+def install(
+    client: Annotated[ClientName, typer.Option("--client", help="Whose file gets this server.")],
+    scope: Annotated[
+        Literal["user", "project"], typer.Option("--scope", help="For all your folders, or for this one.")
+    ] = "user",
+    config: ConfigOption = None,
+    move_servers: Annotated[
+        bool, typer.Option("--move-servers", help="Move the client's servers into the configuration of this one.")
+    ] = False,
+    name: Annotated[str, typer.Option("--name", help="What the client calls this server.")] = "codemode",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take it back, with the servers that were moved.")] = False,
+) -> None:
+    """Add this server to the configuration of an MCP client, with a way back.
+
+    A dated copy of the client's file is kept beside it.
+    """
+    from codemode_mcp.clients import installing, places
+    from codemode_mcp.config.edit import ChangedMeanwhileError
+
+    here = this_machine()
+    place = places.find(client, scope, here.system, here.home, here.environ, here.folder, os.path.exists)
+    if place is None:
+        stop(2, f"{TITLES[client]} keeps no servers for one folder; leave out `--scope {scope}`")
+    if installing.NAME.fullmatch(name) is None:
+        stop(2, "--name: a server's name is made of letters, digits, - and _, at most 64 of them")
+    for _ in range(ATTEMPTS):
+        try:
+            if undo:
+                _undo(place, dry_run=dry_run)
+            else:
+                _install(place, name, config, here, move=move_servers, dry_run=dry_run)
+        except installing.RefusedError as error:
+            stop(1, str(error))
+        except ChangedMeanwhileError:
+            continue
+        return
+    stop(1, f"{place.path} is being changed all the time; quit {TITLES[client]}, and run this again")
+
+
+# to install
+
+
+def _install(
+    place: Place, name: str, config: str | None, here: Here, *, move: bool, dry_run: bool
+) -> None:  # fmt: skip
+    from codemode_mcp.clients import installing
+
+    ours = _configuration(config, here, move=move)
+    launched = _launch(here)
+    file = _file(place)
+    plan = installing.plan(place, file, name, launched, ours, here, move=move)
+    title = TITLES[place.client]
+    if plan.change is None:
+        say(f"{title} has this server already: {plan.path} stays as it is")
+        _tell_the_rest(plan, title)
+        return
+    if dry_run:
+        say(f"would {'change' if file.data is not None else 'make'} {plan.path}:")
+        _tell(plan, launched, title)
+        if plan.config is not None:
+            say(f"would {'change' if plan.config.before is not None else 'make'} {plan.config.path} for what is moved")
+        _tell_the_rest(plan, title)
+        print(json.dumps({name: _shown(plan)}, ensure_ascii=False, indent=2))  # noqa: T201
+        return
+    backup = installing.carry_out(plan, _records())
+    say(f"{title} has this server now:")
+    _tell(plan, launched, title)
+    _tell_the_rest(plan, title)
+    say(f"way back: codemode-mcp install --client {place.client}{_scoped(place)} --undo")
+    say(f"      or: {installing.way_back(plan.path, backup, windows=here.system == 'win32')}")
+    say(f"next: {installing.RESTART[place.client]}; to check now: codemode-mcp doctor --config {_quoted(ours)}")
+    print(plan.path)  # noqa: T201
+
+
+def _configuration(given: str | None, here: Here, *, move: bool) -> Path:
+    """The absolute path of our configuration, which need not be there when servers are moved into it."""
+    from codemode_mcp.config import find_config
+    from codemode_mcp.config.load import FILE_NAME
+
+    try:
+        found = find_config(given, environ=here.environ, cwd=here.folder, user_config_dir=config_dir())
+    except ConfigError as error:
+        if not (move and given):
+            stop(2, "\n".join(error.problems))
+        found = Path(given)
+    if found is None and not move:
+        stop(
+            2,
+            "there is no configuration yet for this server to start with: add --move-servers to take over the servers "
+            "of this client, or run `codemode-mcp import --write` first",
+        )
+    return Path(os.path.abspath(found or config_dir() / FILE_NAME))
+
+
+def _launch(here: Here) -> Launch:
+    import shutil
+
+    from codemode_mcp.clients.launch import NoLaunchError, launch
+
+    try:
+        return launch(_program(), here.system, os.path.exists, shutil.which)
+    except NoLaunchError as error:
+        stop(1, str(error))
+
+
+def _program() -> Program:
+    from importlib import metadata
+
+    from codemode_mcp.clients.launch import Program, origin
+
+    try:
+        text = metadata.distribution("codemode-mcp").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        text = None
+    return Program(os.path.abspath(sys.argv[0]), sys.executable, origin(text))
+
+
+def _file(place: Place) -> File:
+    from codemode_mcp.clients import installing
+
+    return installing.read(Path(place.path), installing.empty_for(place.client))
+
+
+def _records() -> Path:
+    return data_dir() / "installed"
+
+
+def _tell(plan: Plan, launched: Launch, title: str) -> None:
+    say(f"  + {plan.name}")
+    if launched.note is not None:
+        say(f"    {launched.note}")
+    if plan.replaced:
+        say(f"  - {_names(plan.replaced)}: this server too, under another name")
+    if plan.moved:
+        say(f"  - {_names(plan.moved)}: behind this server, in {plan.entry['args'][_config_at(plan)]}")
+    for name, note in plan.notes:
+        say(f"    {_name(name)}: {note}")
+    if plan.place.scope == "project":
+        say("    the paths are those of this machine: others who get the file with the project have to set their own")
+    if plan.handed:
+        say(f"    {title} hands on to it: {', '.join(plan.handed)}; set them too where you use a terminal")
+
+
+def _tell_the_rest(plan: Plan, title: str) -> None:
+    for name, why in plan.left.items():
+        say(f"stays with {title}: {_name(name)}, because {why}")
+    if plan.both:
+        say(
+            f"both {title} and this server start {_names(plan.both)}; run this with --move-servers, or remove "
+            f"{'it' if len(plan.both) == 1 else 'them'} from {plan.path}"
+        )
+    if plan.differing:
+        say(f"of the same name here and in {title}, but not the same: {_names(plan.differing)}; both stay as they are")
+    others = [name for name in plan.kept if name not in (*plan.both, *plan.differing, *plan.left)]
+    if others:
+        say(f"{title} goes on showing the tools of {_names(others)}; --move-servers puts them behind this server")
+
+
+def _config_at(plan: Plan) -> int:
+    return int(plan.entry["args"].index("--config")) + 1
+
+
+def _shown(plan: Plan) -> dict[str, object]:
+    """Our entry, without values that may be secret."""
+    return {key: plan.entry[key] for key in ("type", "command", "args") if key in plan.entry}
+
+
+# and back
+
+
+def _undo(place: Place, *, dry_run: bool) -> None:
+    from codemode_mcp.clients import installing
+
+    file = _file(place)
+    undoing = installing.plan_undo(place, file, _records())
+    title = TITLES[place.client]
+    if undoing.change is None and not undoing.lost:
+        if not dry_run:
+            installing.undo(undoing, place, file.path, _records())
+        say(f"{title} does not have this server: {file.path} stays as it is")
+        _tell_undone(undoing, title)
+        return
+    if dry_run:
+        say(f"would {'remove' if undoing.removes else 'change'} {file.path}:")
+        _tell_undone(undoing, title)
+        return
+    backup = installing.undo(undoing, place, file.path, _records())
+    if undoing.removes:
+        say(f"{file.path} is removed; it was not there before")
+    else:
+        say(f"{file.path} is {'as it was before, to the byte' if undoing.whole else 'without this server'}")
+    _tell_undone(undoing, title)
+    if backup is not None:
+        say(f"  the file before is kept as {backup}")
+    say(f"next: {installing.RESTART[place.client]}")
+
+
+def _tell_undone(undoing: Undoing, title: str) -> None:
+    if undoing.removed:
+        say(f"  - {_names(undoing.removed)}")
+    if undoing.restored:
+        say(f"  + {_names(undoing.restored)}: back from behind this server; {undoing.config} has them still")
+    if undoing.occupied:
+        say(f"  not put back, as {title} has others of these names now: {_names(undoing.occupied)}")
+    if undoing.lost:
+        say(f"  not put back, as the copy is gone that had them: {_names(undoing.lost)}; copy them from")
+        say(f"    {undoing.config}")
+
+
+# what is printed
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(map(_name, names[:NAMES_SHOWN])) + more
+
+
+def _name(name: str) -> str:
+    from codemode_mcp.control.display import cut
+
+    return cut(name, 60)
+
+
+def _scoped(place: Place) -> str:
+    return "" if place.scope == "user" else f" --scope {place.scope}"
+
+
+def _quoted(path: Path) -> str:
+    import shlex
+
+    return f'"{path}"' if sys.platform == "win32" else shlex.quote(str(path))

@@ -1,0 +1,242 @@
+"""`codemode-mcp import` as a user has it: files of all clients, a private home folder, what is printed and written."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from codemode_mcp.cli import app
+from codemode_mcp.config import load_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the folders of Linux")
+
+FILES = {
+    ".config/Claude/claude_desktop_config.json": """{
+  "mcpServers": {
+    "filesystem": {
+      "command": "npx",
+      "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/notes"]
+    },
+    "postgres": {
+      "command": "npx",
+      "args": ["-y", "@modelcontextprotocol/server-postgres", "postgresql://me:PLANTED-1-password@localhost/db"]
+    },
+    "slack": {
+      "command": "npx",
+      "args": ["-y", "@modelcontextprotocol/server-slack", "--token", "PLANTED-2-option"],
+      "env": {"SLACK_BOT_TOKEN": "PLANTED-3-env", "SLACK_TEAM_ID": "PLANTED-4-plain"}
+    },
+    "codemode": {"command": "/opt/codemode-mcp/bin/codemode-mcp", "args": ["serve"]}
+  },
+  "globalShortcut": "Ctrl+Space"
+}
+""",
+    ".claude.json": """{
+  "numStartups": 312,
+  "mcpServers": {
+    "linear": {"type": "http", "url": "https://mcp.linear.app/mcp"},
+    "sentry": {
+      "type": "http",
+      "url": "https://mcp.sentry.example/mcp?access_token=PLANTED-5-query",
+      "headers": {"Authorization": "Bearer PLANTED-6-bearer", "X-Team": "PLANTED-7-header"}
+    }
+  },
+  "projects": {
+    "FOLDER": {
+      "allowedTools": [],
+      "history": [{"display": "my password is PLANTED-8-history"}],
+      "mcpServers": {
+        "tickets": {"type": "stdio", "command": "python", "args": ["server.py"], "env": {"DB_PASS": "PLANTED-9-local"}}
+      }
+    }
+  }
+}
+""",
+    ".cursor/mcp.json": """{
+\t// by hand
+\t"mcpServers": {
+\t\t"github": {
+\t\t\t"command": "docker",
+\t\t\t"args": ["run", "-i", "--rm", "-e", "GITHUB_TOKEN=PLANTED-10-docker", "ghcr.io/github/github-mcp-server"],
+\t\t},
+\t\t"stripe": {
+\t\t\t"url": "https://mcp.stripe.com",
+\t\t\t"auth": {"CLIENT_ID": "mine", "CLIENT_SECRET": "PLANTED-11-client"},
+\t\t},
+\t\t"broken": {"command": ["PLANTED-12-list"]},
+\t},
+}
+""",
+    ".config/Code/User/mcp.json": """{
+\t"servers": {
+\t\t"perplexity": {
+\t\t\t"type": "stdio",
+\t\t\t"command": "npx",
+\t\t\t"args": ["-y", "server-perplexity-ask"],
+\t\t\t"env": {"PERPLEXITY_API_KEY": "${input:perplexity-key}", "FALLBACK_KEY": "${env:FALLBACK:-PLANTED-13-default}"}
+\t\t}
+\t},
+\t"inputs": [
+\t\t{"type": "promptString", "id": "perplexity-key", "description": "Perplexity API Key", "password": true,
+\t\t "default": "PLANTED-14-input"}
+\t]
+}
+""",
+    ".codeium/windsurf/mcp_config.json": """{
+  "mcpServers": {
+    "zapier": {"serverUrl": "https://mcp.zapier.example/s/PLANTED-15Zz9Xx8Yy7Ww6Vv5Uu4/sse", "disabledTools": ["send"]}
+  }
+}
+""",
+    "work/.mcp.json": """{"mcpServers": {
+  "shared": {"command": "sh", "args": ["-c", "exec x --api-key PLANTED-16-shell"]}
+}}""",
+    "work/.vscode/mcp.json": """{"servers": {"api": {"url": "https://u:PLANTED-17-info@api.example/mcp"}}}""",
+}  # fmt: skip
+
+IN_SERVERS = {1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 13, 15, 16, 17}
+"""The planted texts that a file of ours may hold where secrets are kept."""
+
+HELD = re.compile(r"PLANTED-(\d+)")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "home"
+    for name, text in FILES.items():
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("FOLDER", str(home / "work")), "utf-8")
+    monkeypatch.setenv("HOME", str(home))
+    for variable in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEMODE_MCP_CONFIG"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(home / "work")
+    return home
+
+
+def run(*args: str) -> Result:
+    result: Any = CliRunner().invoke(app, ["import", *args])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def config_of(home: Path) -> Path:
+    return home / ".config" / "codemode-mcp" / "codemode-mcp.json"
+
+
+@pytest.mark.parametrize("secrets", ["keep", "variables"])
+def test_no_secret_of_any_client_is_printed_and_what_is_written_loads(home: Path, secrets: str) -> None:
+    printed = ""
+    for args in ((), ("--json",), ("--write",), ("--write", "--json"), ("--from", ".mcp.json"), ("--from", "vscode")):
+        result = run("--secrets", secrets, *args)
+        assert result.exit_code == 0
+        printed += result.stdout + result.stderr
+    assert HELD.findall(printed) == []
+    text = config_of(home).read_text("utf-8")
+    held = {int(number) for number in HELD.findall(text)}
+    # Team and id are no secrets by their names; what is hidden for certain is not left for certain.
+    assert held == (IN_SERVERS if secrets == "keep" else {4, 7})
+    names = set(re.findall(r"\$\{(\w+)\}", text))
+    config = load_config(config_of(home), environ=dict.fromkeys(names, "set"))
+    assert {each.name for each in config.upstreams} == {
+        *("filesystem", "postgres", "slack", "linear", "sentry", "tickets", "github", "stripe", "perplexity", "zapier"),
+        *("shared", "api"),
+    }
+
+
+def test_every_line_that_is_said_fits_a_terminal(home: Path) -> None:
+    result = run("--secrets", "variables")
+    for line in (result.stdout + result.stderr).splitlines():
+        # A path is not broken.
+        assert len(line) <= 100 or str(home) in line, line
+
+
+def test_what_is_found_shown_and_left_out_is_listed_by_file(home: Path) -> None:
+    result = run()
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"Claude Desktop, user: {home}/.config/Claude/claude_desktop_config.json"
+    assert "  filesystem  stdio  npx -y @modelcontextprotocol/server-filesystem /home/me/notes" in lines
+    assert "  codemode    left out: this is codemode-mcp itself" in lines
+    assert "  broken  left out: `command` is an array; expected a string" in lines
+    assert f"Would be added to {config_of(home)}:" in lines
+    assert '  "linear": {"type": "http", "url": "https://mcp.linear.app/mcp"}' in lines
+    assert "PERPLEXITY_API_KEY" in result.stderr
+    assert "nothing is written yet: add --write" in result.stderr
+    assert not config_of(home).exists()
+
+
+def test_writing_tells_where_the_backup_is_and_what_to_do_next(home: Path) -> None:
+    assert f"written to {config_of(home)} " in " ".join(run("--from", "cursor", "--write").stderr.split())
+    again = run("--write").stderr
+    (backup,) = config_of(home).parent.glob("*.bak")
+    assert str(backup) in again
+    assert "next: codemode-mcp doctor\nthen: codemode-mcp install --client claude-desktop\n" in again
+    before = config_of(home).read_bytes()
+    nothing = run("--write")
+    assert nothing.exit_code == 0
+    assert "nothing to add: 12 of these servers are configured already" in nothing.stderr
+    assert config_of(home).read_bytes() == before
+
+
+def test_json_says_what_became_of_each_server(home: Path) -> None:
+    target = home / "mine.json"
+    told = json.loads(run("--json", "--from", "windsurf", "--config", str(target), "--secrets", "variables").stdout)
+    (server,) = told["sources"][0]["servers"]
+    assert (server["name"], server["status"], server["kind"], server["secrets"]) == ("zapier", "new", "http", ["url"])
+    assert told["servers"] == {"zapier": {"url": "https://mcp.zapier.example/s/${ZAPIER_KEY}/sse", "deny": ["send"]}}
+    assert [each["name"] for each in told["variables"]] == ["ZAPIER_KEY"]
+    assert (told["config"], told["written"], told["backup"]) == (str(target), False, None)
+
+
+def test_a_file_that_cannot_be_parsed_is_named_and_the_others_are_taken(home: Path) -> None:
+    (home / ".cursor" / "mcp.json").write_text('{\n  "mcpServers": {"a": PLANTED-1}\n}')
+    result = run("--write")
+    assert result.exit_code == 1
+    assert "is not valid JSON: line 2, column" in result.stdout
+    assert "linear" in config_of(home).read_text()
+    assert HELD.findall(result.stdout + result.stderr) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        pytest.param(("--from", "cursr"), 1, "(did you mean cursor?)", id="name"),
+        pytest.param(("--from", "/no/such.json"), 1, "no such client or file", id="file"),
+        pytest.param(("--secrets", "hide"), 2, "expected keep or variables, got hide", id="secrets"),
+        pytest.param(("--config", "/dev/null/x.json", "--write"), 1, "could not be written", id="unwritable"),
+        pytest.param(("--config", "."), 1, "is a folder, not a file; nothing was changed", id="folder"),
+    ],
+)
+def test_what_cannot_be_done_is_said(home: Path, args: tuple[str, ...], code: int, said: str) -> None:
+    result = run(*args)
+    assert result.exit_code == code
+    assert said in " ".join(result.stderr.split())
+
+
+def test_where_no_client_is_it_says_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    result = run()
+    assert result.exit_code == 1
+    assert "nothing to import: no client has a file of servers here" in result.stderr
+    result = run("--from", "windsurf")
+    assert f"{tmp_path}/.codeium/windsurf/mcp_config.json" in result.stderr
+
+
+def test_names_and_values_of_strangers_do_not_reach_the_terminal_as_they_are(home: Path) -> None:
+    servers = {"\x1b[2Jevil\n\u202e": {"command": "\x1b]0;x\x07", "args": ["\u202e"], "disabledTools": ["\x1b[1m"]}}
+    (home / ".cursor" / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    result = run("--from", "cursor")
+    assert not re.search("[\x1b\x07\u202e]", result.stdout + result.stderr)
+    assert len(result.stdout.splitlines()) < 12

@@ -1,0 +1,224 @@
+"""What an import adds, keeps and leaves out, and what the file holds afterwards."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from codemode_mcp.clients.importing import Plan, existing_at, make_plan, shared_servers, told_of_shared, write
+from codemode_mcp.clients.reading import Here, Source, read_named
+from codemode_mcp.config import load_config
+from codemode_mcp.config.edit import ChangedMeanwhileError
+from codemode_mcp.config.source import SourceError
+
+if TYPE_CHECKING:
+    from codemode_mcp.clients.importing import Secrets
+    from codemode_mcp.clients.places import ClientName
+
+GITHUB = {"command": "npx", "args": ["-y", "github"], "env": {"GITHUB_TOKEN": "hunter2"}}
+
+
+def source(client: ClientName, scope: str = "user", **servers: object) -> Source:
+    return Source(client, scope, Path(f"/home/me/{client}.json"), servers=servers)
+
+
+def here(tmp_path: Path, **environ: str) -> Here:
+    return Here("linux", tmp_path, environ, tmp_path)
+
+
+def plan(target: Path, *sources: Source, secrets: Secrets = "keep", disable_unset: bool = False, **env: str) -> Plan:
+    before = existing_at(target)
+    return make_plan(sources, target, before, here(target.parent, **env), secrets, disable_unset=disable_unset)
+
+
+def statuses(made: Plan) -> list[tuple[str, str, str]]:
+    return [(item.name, item.status, item.under) for item in made.items]
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "config" / "codemode-mcp.json"
+
+
+def test_a_new_configuration_loads_and_a_second_import_adds_nothing(target: Path) -> None:
+    cursor = source("cursor", github=GITHUB, docs={"url": "https://d.example"}, me={"command": "codemode-mcp"})
+    made = plan(target, cursor)
+    assert statuses(made) == [("github", "new", "github"), ("docs", "new", "docs"), ("me", "itself", "")]
+    assert (made.taken, made.itself) == ({"github": "github", "docs": "docs"}, ("me",))
+    assert write(made) is None
+    config = load_config(target, environ={})
+    assert [(each.name, each.env.get("GITHUB_TOKEN")) for each in config.upstreams] == [
+        ("github", "hunter2"),
+        ("docs", None),
+    ]
+    again = plan(target, cursor)
+    assert again.text is None
+    assert [status for _, status, _ in statuses(again)] == ["there", "there", "itself"]
+    # In either way of keeping secrets.
+    assert plan(target, cursor, secrets="variables").text is None
+
+
+def test_secrets_become_variables_on_request_and_it_says_which(target: Path) -> None:
+    made = plan(target, source("cursor", github=GITHUB), secrets="variables", GITHUB_TOKEN="another")
+    write(made)
+    assert "hunter2" not in target.read_text()
+    assert "hunter2" not in repr(made)
+    (variable,) = made.variables
+    assert (variable.name, variable.is_set, variable.is_other) == ("GITHUB_TOKEN", True, True)
+    assert variable.what == 'env.GITHUB_TOKEN of "github" in /home/me/cursor.json'
+    assert load_config(target, environ={"GITHUB_TOKEN": "hunter2"}).upstreams[0].env == {"GITHUB_TOKEN": "hunter2"}
+    assert plan(target, source("cursor", github=GITHUB), secrets="keep").text is None
+
+
+def test_what_is_configured_stays_with_its_comments_and_its_backup(target: Path) -> None:
+    target.parent.mkdir()
+    text = (
+        '{\n  // mine\n  "servers": {\n    "github": { "command": "gh" }, // keep\n  },\n  "tools": {"deny": []}\n}\n'
+    )
+    target.write_text(text)
+    made = plan(target, source("cursor", github=GITHUB, docs={"url": "https://d.example"}))
+    assert statuses(made) == [("github", "differs", "github"), ("docs", "new", "docs")]
+    assert made.left == {"github": 'our configuration has another "github"'}
+    backup = write(made)
+    assert backup is not None
+    assert backup.read_text() == text
+    assert target.read_text() == text.replace(
+        '"gh" }, // keep\n', '"gh" }, // keep\n    "docs": {\n      "url": "https://d.example"\n    },\n'
+    )
+    assert [each.name for each in load_config(target, environ={}).upstreams] == ["github", "docs"]
+
+
+def test_equal_servers_of_two_files_are_one_and_different_ones_are_renamed(target: Path) -> None:
+    same = {"type": "stdio", **GITHUB}
+    other = {"command": "docker", "args": ["run", "github"]}
+    made = plan(
+        target,
+        source("claude-desktop", github=GITHUB),
+        source("vscode", github=same),
+        source("cursor", github=other),
+        source("cursor", "project", github={**other, "args": []}),
+        source("windsurf", git=GITHUB),
+    )
+    assert statuses(made) == [
+        ("github", "new", "github"),
+        ("github", "same", "github"),
+        ("github", "new", "github-cursor"),
+        ("github", "new", "github-cursor-project"),
+        ("git", "same", "github"),
+    ]
+    assert made.items[2].notes == ('named "github-cursor": another file has another "github"',)
+    write(made)
+    assert plan(target, source("cursor", github=other)).items[0].under == "github-cursor"
+
+
+def test_a_server_that_one_client_has_switched_off_is_in_use_for_another(target: Path) -> None:
+    made = plan(target, source("cursor", a={"command": "x", "disabled": True}), source("vscode", a={"command": "x"}))
+    assert made.shown == {"a": {"command": "x"}}
+
+
+def test_a_server_that_would_keep_the_configuration_from_loading_is_added_as_disabled(target: Path) -> None:
+    servers = source("claude-code", a={"command": "x", "env": {"T": "${UNSET}"}}, b={"command": "y"})
+    write(plan(target, servers, disable_unset=True))
+    config = load_config(target, environ={})
+    assert ([each.name for each in config.upstreams], config.disabled) == (["b"], ("a",))
+    assert plan(target, servers, disable_unset=True, UNSET="set").text is None
+    with_it = plan(target.with_name("other.json"), servers, disable_unset=True, UNSET="set")
+    assert with_it.shown["a"] == {"command": "x", "env": {"T": "${UNSET}"}}
+
+
+def test_names_that_no_server_of_ours_can_have_are_changed(target: Path) -> None:
+    made = plan(target, source("cursor", **{"a:b": {"command": "x"}, "a-b": {"command": "y"}}))
+    assert [item.under for item in made.items] == ["a-b", "a-b-cursor"]
+    write(made)
+    assert len(load_config(target, environ={}).upstreams) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param('{"mcpServers": }', "is not valid JSON: line 1", id="syntax"),
+        pytest.param("[]", "does not hold an object", id="array"),
+        pytest.param('{"mcpServers": []}', "mcpServers", id="servers"),
+        pytest.param("", "is empty", id="empty"),
+    ],
+)
+def test_a_configuration_that_cannot_be_read_is_not_touched(target: Path, text: str, problem: str) -> None:
+    target.parent.mkdir()
+    target.write_text(text)
+    with pytest.raises(SourceError, match=problem):
+        plan(target, source("cursor", a={"command": "x"}))
+    assert target.read_text() == text
+
+
+def test_a_file_with_more_than_a_configuration_may_hold_is_not_written(target: Path) -> None:
+    with pytest.raises(SourceError, match="has no room"):
+        plan(target, source("cursor", a={"command": "x", "args": ["y" * 300_000]}))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
+def test_a_file_with_secrets_is_for_its_owner_alone_and_so_is_its_backup(target: Path) -> None:
+    target.parent.mkdir()
+    target.write_text('{"mcpServers": {}}')
+    target.chmod(0o644)
+    plain = write(plan(target, source("cursor", a={"command": "x"})))
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644
+    backup = write(plan(target, source("cursor", github=GITHUB)))
+    assert plain is not None
+    assert backup is not None
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (target, backup)] == [0o600, 0o600]
+
+
+def test_a_configuration_that_has_changed_since_is_not_overwritten(target: Path) -> None:
+    target.parent.mkdir()
+    target.write_text('{"mcpServers": {}}')
+    made = plan(target, source("cursor", a={"command": "x"}))
+    target.write_text('{"mcpServers": {"other": {"command": "y"}}}')
+    with pytest.raises(ChangedMeanwhileError):
+        write(made)
+    assert "other" in target.read_text()
+
+
+def test_a_configuration_behind_a_link_is_changed_and_the_link_stays(target: Path, tmp_path: Path) -> None:
+    target.parent.mkdir()
+    real = tmp_path / "dotfiles.json"
+    real.write_text('{"mcpServers": {}}')
+    target.symlink_to(real)
+    write(plan(target, source("cursor", a={"command": "x"})))
+    assert target.is_symlink()
+    assert "mcpServers" in json.loads(real.read_text())
+
+
+def test_servers_that_a_client_starts_both_ways_are_told(tmp_path: Path) -> None:
+    us = {"command": "uvx", "args": ["codemode-mcp", "serve"]}
+    ours: dict[str, Any] = {
+        "gh": {"command": "npx", "args": ["-y", "github"], "env": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}}
+    }
+    both = source("cursor", github=GITHUB, codemode=us, other={"command": "x"})
+    (shared,) = shared_servers([both, source("vscode", github=GITHUB)], ours, here(tmp_path))
+    assert (shared.source, shared.name, shared.under) == (both, "github", "gh")
+    off = source("cursor", github={**GITHUB, "disabled": True}, codemode=us)
+    assert shared_servers([off], ours, here(tmp_path)) == ()
+    assert (
+        shared_servers([source("cursor", github=GITHUB, codemode={**us, "disabled": True})], ours, here(tmp_path)) == ()
+    )
+
+    config = tmp_path / "codemode-mcp.json"
+    config.write_text(json.dumps({"mcpServers": ours}))
+    (tmp_path / ".cursor").mkdir()
+    (tmp_path / ".cursor" / "mcp.json").write_text(json.dumps({"mcpServers": {"github": GITHUB, "me": us}}))
+    (sentence,) = told_of_shared(config, Here("linux", tmp_path, {}, tmp_path / "work"))
+    assert sentence.startswith('Cursor, user starts "github" itself and through codemode-mcp; remove it from')
+    assert "hunter2" not in sentence
+    assert told_of_shared(None, here(tmp_path)) == ()
+
+
+def test_our_own_configuration_is_imported_as_it_is(tmp_path: Path, target: Path) -> None:
+    file = tmp_path / "old.json"
+    file.write_text('{"mcpServers": {"a": {"command": "x", "start": "eager", "deny": ["b*"]}}}')
+    write(make_plan(read_named(file, here(tmp_path)), target, None, here(tmp_path)))
+    assert json.loads(target.read_text()) == json.loads(file.read_text())

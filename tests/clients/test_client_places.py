@@ -1,0 +1,108 @@
+"""Where clients keep their servers, on systems that need not be here."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING
+
+import pytest
+
+from codemode_mcp.clients.places import CLIENTS, find, places
+
+if TYPE_CHECKING:
+    from pathlib import PurePath
+
+    from codemode_mcp.clients.places import ClientName, System
+
+HOME = PurePosixPath("/home/me")
+MAC = PurePosixPath("/Users/me")
+WINDOWS = PureWindowsPath(r"C:\Users\me")
+ROAMING = r"C:\Users\me\AppData\Roaming"
+PACKAGED = r"C:\Users\me\AppData\Local\Packages\Claude_pzs8sxrjxfjjc\LocalCache\Roaming\Claude"
+
+
+def paths(
+    client: ClientName, system: System, home: PurePath, environ: dict[str, str] | None = None
+) -> dict[str, list[tuple[str, tuple[str, ...]]]]:
+    found: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    for place in places(client, system, home, environ or {}, home / "work"):
+        assert place.client == client
+        assert type(place.path) is type(home)
+        found.setdefault(place.scope, []).append((str(place.path), place.keys))
+    return found
+
+
+def test_claude_desktop_has_one_file_which_windows_may_have_moved_into_its_package() -> None:
+    keys = ("mcpServers",)
+    mac = "/Users/me/Library/Application Support/Claude/claude_desktop_config.json"
+    assert paths("claude-desktop", "darwin", MAC) == {"user": [(mac, keys)]}
+    linux = "/home/me/.config/Claude/claude_desktop_config.json"
+    assert paths("claude-desktop", "linux", HOME) == {"user": [(linux, keys)]}
+    moved = paths("claude-desktop", "linux", HOME, {"XDG_CONFIG_HOME": "/conf"})
+    assert moved == {"user": [("/conf/Claude/claude_desktop_config.json", keys)]}
+    file = "claude_desktop_config.json"
+    windows = [(rf"{PACKAGED}\{file}", keys), (rf"{ROAMING}\Claude\{file}", keys)]
+    assert paths("claude-desktop", "win32", WINDOWS) == {"user": windows}
+    other = paths("claude-desktop", "win32", WINDOWS, {"APPDATA": r"D:\roaming", "LOCALAPPDATA": "relative"})
+    assert other["user"] == [windows[0], (rf"D:\roaming\Claude\{file}", keys)]
+
+
+def test_claude_code_has_user_and_local_servers_in_one_file_and_those_of_a_project_beside_it() -> None:
+    assert paths("claude-code", "linux", HOME) == {
+        "user": [("/home/me/.claude.json", ("mcpServers",))],
+        "local": [("/home/me/.claude.json", ("projects", "/home/me/work", "mcpServers"))],
+        "project": [("/home/me/work/.mcp.json", ("mcpServers",))],
+    }
+    assert paths("claude-code", "darwin", MAC, {"CLAUDE_CONFIG_DIR": "/c"})["user"][0][0] == "/c/.claude.json"
+    windows = paths("claude-code", "win32", WINDOWS)
+    assert [keys[1] for _, keys in windows["local"]] == ["C:/Users/me/work", r"C:\Users\me\work"]
+
+
+def test_cursor_and_windsurf_have_theirs_in_the_home_folder_on_every_system() -> None:
+    assert paths("cursor", "win32", WINDOWS) == {
+        "user": [(r"C:\Users\me\.cursor\mcp.json", ("mcpServers",))],
+        "project": [(r"C:\Users\me\work\.cursor\mcp.json", ("mcpServers",))],
+    }
+    assert paths("windsurf", "darwin", MAC)["user"][0] == (
+        "/Users/me/.codeium/windsurf/mcp_config.json",
+        ("mcpServers",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("system", "home", "base"),
+    [
+        pytest.param("linux", HOME, "/home/me/.config", id="linux"),
+        pytest.param("darwin", MAC, "/Users/me/Library/Application Support", id="darwin"),
+        pytest.param("win32", WINDOWS, ROAMING, id="win32"),
+    ],
+)
+def test_vs_code_has_mcp_json_and_formerly_its_settings(system: System, home: PurePath, base: str) -> None:
+    found = paths("vscode", system, home)
+    inside = type(home)(base)
+    for name in ("Code", "Code - Insiders"):
+        assert (str(inside / name / "User" / "mcp.json"), ("servers",)) in found["user"]
+        assert (str(inside / name / "User" / "settings.json"), ("mcp", "servers")) in found["user"]
+    assert found["project"] == [
+        (str(home / "work" / ".vscode" / "mcp.json"), ("servers",)),
+        (str(home / "work" / ".vscode" / "settings.json"), ("mcp", "servers")),
+    ]
+
+
+def test_a_server_belongs_where_the_client_that_is_here_keeps_its_own() -> None:
+    def user_place(client: ClientName, system: System, home: PurePath, *there: str) -> str:
+        place = find(client, "user", system, home, {}, home, lambda path: str(path) in there)
+        assert place is not None
+        return str(place.path.parent)
+
+    assert user_place("claude-desktop", "win32", WINDOWS) == rf"{ROAMING}\Claude"
+    assert user_place("claude-desktop", "win32", WINDOWS, PACKAGED, rf"{ROAMING}\Claude") == PACKAGED
+    assert user_place("vscode", "linux", HOME) == "/home/me/.config/Code/User"
+    insiders = "/home/me/.config/Code - Insiders/User"
+    assert user_place("vscode", "linux", HOME, insiders) == insiders
+    for client in CLIENTS:
+        for scope in ("user", "project", "local"):
+            place = find(client, scope, "linux", HOME, {}, HOME, lambda _: True)
+            assert place is None or (place.scope == scope and place.keys != ("mcp", "servers"))
+    assert find("claude-desktop", "project", "linux", HOME, {}, HOME, lambda _: True) is None
+    assert find("cursor", "local", "linux", HOME, {}, HOME, lambda _: True) is None

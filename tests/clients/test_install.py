@@ -1,0 +1,432 @@
+"""This server in the files of clients: as each of them writes its file, in, and out again."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from codemode_mcp.clients import installing
+from codemode_mcp.clients.installing import RefusedError, carry_out, plan, plan_undo, undo
+from codemode_mcp.clients.launch import Launch
+from codemode_mcp.clients.places import find
+from codemode_mcp.clients.reading import Here
+from codemode_mcp.config import load_config
+from codemode_mcp.config.edit import ChangedMeanwhileError
+from codemode_mcp.config.source import parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from codemode_mcp.clients.places import ClientName, Place
+
+LAUNCH = Launch("/opt/bin/codemode-mcp", ("serve",))
+
+FILES: dict[str, tuple[ClientName, str, str]] = {
+    "claude-desktop": (
+        "claude-desktop",
+        "user",
+        '{\n  "globalShortcut": "",\n  "mcpServers": {\n    "files": {\n      "command": "npx",\n      "args": [\n'
+        '        "-y",\n        "@modelcontextprotocol/server-filesystem",\n        "/notes"\n      ]\n    }\n  }\n}',
+    ),
+    "claude-desktop without servers": ("claude-desktop", "user", '{\n  "scale": 0\n}'),
+    "claude-desktop, nothing yet": ("claude-desktop", "user", "{}"),
+    "claude-code": (
+        "claude-code",
+        "user",
+        '{\n  "numStartups": 7,\n  "projects": {\n    "/w": {\n      "history": [\n'
+        '        {\n          "display": "é // {"\n        }\n      ],\n      "mcpServers": {}\n    }\n  },\n'
+        '  "mcpServers": {\n    "files": {\n      "type": "stdio",\n'
+        '      "command": "files",\n      "args": [],\n      "env": {}\n    }\n  },\n  "userID": "0"\n}',
+    ),
+    "claude-code, project": (
+        "claude-code",
+        "project",
+        '{\n  "mcpServers": {\n    "a": {\n      "command": "a"\n    }\n  }\n}\n',
+    ),
+    "cursor": ("cursor", "user", '{\n  "mcpServers": {\n    "a": {"command": "a", "env": {"KEY": "k-1"}}\n  }\n}\n'),
+    "cursor on one line": ("cursor", "user", '{"mcpServers":{"a":{"url":"https://a.example/mcp"}}}'),
+    "vscode": (
+        "vscode",
+        "user",
+        '{\r\n\t// mine\r\n\t"servers": {\r\n\t\t"a": {\r\n\t\t\t"type": "stdio",\r\n\t\t\t"command": "a", // a\r\n'
+        '\t\t},\r\n\t},\r\n\t"inputs": [],\r\n}\r\n',
+    ),
+    "windsurf with a byte order mark": (
+        "windsurf",
+        "user",
+        '\ufeff{\n    "mcpServers": {\n'
+        '        "a": {\n            "serverUrl": "https://a.example/mcp"\n        }\n    }\n}',
+    ),
+}
+
+
+class World:
+    """A home folder with one client in it, and our configuration."""
+
+    def __init__(self, folder: Path, client: ClientName, scope: Any, environ: dict[str, str] | None = None) -> None:
+        home = folder / "home"
+        (home / "work").mkdir(parents=True, exist_ok=True)
+        self.here = Here("linux", home, environ or {}, home / "work")
+        self.config = home / "codemode-mcp.json"
+        self.records = home / "records"
+        place = find(client, scope, "linux", home, self.here.environ, self.here.folder, os.path.exists)
+        assert place is not None
+        self.place: Place = place
+        self.path = type(folder)(place.path)
+
+    def has(self, text: str) -> World:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_bytes(text.encode())
+        return self
+
+    def ours(self, servers: dict[str, Any] | None = None) -> World:
+        self.config.write_text(json.dumps({"mcpServers": servers or {}}), "utf-8")
+        return self
+
+    def plan(self, name: str = "codemode", *, move: bool = False) -> installing.Plan:
+        file = installing.read(self.path, installing.empty_for(self.place.client))
+        return plan(self.place, file, name, LAUNCH, self.config, self.here, move=move)
+
+    def install(self, name: str = "codemode", *, move: bool = False) -> installing.Plan:
+        made = self.plan(name, move=move)
+        carry_out(made, self.records)
+        return made
+
+    def undo(self) -> installing.Undoing:
+        undoing = plan_undo(self.place, installing.read(self.path), self.records)
+        undo(undoing, self.place, type(self.path)(os.path.realpath(self.path)), self.records)
+        return undoing
+
+    @property
+    def servers(self) -> dict[str, Any]:
+        value: Any = parse(self.path.read_text("utf-8-sig"))
+        for key in self.place.keys:
+            value = value[key]
+        return value
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """All that is there, but for copies and records."""
+        found = {str(each): each.read_bytes() for each in sorted(self.here.home.rglob("*")) if each.is_file()}
+        return {name: data for name, data in found.items() if not name.endswith(".bak") and "/records/" not in name}
+
+
+@pytest.fixture
+def cursor(tmp_path: Path) -> World:
+    return World(tmp_path, "cursor", "user")
+
+
+@pytest.mark.parametrize("move", [False, True], ids=["beside", "moved"])
+@pytest.mark.parametrize(("client", "scope", "text"), FILES.values(), ids=FILES)
+def test_what_is_installed_and_taken_back_leaves_the_same_bytes(
+    tmp_path: Path, client: ClientName, scope: str, text: str, move: bool
+) -> None:
+    world = World(tmp_path, client, scope).has(text).ours()
+    before = set(world.servers) if "ervers" in text else set()
+    world.install(move=move)
+    assert set(world.servers) == {"codemode", *(() if move else before)}
+    assert {spec.name for spec in load_config(world.config, environ={}).upstreams} == (before if move else set())
+    undoing = world.undo()
+    assert undoing.whole
+    assert world.path.read_bytes() == text.encode()
+
+
+@pytest.mark.parametrize(("client", "scope", "text"), FILES.values(), ids=FILES)
+def test_a_file_that_has_changed_since_gets_back_what_was_moved_and_keeps_the_rest(
+    tmp_path: Path, client: ClientName, scope: str, text: str
+) -> None:
+    world = World(tmp_path, client, scope).has(text).ours()
+    expected = parse(text.removeprefix("\ufeff"))
+    before = dict(world.servers) if "ervers" in text else {}
+    world.install(move=True)
+    changed = world.path.read_text("utf-8").rstrip() + "\n\n"
+    world.path.write_text(changed, "utf-8", newline="")
+    undoing = world.undo()
+    assert not undoing.whole
+    assert set(undoing.restored) == set(before)
+    assert undoing.removed == ("codemode",)
+    if not before:
+        expected[world.place.keys[0]] = {}
+    assert parse(world.path.read_text("utf-8-sig")) == expected
+    assert world.path.read_text("utf-8").endswith("\n\n")
+
+
+@pytest.mark.parametrize("client", ["claude-desktop", "claude-code", "cursor", "vscode", "windsurf"])
+def test_a_client_without_a_file_gets_one_that_undoing_removes(tmp_path: Path, client: ClientName) -> None:
+    world = World(tmp_path, client, "user").ours()
+    world.install()
+    assert list(world.servers) == ["codemode"]
+    if sys.platform != "win32":
+        assert stat.S_IMODE(world.path.stat().st_mode) == 0o600
+    text = world.path.read_text("utf-8")
+    assert ("\n\t\t" in text) == (client == "vscode")
+    assert world.undo().removes
+    assert not world.path.exists()
+
+
+def test_an_empty_file_counts_as_none(cursor: World) -> None:
+    cursor.has("").ours().install()
+    assert list(cursor.servers) == ["codemode"]
+    cursor.undo()
+    assert cursor.path.read_bytes() == b""
+
+
+def test_a_second_time_changes_nothing(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours().install(move=True)
+    files = cursor.files
+    for move in (True, False):
+        again = cursor.plan(move=move)
+        assert again.change is None
+        assert carry_out(again, cursor.records) is None
+    assert cursor.files == files
+
+
+def test_two_installations_in_a_row_are_undone_at_once(cursor: World) -> None:
+    text = '{\n  "mcpServers": {\n    "a": {"command": "a"} // a\n  }\n}'
+    cursor.has(text).ours().install()
+    cursor.install(move=True)
+    assert list(cursor.servers) == ["codemode"]
+    cursor.undo()
+    assert cursor.path.read_text() == text
+
+
+def test_what_was_changed_between_two_installations_stays(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours().install(move=True)
+    servers = {**cursor.servers, "b": {"command": "b"}}
+    cursor.has(json.dumps({"mcpServers": servers, "mine": 1}))
+    cursor.install(move=True)
+    assert cursor.undo().restored == ("a", "b")
+    expected = {"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}, "mine": 1}
+    assert json.loads(cursor.path.read_text()) == expected
+
+
+def test_this_server_under_another_name_is_replaced_and_keeps_its_variables(cursor: World) -> None:
+    entry = {"command": "uvx", "args": ["codemode-mcp", "serve", "--read-only"], "env": {"TOKEN": "t"}}
+    cursor.has(json.dumps({"mcpServers": {"old": entry, "a": {"command": "a"}}})).ours()
+    made = cursor.install()
+    assert made.replaced == ("old",)
+    args = ["serve", "--config", str(cursor.config), "--read-only"]
+    assert cursor.servers == {
+        "a": {"command": "a"},
+        "codemode": {"command": LAUNCH.command, "args": args, "env": {"TOKEN": "t"}},
+    }
+
+
+def test_another_server_of_the_name_is_left_alone(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"codemode": {"command": "other"}}}').ours()
+    with pytest.raises(RefusedError, match=r"has another server called 'codemode'.*--name codemode-2"):
+        cursor.plan()
+    assert list(cursor.install("codemode-2").kept) == ["codemode"]
+    # But it can go behind.
+    cursor.undo()
+    assert cursor.install(move=True).moved == ("codemode",)
+    assert cursor.servers["codemode"]["command"] == LAUNCH.command
+    assert json.loads(cursor.config.read_text())["mcpServers"]["codemode"] == {"command": "other"}
+
+
+def test_servers_that_both_would_start_are_named(cursor: World) -> None:
+    same = {"command": "npx", "args": ["a"]}
+    cursor.has(json.dumps({"mcpServers": {"mine": same, "x": {"command": "x"}, "z": {"command": "z"}}}))
+    cursor.ours({"theirs": same, "x": {"command": "y"}})
+    made = cursor.plan()
+    assert made.both == ("mine",)
+    assert made.differing == ("x",)
+    assert made.kept == ("mine", "x", "z")
+    moved = cursor.install(move=True)
+    assert moved.moved == ("mine", "z")
+    assert list(moved.left) == ["x"]
+    assert list(cursor.servers) == ["x", "codemode"]
+    assert list(json.loads(cursor.config.read_text())["mcpServers"]) == ["theirs", "x", "z"]
+
+
+def test_a_server_that_we_have_switched_off_stays_with_the_client_that_uses_it(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b", "disabled": true}}}')
+    cursor.ours({"a": {"command": "a", "disabled": True}, "b": {"command": "b", "disabled": True}})
+    made = cursor.install(move=True)
+    assert made.moved == ("b",)
+    assert "remove `disabled` from 'a'" in made.left["a"]
+
+
+def test_one_server_by_two_names_is_behind_once_and_comes_back_twice(cursor: World) -> None:
+    text = '{"mcpServers": {"a": {"command": "a"}, "b": {"command": "a"}}}'
+    made = cursor.has(text).install(move=True)
+    assert made.moved == ("a", "b")
+    assert made.notes == (("b", "it is the same server as 'a', and is there once"),)
+    assert list(json.loads(cursor.config.read_text())["mcpServers"]) == ["a"]
+    cursor.undo()
+    assert cursor.path.read_text() == text
+
+
+def test_a_server_that_cannot_be_taken_stays(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"odd": {"command": ["a"]}, "a": {"command": "a"}}}').ours()
+    made = cursor.install(move=True)
+    assert list(made.left) == ["odd"]
+    assert list(cursor.servers) == ["odd", "codemode"]
+
+
+def test_what_only_the_client_knows_is_handed_on_by_our_entry(tmp_path: Path) -> None:
+    entry = {"command": "a", "env": {"API_KEY": "${input:key}", "HOST": "${env:HOST}"}}
+    inputs = [{"type": "promptString", "id": "key", "description": "The key", "password": True}]
+    world = World(tmp_path, "vscode", "user").has(json.dumps({"servers": {"a": entry}, "inputs": inputs}))
+    made = world.install(move=True)
+    assert set(made.handed) == {"API_KEY", "HOST"}
+    assert world.servers["codemode"]["env"] == {"API_KEY": "${input:key}", "HOST": "${env:HOST}"}
+    config = load_config(world.config, environ={"API_KEY": "k", "HOST": "h"})
+    assert config.upstreams[0].env == {"API_KEY": "k", "HOST": "h"}
+    assert load_config(world.config, environ={"API_KEY": "", "HOST": ""}).upstreams
+
+
+def test_a_variable_that_nobody_sets_keeps_its_server_with_the_client_and_not_us_from_starting(tmp_path: Path) -> None:
+    servers = {"a": {"command": "a", "env": {"KEY": "${KEY}"}}, "b": {"command": "b", "args": ["${HOME}"]}}
+    world = World(tmp_path, "claude-desktop", "user", {"KEY": "in the terminal", "HOME": "/home/me"})
+    world.has(json.dumps({"mcpServers": servers}))
+    made = world.install(move=True)
+    assert made.moved == ("b",)
+    assert dict(made.left) == {"a": "it needs $KEY, which Claude Desktop does not hand on"}
+    assert load_config(world.config, environ={"HOME": "/home/me"}).upstreams
+
+
+def test_claude_code_starts_this_server_although_a_variable_is_not_set(tmp_path: Path) -> None:
+    servers = {"a": {"type": "stdio", "command": "a", "env": {"KEY": "${KEY}"}}}
+    world = World(tmp_path, "claude-code", "user").has(json.dumps({"mcpServers": servers}))
+    world.install(move=True)
+    assert world.servers["codemode"]["env"] == {"KEY": "${KEY:-}"}
+    assert load_config(world.config, environ={"KEY": ""}).upstreams
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{\n  "mcpServers": {\n    "a": {,}\n', r"is not valid JSON: line 3, column 12"),
+        ("[]", "does not hold an object"),
+        ('{"mcpServers": []}', "mcpServers is not an object"),
+        ('{"mcpServers": {}, "mcpServers": {}}', "is given twice"),
+        ("\x00", "NUL"),
+    ],
+    ids=["broken", "list", "inner list", "twice", "no text"],
+)
+def test_what_cannot_be_read_is_refused_and_stays(cursor: World, text: str, said: str) -> None:
+    cursor.has(text).ours()
+    files = cursor.files
+    with pytest.raises(RefusedError, match=said) as refused:
+        cursor.plan()
+    assert str(cursor.path) in str(refused.value)
+    assert cursor.files == files
+
+
+def test_our_configuration_that_cannot_be_read_is_refused_too(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"a": {"command": "a"}}}').config.write_text("{ broken")
+    with pytest.raises(RefusedError, match=r"codemode-mcp\.json is not valid JSON"):
+        cursor.plan(move=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+def test_a_pipe_is_not_waited_for(cursor: World) -> None:
+    cursor.ours().path.parent.mkdir()
+    os.mkfifo(cursor.path)
+    with pytest.raises(RefusedError, match="is no ordinary file"):
+        cursor.plan()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need rights there")
+def test_a_symbolic_link_is_followed_and_stays_one(cursor: World, tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles.json"
+    real.write_text('{"mcpServers": {}}')
+    cursor.ours().path.parent.mkdir()
+    cursor.path.symlink_to(real)
+    cursor.install()
+    assert cursor.path.is_symlink()
+    assert "codemode" in real.read_text()
+    cursor.undo()
+    assert cursor.path.is_symlink()
+    assert real.read_text() == '{"mcpServers": {}}'
+
+
+def test_a_file_that_somebody_changes_meanwhile_stays_and_so_does_ours(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours()
+    made = cursor.plan(move=True)
+    cursor.has('{"mcpServers": {"a": {"command": "a"}, "new": {"command": "n"}}}')
+    files = cursor.files
+    with pytest.raises(ChangedMeanwhileError):
+        carry_out(made, cursor.records)
+    assert cursor.files == files
+
+
+@pytest.mark.parametrize("existing", [True, False], ids=["a configuration", "none yet"])
+@pytest.mark.parametrize("fails", ["client", "record"])
+def test_when_one_file_cannot_be_written_none_is(
+    cursor: World, monkeypatch: pytest.MonkeyPatch, existing: bool, fails: str
+) -> None:
+    cursor.has('{"mcpServers": {"a": {"command": "a"}}}')
+    if existing:
+        cursor.ours({"mine": {"command": "m"}})
+    files = cursor.files
+    made = cursor.plan(move=True)
+    real = os.replace
+    bad = str(cursor.path if fails == "client" else cursor.records)
+    refused = []
+
+    def replace(source: Any, target: Any) -> None:
+        if str(target).startswith(bad) and not refused:
+            refused.append(target)
+            raise OSError(28, "No space left on device", str(target))
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(RefusedError, match="No space left on device; nothing was changed"):
+        carry_out(made, cursor.records)
+    assert cursor.files == files
+
+
+def test_the_copy_is_gone_that_had_the_servers_and_they_are_named(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}}').ours().install(move=True)
+    for copy in cursor.path.parent.glob("*.bak"):
+        copy.unlink()
+    cursor.has(json.dumps({"mcpServers": {**cursor.servers, "b": {"command": "other"}}}))
+    undoing = cursor.undo()
+    assert undoing.lost == ("a",)
+    assert undoing.occupied == ("b",)
+    assert undoing.config == str(cursor.config)
+    assert list(cursor.servers) == ["b"]
+
+
+def test_an_entry_that_somebody_wrote_by_hand_can_be_taken_out_too(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"c": {"command": "codemode-mcp", "args": ["serve"]}, "a": {"command": "a"}}}')
+    assert cursor.undo().removed == ("c",)
+    assert cursor.path.read_text() == '{"mcpServers": {"a": {"command": "a"}}}'
+    assert cursor.undo().change is None
+
+
+def test_no_plan_shows_a_secret(cursor: World) -> None:
+    secret = "sk-verysecret-0123456789"
+    entry = {"command": "a", "env": {"TOKEN": secret}, "args": ["--key", secret]}
+    cursor.has(json.dumps({"mcpServers": {"a": entry, "odd": {"command": [secret]}}}))
+    made = cursor.install(move=True)
+    assert secret not in repr(made)
+    assert secret not in repr(plan_undo(cursor.place, installing.read(cursor.path), cursor.records))
+    records = [each.read_text() for each in cursor.records.iterdir()]
+    assert records
+    assert secret not in "".join(records)
+    if sys.platform != "win32":
+        assert stat.S_IMODE(cursor.config.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes there")
+def test_a_configuration_that_gets_secrets_is_for_its_owner_alone(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"a": {"command": "a", "env": {"TOKEN": "sk-0123456789-verysecret"}}}}').ours()
+    cursor.config.chmod(0o644)
+    cursor.install(move=True)
+    assert stat.S_IMODE(cursor.config.stat().st_mode) == 0o600
+
+
+def test_the_way_back_is_a_command_of_the_system(tmp_path: Path) -> None:
+    path, copy = tmp_path / "my file.json", tmp_path / "my file.json.bak"
+    assert installing.way_back(path, copy, windows=False) == f"cp -p '{copy}' '{path}'"
+    assert installing.way_back(path, copy, windows=True) == f'copy /Y "{copy}" "{path}"'
+    assert installing.way_back(path, None, windows=False) == f"rm '{path}'"
+    assert installing.way_back(path, None, windows=True) == f'del "{path}"'

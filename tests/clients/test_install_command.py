@@ -1,0 +1,169 @@
+"""`codemode-mcp install`: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from codemode_mcp.cli import app, install
+from codemode_mcp.cli.shared import COLUMNS
+from codemode_mcp.clients import installing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typer.testing import Result
+
+SECRET = "sk-0123456789-verysecret"
+SERVERS: dict[str, Any] = {
+    "mcpServers": {
+        "files": {"command": "npx", "args": ["-y", "files"], "env": {"API_KEY": SECRET}},
+        "odd\x1b[31m": {"command": [SECRET]},
+    }
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user with servers in Cursor, who is in a folder of a project."""
+    monkeypatch.setattr(install, "this_machine", lambda: _here(tmp_path))
+    monkeypatch.setattr(install, "config_dir", lambda: tmp_path / "config")
+    monkeypatch.setattr(install, "data_dir", lambda: tmp_path / "data")
+    (tmp_path / "work").mkdir()
+    (tmp_path / ".cursor").mkdir()
+    (tmp_path / ".cursor" / "mcp.json").write_text(json.dumps(SERVERS, indent=2), "utf-8")
+    return tmp_path
+
+
+def _here(home: Path) -> Any:
+    from codemode_mcp.clients.reading import Here
+
+    return Here("linux", home, {}, home / "work")
+
+
+def run(*arguments: str) -> Result:
+    done = CliRunner().invoke(app, ["install", *arguments], prog_name="codemode-mcp")
+    assert SECRET not in done.output
+    assert "\x1b" not in done.output
+    for line in done.stderr.splitlines():
+        # A path stays whole, however long.
+        assert len(re.sub(r"\S{40,}", "path", line)) <= COLUMNS, line
+    return done
+
+
+def test_it_says_what_it_did_how_to_take_it_back_and_what_comes_next(home: Path) -> None:
+    done = run("--client", "cursor", "--move-servers")
+    assert done.exit_code == 0
+    assert done.stdout == f"{home / '.cursor' / 'mcp.json'}\n"
+    said = " ".join(done.stderr.split())
+    assert "Cursor has this server now: + codemode - files: behind this server" in said
+    assert "stays with Cursor: odd\\x1b[31m, because `command`" in said
+    assert "way back: codemode-mcp install --client cursor --undo" in said
+    (copy,) = (home / ".cursor").glob("mcp.json.*.bak")
+    assert f"or: cp -p {copy} {home / '.cursor' / 'mcp.json'}" in said
+    assert "or restart Cursor; to check now: codemode-mcp doctor --config" in said
+
+    again = run("--client", "cursor", "--move-servers")
+    assert again.exit_code == 0
+    assert "Cursor has this server already" in again.stderr
+    assert again.stdout == ""
+
+    undone = run("--client", "cursor", "--undo")
+    assert undone.exit_code == 0
+    assert "is as it was before, to the byte" in " ".join(undone.stderr.split())
+    assert json.loads((home / ".cursor" / "mcp.json").read_text()) == SERVERS
+    assert "does not have this server" in run("--client", "cursor", "--undo").stderr
+
+
+def test_a_dry_run_shows_the_entry_and_writes_nothing(home: Path) -> None:
+    before = sorted(home.rglob("*"))
+    done = run("--client", "cursor", "--move-servers", "--dry-run")
+    assert done.exit_code == 0
+    entry = json.loads(done.stdout)["codemode"]
+    assert entry["args"][-3:] == ["serve", "--config", str(home / "config" / "codemode-mcp.json")]
+    assert "would change" in done.stderr
+    run("--client", "cursor", "--undo", "--dry-run")
+    assert sorted(home.rglob("*")) == before
+    assert json.loads((home / ".cursor" / "mcp.json").read_text()) == SERVERS
+
+
+def test_without_moving_it_warns_of_servers_that_both_start(home: Path) -> None:
+    config = home / "mine.json"
+    config.write_text(json.dumps({"mcpServers": {"files": SERVERS["mcpServers"]["files"]}}))
+    done = run("--client", "cursor", "--config", str(config))
+    assert done.exit_code == 0
+    said = " ".join(done.stderr.split())
+    assert "both Cursor and this server start files; run this with --move-servers, or remove it from" in said
+    assert "Cursor goes on showing the tools of odd\\x1b[31m; --move-servers puts them behind this server" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--client", "cursor"), 2, "there is no configuration yet.*add --move-servers.*codemode-mcp import --write"),
+        (("--client", "cursor", "--config", "nowhere.json"), 2, "--config: the file .*nowhere.json does not exist"),
+        (("--client", "claude-desktop", "--scope", "project"), 2, "for one folder; leave out `--scope project`"),
+        (("--client", "cursor", "--name", "a b"), 2, "made of letters, digits, - and _"),
+        (("--client", "emacs"), 2, "'emacs' is not one of 'claude-desktop'"),
+        ((), 2, "--client"),
+    ],
+    ids=["no configuration", "not there", "no project", "name", "client", "nothing"],
+)
+@pytest.mark.usefixtures("home")
+def test_what_cannot_be_done_says_what_can(arguments: tuple[str, ...], code: int, said: str) -> None:
+    done = CliRunner().invoke(app, ["install", *arguments], prog_name="codemode-mcp")
+    assert done.exit_code == code
+    assert re.search(said, " ".join(done.stderr.replace("│", " ").split()))
+
+
+def test_a_file_that_is_broken_ends_it_with_the_place(home: Path) -> None:
+    (home / ".cursor" / "mcp.json").write_text('{"mcpServers": {,}}')
+    done = run("--client", "cursor", "--move-servers")
+    assert done.exit_code == 1
+    assert "is not valid JSON: line 1, column" in " ".join(done.stderr.split())
+
+
+def test_a_file_that_changes_once_meanwhile_is_read_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = home / ".cursor" / "mcp.json"
+    real, changes = installing.carry_out, iter([{"new": {"command": "n"}}, {}])
+
+    def carry_out(plan: installing.Plan, records: Path) -> Path | None:
+        if change := next(changes):
+            file.write_text(json.dumps({"mcpServers": change}))
+        return real(plan, records)
+
+    monkeypatch.setattr(installing, "carry_out", carry_out)
+    assert run("--client", "cursor", "--move-servers").exit_code == 0
+    ours = json.loads((home / "config" / "codemode-mcp.json").read_text())
+    assert list(ours["mcpServers"]) == ["new"]
+    assert list(json.loads(file.read_text())["mcpServers"]) == ["codemode"]
+
+
+def test_a_file_that_never_comes_to_rest_ends_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = home / ".cursor" / "mcp.json"
+    real = installing.carry_out
+
+    def carry_out(plan: installing.Plan, records: Path) -> Path | None:
+        file.write_text(file.read_text() + " ")
+        return real(plan, records)
+
+    monkeypatch.setattr(installing, "carry_out", carry_out)
+    done = run("--client", "cursor", "--move-servers")
+    assert done.exit_code == 1
+    assert "is being changed all the time; quit Cursor, and run this again" in " ".join(done.stderr.split())
+    assert json.loads(file.read_text()) == SERVERS
+    assert not (home / "config" / "codemode-mcp.json").exists()
+
+
+def test_the_file_of_a_project_is_said_to_be_shared(home: Path) -> None:
+    config = home / "mine.json"
+    config.write_text("{}")
+    done = run("--client", "claude-code", "--scope", "project", "--config", str(config))
+    assert done.exit_code == 0
+    assert json.loads((home / "work" / ".mcp.json").read_text())["mcpServers"]["codemode"]["type"] == "stdio"
+    assert "the paths are those of this machine" in done.stderr
+    assert "install --client claude-code --scope project --undo" in done.stderr
