@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.settings import Language
 
@@ -186,6 +186,31 @@ def _listed(servers: Sequence[str], room: int, more: str = ", see API.list()") -
     return f"{', '.join(shown)} and {len(servers) - len(shown)} more{more}"
 
 
+def listed_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
+    """Of tools as `tools/list` has them, each as compact JSON."""
+    return sum(_size(_compact(tool)) for tool in tools)
+
+
+def prompt_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
+    """Of what clients put into a prompt for such tools: name, description and input schema, as model APIs take them."""
+    return sum(
+        _size(
+            _compact(
+                {
+                    "name": tool["name"],
+                    "description": tool.get("description") or "",
+                    "input_schema": tool.get("inputSchema", {"type": "object"}),
+                }
+            )
+        )
+        for tool in tools
+    )
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 _LEAST_PROMPT = 100
 """Bytes of a name and its prompt that are worth showing."""
 
@@ -197,4 +222,4 @@ def _cut_bytes(text: str, limit: int) -> str:
 
 
 def _size(text: str) -> int:
-    return len(text.encode())
+    return len(text.encode("utf-8", "surrogatepass"))

@@ -18,6 +18,7 @@ import anyio
 from codemode_mcp import bridge
 from codemode_mcp.approval import ApprovalRequest
 from codemode_mcp.arguments import ArgumentChecker
+from codemode_mcp.audit import sizes
 from codemode_mcp.bridge import Completion, GuestError, ToolCall, json_text
 from codemode_mcp.catalog import login_advice
 from codemode_mcp.entries import within_line
@@ -271,6 +272,8 @@ class Dispatcher:
             completion = Completion(call.id, result)
         record.ended = time.monotonic()
         record.size = completion.size
+        if completion.error is not None:
+            record.seen = {"text_bytes": sizes.size(completion.error.message)}
         record.status = "completed" if completion.error is None else "failed"
         log.info(
             "call %s of run %s: %s in %d ms, %d bytes",
@@ -326,6 +329,8 @@ class Dispatcher:
         result = await self._send(
             entry, arguments, context, record, on_progress, asking, timeout, approved=asked_for is not None
         )
+        if record.watched:
+            record.seen = sizes.seen(result)
         replaced = interception is not None and interception.middleware(entry.id)
         if interception is not None and replaced:
             event = event or _event(entry, arguments, context)

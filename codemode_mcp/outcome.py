@@ -26,6 +26,8 @@ class CallRecord:
     Attributes:
         tool: the id it named.
         path: what the program wrote, where that is a function of a namespace.
+        watched: whether anybody wants to know `seen`.
+        seen: how much of the result a model would have seen; see `audit.sizes`.
         began, ended: monotonic seconds; `began` is when it was made.
         size: bytes of the result's JSON.
         dispatched: whether the request may have reached the tool.
@@ -43,6 +45,8 @@ class CallRecord:
     repeatable: bool = False
     read_only: bool = False
     path: str = ""
+    watched: bool = False
+    seen: Mapping[str, int] = field(default_factory=dict)
 
     def milliseconds(self, now: float) -> int:
         """How long it took, or has taken so far."""

@@ -465,6 +465,7 @@ class Passthrough:
         """The task of one call."""
         now, effects = time.monotonic(), entry.effects
         record = CallRecord(1, entry.id, now, repeatable=entry.repeatable, read_only=effects.read_only)
+        record.watched = self._auditor.listening
         events = CallEvents(self._auditor, call_id(call.id, 1))
         events.started(entry.id, arguments, principal=call.caller.principal, transport=call.caller.kind)
 

@@ -15,6 +15,7 @@ import mcp_types as types
 
 from codemode_mcp import descriptions
 from codemode_mcp.announce import Announcer, AnnouncingServer
+from codemode_mcp.audit import sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.client import Continued, guard_state, open_client, roots_of
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
@@ -177,6 +178,7 @@ class Surface:
             run=run[:MAX_NAME] if isinstance(run, str) else None,
             answers=len(continued.answers) or None,
             cancel=arguments.get("cancel") is True or None,
+            bytes=0 if continued.run_id else sizes.of_arguments(arguments),
             inputs=source if isinstance(source, str) and params.name == "exec" else None,
         )
 
@@ -204,6 +206,8 @@ class Surface:
                 fault = InternalError("the request failed inside codemode-mcp; see its log")
                 rendered = render_error(fault, self._runs.settings())
         told.update(status=rendered.structured["status"], code=rendered.structured.get("code"))
+        if self._runs.auditor.listening:
+            told.update(sizes.seen({"content": rendered.content, "structuredContent": rendered.structured}))
         return _tool_result(rendered, context.session.protocol_version)
 
     def _offer_roots(self, context: ServerRequestContext[Any]) -> None:

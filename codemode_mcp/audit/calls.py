@@ -54,6 +54,7 @@ class CallEvents:
             code=code,
             ms=record.milliseconds(now),
             bytes=record.size,
+            **record.seen,
             dispatched=record.dispatched,
             repeatable=record.repeatable,
         )

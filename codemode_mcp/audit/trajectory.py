@@ -145,27 +145,12 @@ class Trajectory:
 
         for event in events:
             try:
-                lines.append(_line(self._document(event, redact)))
+                lines.append(_line(document_of(event, self._inputs, redact)))
             except Exception:
                 log.exception("an event of kind %s could not be written", event.kind)
         self._tell_lost()
         self._unwritten += len(events) - self._append(lines)
         self._left += sum(len(event.inputs) for event in events if event.inputs is not None)
-
-    def _document(self, event: Event, redact: Callable[[str], str]) -> dict[str, Any]:
-        document: dict[str, Any] = {
-            "time": round(event.time, 6),
-            "kind": event.kind,
-            "id": event.id,
-            **({} if event.parent is None else {"parent": event.parent}),
-            "pid": os.getpid(),
-        }
-        for key, value in event.fields.items():
-            document[key] = redact(value) if isinstance(value, str) and key not in _OURS else value
-        if event.inputs is not None:
-            of = self._inputs.of_program if event.kind == "exec" else self._inputs.of_arguments
-            document["input"] = of(event.inputs, redact)
-        return document
 
     def _tell_lost(self) -> None:
         lost = self._lost + self._unwritten
@@ -193,6 +178,23 @@ class Trajectory:
             self._failing = False
             log.warning("the trajectory %s is written again; what was lost is told in it", self._path)
         return done
+
+
+def document_of(event: Event, inputs: Inputs, redact: Callable[[str], str]) -> dict[str, Any]:
+    """What is recorded of an event."""
+    document: dict[str, Any] = {
+        "time": round(event.time, 6),
+        "kind": event.kind,
+        "id": event.id,
+        **({} if event.parent is None else {"parent": event.parent}),
+        "pid": os.getpid(),
+    }
+    for key, value in event.fields.items():
+        document[key] = redact(value) if isinstance(value, str) and key not in _OURS else value
+    if event.inputs is not None:
+        of = inputs.of_program if event.kind == "exec" else inputs.of_arguments
+        document["input"] = of(event.inputs, redact)
+    return document
 
 
 def problem_with(path: Path) -> str | None:

@@ -75,6 +75,7 @@ class Calls:
             raise InternalError("the sandbox has given a number to two calls")
         run.last_call = call.id
         record = CallRecord(call.id, call.target, now, path="" if call.through is None else call.through.path)
+        record.watched = self._auditor.listening
         entry = run.context.catalog.get(call.target)
         if entry is not None:
             record.repeatable = entry.repeatable

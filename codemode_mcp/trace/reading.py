@@ -90,6 +90,15 @@ def latest(path: Path, count: int) -> list[Trace]:
     return [trace_of(run_id, found[run_id]) for run_id in reversed(order)]
 
 
+def every(path: Path) -> Iterator[dict[str, Any]]:
+    """All events of the files, the oldest file first, one after the other.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return _events(path, ("",))
+
+
 def _only_one(path: Path, prefix: str) -> str:
     found: dict[str, None] = {}
     for event in _events(path, (prefix,)):

@@ -1,0 +1,46 @@
+"""How much of a tool's result a model comes to see. Pure; sizes only, never contents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.bridge import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def seen(result: Any) -> dict[str, int]:
+    """Fields of an event for an MCP tool's result; none for what is not one.
+
+    `text_bytes`: of its content blocks, for clients that show these; data of pictures and sounds is no text and counts
+    as nothing. `structured_bytes`: of its `structuredContent` as JSON, which some clients show instead.
+    """
+    if not isinstance(result, dict):
+        return {}
+    content, structured = result.get("content"), result.get("structuredContent")
+    if not isinstance(content, list) and structured is None:
+        return {}
+    told = {"text_bytes": sum(map(_text, content)) if isinstance(content, list) else 0}
+    if structured is not None:
+        told["structured_bytes"] = size(json_text(structured))
+    return told
+
+
+def size(text: str) -> int:
+    """In bytes of UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _text(block: Any) -> int:
+    match block:
+        case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
+            return size(text)
+        case {"type": "image" | "audio"} | {"type": "resource", "resource": {"blob": str()}}:
+            return 0
+    return size(json_text(block))
+
+
+def of_arguments(arguments: Mapping[str, Any]) -> int:
+    """What a model has written to call a tool with these."""
+    return size(json_text(arguments))
