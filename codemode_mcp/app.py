@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy import Policy
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client
+    from codemode_mcp.runs.run import OnOutput
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.semantic import Meaning
     from codemode_mcp.settings import Language, ToolSettings
@@ -78,9 +79,24 @@ def cache_dir() -> Path:
     return Path(platformdirs.user_cache_dir("codemode-mcp", appauthor=False))
 
 
+def listings_dir() -> Path:
+    """Where it is kept what servers have listed."""
+    return cache_dir() / "listings"
+
+
+def vectors_dir() -> Path:
+    """Where the extra `semantic` keeps what it has made of texts."""
+    return cache_dir() / "embeddings"
+
+
 def config_dir() -> Path:
     """The user's configuration folder."""
     return Path(platformdirs.user_config_dir("codemode-mcp", appauthor=False))
+
+
+def data_dir() -> Path:
+    """The user's folder for what has to stay."""
+    return Path(platformdirs.user_data_dir("codemode-mcp", appauthor=False))
 
 
 class App:
@@ -168,12 +184,13 @@ class App:
         caller: Caller,
         client: Client | None = None,
         request: str | None = None,
+        on_output: OnOutput | None = None,
     ) -> Outcome:
         """See `RunManager.execute`."""
         from codemode_mcp.runs.manager import Cell
 
         manager = await self.manager()
-        return await manager.execute(Cell(source, language, caller, request), client)
+        return await manager.execute(Cell(source, language, caller, request), client, on_output)
 
     async def observe(
         self,
@@ -196,6 +213,10 @@ class App:
         from codemode_mcp.runs.store import is_holder
 
         return None if self._values is None or is_holder(owner) else self._values.offload(owner, text)
+
+    def stored(self, owner: str, key: str) -> str | None:
+        """The JSON text of what a program of this owner has kept by `store`."""
+        return None if self._values is None else self._values.load(owner, key)
 
     # for the command line
 
@@ -395,7 +416,7 @@ class App:
             [_with_depth(spec) for spec in self._config.upstreams],
             client_version=metadata.version("codemode-mcp"),
             on_change=self._changed,
-            cache=ListingCache(cache_dir() / "listings"),
+            cache=ListingCache(listings_dir()),
             roots=self._list_roots,
         )
         values = self._values = Values(settings.store_max_bytes)
@@ -406,7 +427,7 @@ class App:
             on_change=self._changed,
             sandboxed=self.code_mode,
         )
-        self._meaning = Meaning(cache_dir() / "embeddings") if available() else None
+        self._meaning = Meaning(vectors_dir()) if available() else None
         shapes = Shapes() if self.code_mode else None
         self._catalogs = Catalogs(pool.views, self._config.tools, self._meaning, self._plugins)
         self._dispatcher = Dispatcher(self._source, self._config.tools, shapes, self._plugins.interceptors)

@@ -119,7 +119,7 @@ def ask_for(
     blocks: list[str] = []
     size = 0
     for request in requests[:MAX_SHOWN]:
-        block = "\n".join(_INDENT + line for line in shown(request))
+        block = "\n".join(QUOTED + line for line in shown(request))
         if blocks and size + len(block) > MAX_CHARACTERS:
             break
         size += len(block)
@@ -199,7 +199,7 @@ _LEAST_VALUE = 200
 """Likewise, where there are many."""
 
 _WIDTH = 100
-_INDENT = "    "
+QUOTED: Final = "    "
 """Before every line of a call: clients that read Markdown show such lines as they are."""
 _GOES_ON = "      | "
 

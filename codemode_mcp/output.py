@@ -14,6 +14,8 @@ from codemode_mcp.entries import within_line
 from codemode_mcp.outcome import Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from codemode_mcp.errors import CodeModeError, ErrorCode
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.settings import ToolSettings
@@ -167,6 +169,18 @@ def _waiting(
             f'wait {{"runId": "{ended.run_id}", "cancel": true}}.'
         )
     return Rendered(structured, _content(outputs, [*notes, line], settings), False)
+
+
+def printed(item: Mapping[str, Any]) -> str:
+    """One output of a program for a person, however large: text as it is, JSON on one line, pictures in words."""
+    shown = _shown(_readable(dict(item)))
+    match shown["type"]:
+        case "text":
+            return str(shown["text"])
+        case "json":
+            return json.dumps(shown["value"], ensure_ascii=False)
+        case _:
+            return f"[{shown['mimeType']}, {shown['bytes']:,} bytes]"
 
 
 def _structured(outputs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import shutil
+import sys
+import time
 from functools import partial
 from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,28 +15,60 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import typer
 
-from codemode_mcp.cli.shared import ConfigOption, JsonOption, LogFileOption, LogLevelOption, load, logging_as, say, stop
+from codemode_mcp.cli.shared import (
+    COLUMNS,
+    ConfigOption,
+    JsonOption,
+    LogFileOption,
+    LogLevelOption,
+    fitted,
+    load,
+    logging_as,
+    say,
+    stop,
+)
+from codemode_mcp.cli.terminal import TICK_SECONDS, Screen, is_at_terminal
 from codemode_mcp.errors import CodeModeError
 
 if TYPE_CHECKING:
-    from codemode_mcp.config import Config
-    from codemode_mcp.settings import Language
+    from collections.abc import Iterator, Mapping, Sequence
 
-_NOBODY = "`codemode-mcp run`, which asks nobody; tools.approved lets a call pass"
+    from codemode_mcp.app import App
+    from codemode_mcp.audit.events import Event
+    from codemode_mcp.config import Config
+    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.runs.manager import RunManager
+    from codemode_mcp.runs.questions import Client
+    from codemode_mcp.settings import Language
+    from codemode_mcp.trace.progress import Record
+
+_NOBODY = "`codemode-mcp run`, which asks nobody here; tools.approved lets a call pass"
+
+CANCEL_SECONDS = 3.0
+"""For a program that is given up, and for its calls to be cancelled."""
 
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(
+    epilog="Example: codemode-mcp run report.ts\n\n"
+    "Example: codemode-mcp run -e 'return (await MCP.$api()).servers' --json\n\n"
+    "Example: codemode-mcp run --trace report.ts"
+)
 def run(
-    file: Annotated[Path | None, typer.Argument(help="Program to run; .ts is TypeScript.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Program to run; .ts is TypeScript, - is stdin.")] = None,
     code: Annotated[str | None, typer.Option("-e", metavar="CODE", help="Program text.")] = None,
     language: Annotated[
         str | None, typer.Option(help="javascript or typescript; default: by file name or by trying.")
     ] = None,
     config: ConfigOption = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Admit read-only tools only.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="In the end, draw what was called and when.")] = False,
+    trace_html: Annotated[
+        Path | None, typer.Option("--trace-html", metavar="FILE", help="Write that as one page of HTML.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no line of progress.")] = False,
     as_json: JsonOption = False,
     log_level: LogLevelOption = None,
     log_file: LogFileOption = None,
@@ -40,10 +77,7 @@ def run(
     if (file is None) == (code is None):
         stop(2, "give either a FILE or -e CODE")
     if file is not None:
-        try:
-            code = file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            stop(1, f"cannot read {file}: {error}")
+        code = _read(file)
         if language is None and file.suffix in (".ts", ".mts", ".cts"):
             language = "typescript"
         elif language is None and file.suffix in (".js", ".mjs", ".cjs"):
@@ -56,60 +90,204 @@ def run(
         source, chosen = exec_arguments({"code": code, "language": language})
     except CodeModeError as error:
         stop(1, error.message)
-    with logging_as(loaded):
-        ok = anyio.run(partial(_run, loaded, source, chosen, as_json=as_json))
-    if not ok:
-        raise typer.Exit(1)
+    record = None
+    if trace or trace_html is not None:
+        from codemode_mcp.trace.progress import Record
+
+        record = Record()
+    screen = Screen()
+    ok: bool | None = False
+    """None: a person has interrupted it."""
+    try:
+        with screen, logging_as(loaded):
+            running = _Running(loaded, screen, record, as_json=as_json, quiet=quiet)
+            ok = anyio.run(partial(running.follow, source, chosen))
+    except KeyboardInterrupt:
+        if screen.is_stuck:
+            os._exit(130)  # whoever reads our output does not; everything else is closed
+        say("interrupted: the program was cancelled, and the calls it had under way")
+        ok = None
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error is not screen.gone:
+            raise
+        stop(1, f"cannot write the output: {error.strerror}; the program was cancelled")
+    if record is not None:
+        _show(record, loaded, trace_html, drawn=trace)
+    if ok is not True:
+        raise typer.Exit(130 if ok is None else 1)
 
 
-async def _run(config: Config, source: str, language: Language | None, *, as_json: bool) -> bool:
-    import time
+def _read(file: Path) -> str:
+    try:
+        if str(file) == "-":
+            return sys.stdin.buffer.read().decode("utf-8")
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        stop(1, f"cannot read {'the program from stdin' if str(file) == '-' else file}: {error}")
 
-    from codemode_mcp.app import open_app
-    from codemode_mcp.output import render, render_error
 
-    async with open_app(config) as opened:
-        manager = await opened.manager()
+class _Running:
+    """One program from its beginning to its end, and what of it is shown."""
+
+    def __init__(self, config: Config, screen: Screen, record: Record | None, *, as_json: bool, quiet: bool) -> None:
+        self._config = config
+        self._screen = screen
+        self._record = record
+        self._as_json = as_json
+        self._counts = screen.draws and not quiet
+        self._run_id: str | None = None
+        self._under_way: set[str] = set()
+        self._calm: anyio.Event | None = None
+
+    async def follow(self, source: str, language: Language | None) -> bool:
+        """Whether it has completed."""
+        from codemode_mcp.app import DEPTH_VARIABLE, open_app
+
+        client = None
+        # What our own upstream servers start decides nothing.
+        if is_at_terminal() and DEPTH_VARIABLE not in os.environ:
+            from codemode_mcp.cli.asking import Person
+
+            client = Person(self._screen)
+        loop = asyncio.get_running_loop()
+        async with open_app(self._config) as opened:
+            opened.auditor.add(self._listen)
+            if self._record is not None:
+                opened.auditor.add(self._record.listen)
+            manager = await opened.manager()
+            async with anyio.create_task_group() as group:
+                self._screen.when_gone(partial(loop.call_soon_threadsafe, group.cancel_scope.cancel))
+                if self._counts:
+                    group.start_soon(self._count, opened, manager)
+                try:
+                    return await self._rounds(opened, manager, source, language, client)
+                except anyio.get_cancelled_exc_class():
+                    with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
+                        await self._give_up(manager)
+                    raise
+                finally:
+                    self._screen.status = ""
+                    group.cancel_scope.cancel()
+        return False
+
+    async def _give_up(self, manager: RunManager) -> None:
+        """Cancel the program, and return once its calls are told."""
+        if self._run_id is None:
+            return
+        await manager.cancel(self._run_id)
+        if self._under_way:
+            self._calm = anyio.Event()
+            await self._calm.wait()
+
+    async def _rounds(
+        self, opened: App, manager: RunManager, source: str, language: Language | None, client: Client | None
+    ) -> bool:
+        from codemode_mcp.output import render, render_error
+
         run_id = None
-        asked = False
+        cancel = False
         while True:
-            notes: tuple[str, ...] = ()
+            outcome = None
             try:
                 if run_id is None:
-                    outcome = await opened.execute(source, language, opened.operator)
+                    watch = None if self._as_json else self._print
+                    outcome = await opened.execute(source, language, opened.operator, client, on_output=watch)
                 else:
-                    outcome = await opened.observe(run_id, opened.operator.owner, cancel=asked)
-                notes = outcome.notes
-                if outcome.status == "waiting" and manager.decide(outcome.run_id, None, approved=False, by=_NOBODY):
-                    notes = ()  # they say how to approve
+                    outcome = await opened.observe(run_id, opened.operator.owner, cancel=cancel, client=client)
+                if outcome.status == "waiting" and client is None:
+                    manager.decide(outcome.run_id, None, approved=False, by=_NOBODY)
                 # Nobody can answer here, and without an answer it would not go on.
-                asked = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
-                rendered = render(outcome, config.tools, opened.offload, time.monotonic())
+                cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
+                rendered = render(outcome, self._config.tools, opened.offload, time.monotonic())
             except CodeModeError as error:
-                rendered = render_error(error, config.tools)
-            _print_answer(rendered.structured, notes, as_json=as_json)
+                rendered = render_error(error, self._config.tools)
+            self._tell(rendered.structured, outcome)
             if rendered.structured["status"] != "waiting":
                 return not rendered.is_error
             run_id = rendered.structured["runId"]
 
+    def _tell(self, answer: Mapping[str, Any], outcome: Outcome | None) -> None:
+        """What the program gave goes to stdout, so that it can be piped; what is said about it goes to stderr. What it
+        has printed is there already."""
+        if self._as_json:
+            self._screen.print(json.dumps(answer, ensure_ascii=False))
+            return
+        for note in _notes(outcome):
+            self._screen.say(fitted(note))
+        if answer["status"] == "failed":
+            self._screen.say(fitted(f"{answer['code']}: {answer['error']}"))
+        elif answer["status"] == "completed" and outcome is not None and outcome.value is not None:
+            # Whole: what is cut from an answer could be loaded by a later program of this process alone.
+            value = outcome.value
+            self._screen.print(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
-def _print_answer(answer: dict[str, Any], notes: tuple[str, ...], *, as_json: bool) -> None:
-    """What the program gave goes to stdout, so that it can be piped; what is said about it goes to stderr."""
-    if as_json:
-        print(json.dumps(answer, ensure_ascii=False))  # noqa: T201
+    def _print(self, outputs: Sequence[Mapping[str, Any]]) -> None:
+        from codemode_mcp.output import printed
+
+        for item in outputs:
+            self._screen.print(printed(item))
+
+    def _listen(self, event: Event) -> None:
+        match event.kind:
+            case "run_started":
+                self._run_id = event.id
+            case "call_started":
+                self._under_way.add(event.id)
+            case "call_ended":
+                self._under_way.discard(event.id)
+                if not self._under_way and self._calm is not None:
+                    self._calm.set()
+
+    async def _count(self, opened: App, manager: RunManager) -> None:
+        """Keep the line of progress as it is at the moment."""
+        from codemode_mcp.trace.progress import Progress
+
+        def called(tool: str) -> str:
+            entry = opened.catalog().get(tool)
+            return tool if entry is None else entry.path
+
+        progress = Progress(called)
+        opened.auditor.add(progress.listen)
+        while True:
+            await anyio.sleep(TICK_SECONDS)
+            made = next((view.call_count for view in manager.views() if view.id == self._run_id), 0)
+            self._screen.status = progress.line(time.time(), self._screen.width, made)
+
+
+def _notes(outcome: Outcome | None) -> Iterator[str]:
+    if outcome is None:
         return
-    for item in answer.get("output", []):
-        match item["type"]:
-            case "text":
-                print(item["text"], flush=True)  # noqa: T201
-            case "json":
-                print(json.dumps(item["value"], ensure_ascii=False), flush=True)  # noqa: T201
-            case _:
-                print(f"[{item['mimeType']}, {item['bytes']} bytes]", flush=True)  # noqa: T201
-    for note in notes:
-        say(note)
-    if answer["status"] == "failed":
-        say(f"{answer['code']}: {answer['error']}")
-    elif answer["status"] == "completed" and answer["value"] is not None:
-        value = answer["value"]
-        print(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))  # noqa: T201
+    for note in outcome.notes:
+        # Here it is asked for, or denied, at once.
+        if not note.startswith("A person has to approve "):
+            yield note
+    if outcome.dropped and outcome.status != "waiting":
+        yield f"{outcome.dropped} characters of output were thrown away: one program may print 8 Mi of them"
+
+
+def _show(record: Record, config: Config, html: Path | None, *, drawn: bool) -> None:
+    """What the program did and when."""
+    from codemode_mcp.audit import Redactor
+    from codemode_mcp.audit.redaction import Inputs
+    from codemode_mcp.trace import page, text
+
+    redactor = Redactor()
+    redactor.know(config.secretive)
+    found = record.trace(Inputs(include=config.audit.include_inputs), redactor)
+    if found is None:
+        say("nothing of the program has run: there is no trace of it")
+        return
+    if drawn:
+        encoding = sys.stderr.encoding or ""
+        unicode = encoding.lower().replace("-", "") == "utf8"
+        width = shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stderr.isatty() else COLUMNS
+        for line in text.drawn(found, width, unicode=unicode):
+            print(line.encode(encoding or "utf-8", "replace").decode(encoding or "utf-8"), file=sys.stderr)  # noqa: T201
+    if html is not None:
+        try:
+            html.write_text(page.page(found), "utf-8")
+        except OSError as error:
+            stop(1, f"cannot write the trace to {html}: {error.strerror}")
+        say(f"the trace is in {html}")

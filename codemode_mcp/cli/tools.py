@@ -3,90 +3,100 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
 import typer
 
-from codemode_mcp.cli.shared import ConfigOption, JsonOption, load, logging_as, say, stop
+from codemode_mcp.cli.completion import server_names
+from codemode_mcp.cli.listing import find, lines, problems
+from codemode_mcp.cli.shared import COLUMNS, ConfigOption, JsonOption, load, logging_as, say, stop
+from codemode_mcp.errors import ProgramError
 
 if TYPE_CHECKING:
-    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.cli.listing import Found
     from codemode_mcp.config import Config
 
+CONNECT_SECONDS = 30.0
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(
+    epilog="Example: codemode-mcp tools\n\nExample: codemode-mcp tools 'open issues' --server github\n\n"
+    "Example: codemode-mcp tools --long --server github"
+)
 def tools(
     query: Annotated[str | None, typer.Argument(help="Search words; default: all tools.")] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of this server or plugin alone.", autocompletion=server_names),
+    ] = None,
+    long: Annotated[bool, typer.Option("--long", "-l", help="With descriptions, and whole signatures.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the tools a program can call, or search them."""
     loaded = load(config, "warning", None)
     with logging_as(loaded):
-        entries, problems = anyio.run(partial(_tools, loaded, query))
+        found = anyio.run(partial(_tools, loaded, query, server))
+    if isinstance(found, ProgramError):
+        stop(1, found.message)
     if as_json:
-        print(json.dumps(entries, ensure_ascii=False, indent=2))  # noqa: T201
+        print(json.dumps(found.entries, ensure_ascii=False, indent=2))  # noqa: T201
     else:
-        for entry in entries:
-            print(entry["signature"] or entry["call"])  # noqa: T201
-            if entry["description"]:
-                print(f"    {entry['description']}")  # noqa: T201
-    if query is not None and not entries:
-        say(f"nothing matches {query!r}")
-    for problem in problems:
-        say(problem)
+        width = shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stdout.isatty() else COLUMNS
+        for line in lines(found, width, grouped=query is None, long=long):
+            print(line)  # noqa: T201
+    for note in found.notes:
+        say(note)
 
 
-async def _tools(config: Config, query: str | None) -> tuple[list[dict[str, Any]], list[str]]:
+async def _tools(config: Config, query: str | None, server: str | None) -> Found | ProgramError:
     from codemode_mcp.app import open_app
 
     async with open_app(config) as opened:
-        await opened.connect(30)
+        await opened.connect(CONNECT_SECONDS)
         catalog = await opened.catalog_for(opened.operator, None)
-        problems = _problems(catalog)
-        if query is not None:
-            limit = config.tools.code_mode.search_default_limit
-            others = [{"call": catalog.resolve(hit["id"]).path, **hit} for hit in catalog.toolset.search(query, limit)]
-            # Scores compare within one kind: the MCP tools first, as `API.search` has them.
-            return [*catalog.search(query, limit, None), *others], problems
-        return [
-            {
-                "id": entry.id,
-                "call": entry.path,
-                "signature": catalog.signature(entry),
-                "description": " ".join(entry.tool.description.split())[:200],
-            }
-            for entry in (
-                *(entry for server in catalog.servers for entry in server.tools),
-                *catalog.toolset.entries,
-            )
-        ], problems
+        views = (await opened.pool()).views()
+    try:
+        return find(catalog, views, query, server, config.tools.code_mode.search_default_limit)
+    except ProgramError as error:
+        return error
 
 
-@app.command()
+@app.command(
+    epilog="Example: codemode-mcp types --out cells\n\nThen open the folder in an editor: cells/*.ts are completed and "
+    "checked."
+)
 def types(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write.")] = Path("codemode-types"),
     config: ConfigOption = None,
 ) -> None:
-    """Write the declaration files to disk, for an editor."""
+    """Write the declaration files to disk, and a tsconfig.json, so that an editor completes and checks programs."""
+    from codemode_mcp.editor import EXAMPLE, PROJECT, keep
+
     loaded = load(config, "warning", None)
     with logging_as(loaded):
         files, problems = anyio.run(partial(_types, loaded))
     try:
-        for path, text in files.items():
-            target = out / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, "utf-8")
+        kept = keep(out, files)
     except OSError as error:
-        stop(1, f"cannot write to {out}: {error}")
-    for path in files:
+        stop(1, f"cannot write to {error.filename or out}: {error.strerror}")
+    for path in kept.declarations:
         print(out / path)  # noqa: T201
+    for path in kept.removed:
+        say(f"removed {out / path}: there is no such server any more")
+    for path in kept.changed:
+        say(f"left {out / path}: there is no such server any more, but somebody has changed the file")
+    if not kept.project:
+        say(f"left {out / PROJECT}, which is not ours; delete it and run this again to have programs checked")
+    if kept.example:
+        say(f"{out / EXAMPLE} is a first program: open {out} in an editor")
     for problem in problems:
         say(problem)
 
@@ -97,14 +107,10 @@ async def _types(config: Config) -> tuple[dict[str, str], list[str]]:
     from codemode_mcp.app import open_app
 
     async with open_app(config) as opened:
-        await opened.connect(30)
+        await opened.connect(CONNECT_SECONDS)
         catalog = await opened.catalog_for(opened.operator, None)
         files = {path: catalog.file(path) for path in catalog.paths}
         if catalog.toolset:
             files["tools.d.ts"] = catalog.toolset.declarations()
     files["guest.d.ts"] = (resources.files("declarations") / "guest.d.ts").read_text("utf-8")
-    return files, _problems(catalog)
-
-
-def _problems(catalog: Catalog) -> list[str]:
-    return [server.error for server in catalog.servers if server.error]
+    return files, problems(catalog)

@@ -255,6 +255,7 @@ class Driver:
         if report is not None:
             run.outputs.extend(report.outputs)
             run.history.extend(report.outputs)
+            run.tell(report.outputs)
             run.dropped = report.dropped_size
             if report.state != "syntax":
                 self._accept(run, report.requests)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.program import Program, Transform
     from codemode_mcp.runs.questions import Client
+    from codemode_mcp.runs.run import OnOutput
     from codemode_mcp.runs.store import ParkedRun, RunStore
     from codemode_mcp.runs.views import RunView, Track
     from codemode_mcp.sandbox.engine import Engine
@@ -173,8 +174,10 @@ class RunManager:
         self._driver.apply(settings)
         self._store.apply(settings)
 
-    async def execute(self, cell: Cell, client: Client | None = None) -> Outcome:
+    async def execute(self, cell: Cell, client: Client | None = None, on_output: OnOutput | None = None) -> Outcome:
         """Run a program. Cancelling this aborts the run and cancels its calls.
+
+        `on_output`: is shown what the program prints, in this request and in those that continue the run.
 
         Raises:
             CodeModeError: nothing of the program has run.
@@ -199,7 +202,7 @@ class RunManager:
         await self._engine()
         context = self._dispatcher.context(run_id, cell.caller.owner or holder_of(run_id), cell.caller, catalog)
         keep = None if self._remember is None else self._keep
-        run = Run(context, catalog.manifest, self._clock(), self._ledger, keep)
+        run = Run(context, catalog.manifest, self._clock(), self._ledger, keep, on_output)
         for note in notes:
             run.note(note)
         if cell.language == "typescript":

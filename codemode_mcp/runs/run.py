@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +20,7 @@ from codemode_mcp.runs.state import RunEvent, RunState, advance
 from codemode_mcp.runs.views import CallView, Ledger, RunView, Track
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from codemode_mcp import bridge
     from codemode_mcp.audit.calls import CallEvents
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from codemode_mcp.positions import Positions
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.sandbox.guest import Guest
+
+    OnOutput = Callable[[Sequence[Mapping[str, Any]]], None]
+    """Watches a run: is called in the event loop with what each turn of the program has printed, in order and once, as
+    `Outcome.outputs` has it later; whatever becomes of the run in between. Must not wait."""
+
+log = logging.getLogger("codemode_mcp.runs")
 
 RECENT_CALLS = 8
 
@@ -115,6 +122,7 @@ class Run:
         began: float,
         ledger: Ledger | None = None,
         keep: Callable[[Run, Collection[str]], None] | None = None,
+        on_output: OnOutput | None = None,
     ) -> None:
         self.id = context.run_id
         self.context = context
@@ -151,6 +159,7 @@ class Run:
         )
         self.outputs: list[dict[str, Any]] = []
         self.history: list[dict[str, Any]] = []
+        self.on_output = on_output
         self.dropped = 0
         self.looking_up = 0.0
         self.recent: deque[CallRecord] = deque(maxlen=RECENT_CALLS)
@@ -189,6 +198,15 @@ class Run:
             return
         self._noted.add(text)
         self._notes.append(text if len(self._noted) <= MAX_NOTES else "There are more notes, which are not shown.")
+
+    def tell(self, outputs: Sequence[Mapping[str, Any]]) -> None:
+        """Show what a turn has printed to whoever watches."""
+        if self.on_output is None or not outputs:
+            return
+        try:
+            self.on_output(outputs)
+        except Exception:
+            log.exception("the output of run %s could not be shown as it came", self.id[:12])
 
     def take_notes(self) -> tuple[str, ...]:
         """What was noted since the last time."""

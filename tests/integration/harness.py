@@ -442,15 +442,17 @@ async def raw(config: Path, *flags: str, env: dict[str, str] | None = None) -> A
 # the command line
 
 
-def tsc(folder: Path) -> list[str]:
-    """The errors that `tsc --strict` finds in the TypeScript files of a folder; skips the test when there is none."""
+def tsc(folder: Path, *, as_written: bool = False) -> list[str]:
+    """The errors that `tsc --strict` finds in the TypeScript files of a folder; `as_written`: with the `tsconfig.json`
+    that is in it. Skips the test when there is no compiler."""
     node = shutil.which("node")
     compiler = Path(os.environ.get("TYPESCRIPT_DIR") or NODE_MODULES / "typescript") / "lib" / "tsc.js"
     if node is None or not compiler.is_file():
         pytest.skip("no TypeScript; python3 tests/run.py installs it where npm is on PATH")
-    options = {"strict": True, "noEmit": True, "target": "es2023", "lib": ["es2023"], "types": []}
+    options = {"strict": True, "noEmit": True, "target": "es2023", "lib": ["es2023"], "types": [], "module": "esnext"}
     project = {"compilerOptions": options | {"moduleDetection": "force"}, "include": ["**/*.ts"]}
-    (folder / "tsconfig.json").write_text(json.dumps(project), "utf-8")
+    if not as_written:
+        (folder / "tsconfig.json").write_text(json.dumps(project), "utf-8")
     done = subprocess.run(
         [node, str(compiler), "--pretty", "false"],
         cwd=folder,

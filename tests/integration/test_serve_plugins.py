@@ -203,17 +203,17 @@ def test_doctor_says_what_each_plugin_has_registered_what_is_refused_and_what_is
     assert "4 tools, 1 hook, 1 middleware, 1 namespace" in [check["detail"] for check in listed]
     assert done.returncode == 1
     # The last one of this name and status.
-    assert checks["plugin tracker", "ok"]["detail"] == "optional, and no rule names it: plugin:tracker:purge"
+    assert checks["plugin tracker", "info"]["detail"] == "optional, and no rule names it: plugin:tracker:purge"
     assert checks["plugin tracker", "warn"]["detail"] == (
         "its middleware want to see calls of mcp:*, and it is granted none"
     )
     assert "plugins.tracker.middleware" in checks["plugin tracker", "warn"]["advice"]
     assert "ValueError: no good (broken.py:3)" in checks["plugin broken", "fail"]["detail"]
-    assert checks["plugin off", "ok"]["detail"] == "disabled in the configuration"
+    assert checks["plugin off", "info"]["detail"] == "disabled in the configuration"
     assert "has no effect" in checks["plugin eager", "warn"]["detail"]
     assert "refused" not in done.stderr, "it is a check already"
     # Installed, and under its own name not configured.
-    assert "the package codemode-issues has it" in checks["plugin issues", "ok"]["detail"]
+    assert "the package codemode-issues has it" in checks["plugin issues", "info"]["detail"]
 
 
 def test_the_plugins_tools_are_in_the_listing_of_the_command_line(tmp_path: Path, installed: dict[str, str]) -> None:

@@ -1,0 +1,88 @@
+"""The person at the terminal of `codemode-mcp run`, asked about calls that need an approval."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+
+from codemode_mcp.approval import QUOTED, ApprovalQuestion
+from codemode_mcp.cli.shared import fitted
+from codemode_mcp.cli.terminal import Question
+from codemode_mcp.control.display import columns, wrapped
+from upstream_clients.errors import QuestionRefused
+
+if TYPE_CHECKING:
+    from codemode_mcp.cli.terminal import Screen
+    from codemode_mcp.runs.questions import Way
+    from upstream_clients import tools
+    from upstream_clients.tools import JsonObject, QuestionMethod
+
+
+class Person:
+    """See `runs.questions.Client`. What upstream servers ask is not put to anybody."""
+
+    lasting = True
+    supported: frozenset[QuestionMethod] = frozenset()
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def __repr__(self) -> str:
+        return f"<Person at {self._screen}>"
+
+    async def progress(self, message: str) -> None:
+        """The line of progress has what calls are under way."""
+
+    def way(self, question: tools.Question | ApprovalQuestion) -> Way:
+        return "ask" if isinstance(question, ApprovalQuestion) else "none"
+
+    async def ask(self, question: tools.Question | ApprovalQuestion) -> JsonObject:
+        """See the protocol."""
+        if not isinstance(question, ApprovalQuestion):
+            raise QuestionRefused("`codemode-mcp run` puts no questions of servers to anybody")
+        answered = anyio.Event()
+        loop = asyncio.get_running_loop()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # everything has ended meanwhile
+                loop.call_soon_threadsafe(answered.set)
+
+        asked = Question(prompt(question, self._screen.width), tell)
+        self._screen.ask(asked)
+        try:
+            await answered.wait()
+        except anyio.get_cancelled_exc_class():
+            asked.withdrawn.set()
+            raise
+        return meant(asked.answer, question)
+
+
+def prompt(question: ApprovalQuestion, width: int) -> str:
+    """Its message shows calls as they are, escaped; what can be typed is said under them.
+
+    What is quoted stays indented where a terminal of this width would break it: there it could look like ours.
+    """
+    lines = [""]
+    for line in question.message.split("\n"):
+        if not line.startswith(QUOTED):
+            lines += fitted(line).split("\n")
+        elif columns(line) < width:
+            lines.append(line)
+        else:
+            lines += wrapped(line.removeprefix(QUOTED), width, QUOTED)
+    run = "run: and every other call of these tools in this program; " if "run" in question.remember else ""
+    return "\n".join([*lines, "", fitted(f"Type yes: these calls alone; {run}anything else: no.")])
+
+
+def meant(typed: str, question: ApprovalQuestion) -> JsonObject:
+    """The answer as a client's form would give it."""
+    match typed.strip().casefold():
+        case "yes" | "y":
+            return {"action": "accept", "content": {"decision": "approve"}}
+        case "run" | "r" if "run" in question.remember:
+            return {"action": "accept", "content": {"decision": "approve", "remember": "run"}}
+        case _:
+            return {"action": "accept", "content": {"decision": "deny"}}

@@ -1,0 +1,138 @@
+"""What `codemode-mcp types` keeps in a folder, so that an editor completes and checks programs: the declaration files,
+a `tsconfig.json` for them, and a first program.
+
+What is there and not ours stays as it is. A list of what was written, with digests, tells ours from others later: files
+of servers that are gone are removed if nobody has changed them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+WRITTEN: Final = ".codemode-types.json"
+"""The list of what was written."""
+
+PROJECT: Final = "tsconfig.json"
+EXAMPLE: Final = "cell.ts"
+
+MARK: Final = "// Written by `codemode-mcp types`"
+
+_OPTIONS: Final = {
+    "strict": True,
+    "noEmit": True,
+    "target": "es2023",
+    "lib": ["es2023"],
+    "types": [],
+    "module": "esnext",
+    "moduleResolution": "bundler",
+    "moduleDetection": "force",
+    "allowJs": True,
+    "checkJs": True,
+    "skipLibCheck": True,
+}
+"""Every program is a module of its own, so that `await` stands at its top and its names are its own. Neither the
+browser's names nor those of packages around the folder are known: a program does not have them."""
+
+PROJECT_TEXT: Final = (
+    f"{MARK}, which replaces it: without this line it is yours.\n"
+    f"{json.dumps({'compilerOptions': _OPTIONS, 'include': ['**/*.ts', '**/*.js']}, indent=2)}\n"
+)
+
+EXAMPLE_TEXT: Final = """\
+// A program for `exec`. Run it: codemode-mcp run cell.ts
+const { servers } = await MCP.$api();
+for (const server of servers ?? []) text(`${server.identifier}: ${server.toolCount} tools`);
+
+const hits = await API.search("list");
+hits.map((hit) => hit.call); // the last expression is the value of the program
+"""
+
+_DECLARATIONS: Final = re.compile(r"(?!\.)[^/\\]+\.d\.ts|mcp/(?!\.)[^/\\]+\.d\.ts")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of a folder. Paths are relative to it, with `/`.
+
+    Attributes:
+        removed: declaration files of what is gone.
+        changed: likewise, which somebody has changed: they were left.
+        example: whether the first program was written.
+        project: whether `tsconfig.json` is ours.
+    """
+
+    declarations: tuple[str, ...]
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    example: bool = False
+    project: bool = True
+
+
+def keep(folder: Path, declarations: Mapping[str, str]) -> Kept:
+    """Have these declaration files in the folder, which need not be there. Doing it again changes nothing.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    earlier = _earlier(folder)
+    removed, changed = [], []
+    for path, digest in earlier.items():
+        if path in declarations or not (folder / path).is_file():
+            continue
+        if _digest((folder / path).read_bytes()) == digest:
+            (folder / path).unlink()
+            removed.append(path)
+        else:
+            changed.append(path)
+    for path, text in declarations.items():
+        _write(folder / path, text)
+    # What is left because it was changed is nobody's but the user's from now on.
+    written = {path: _digest(text.encode("utf-8")) for path, text in sorted(declarations.items())}
+    _write(folder / WRITTEN, json.dumps(written, indent=1, ensure_ascii=True) + "\n")
+    project = folder / PROJECT
+    ours = not project.exists() or project.read_bytes().startswith(MARK.encode())
+    if ours:
+        _write(project, PROJECT_TEXT)
+    # Only into a folder that is new: whoever has deleted it does not want it back.
+    example = ours and not earlier and not (folder / EXAMPLE).exists()
+    if example:
+        _write(folder / EXAMPLE, EXAMPLE_TEXT)
+    return Kept(tuple(declarations), tuple(removed), tuple(changed), example, ours)
+
+
+def _earlier(folder: Path) -> dict[str, str]:
+    """Digests of what was written before, by path. What cannot be such a list, or names other files, is none."""
+    try:
+        found = json.loads((folder / WRITTEN).read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {
+        path: digest
+        for path, digest in found.items()
+        if isinstance(digest, str) and _DECLARATIONS.fullmatch(path) is not None
+    }
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write(path: Path, text: str) -> None:
+    """Only where that changes something: an editor reads anew what was written."""
+    data = text.encode("utf-8")
+    try:
+        if path.read_bytes() == data:
+            return
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)

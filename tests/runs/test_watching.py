@@ -1,0 +1,62 @@
+"""What a program prints is shown while it goes on, once and in order, whatever becomes of the run in between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.runs.bench import bench, texts
+from upstream_clients.testing import ScriptedSource, text_result
+
+if TYPE_CHECKING:
+    from codemode_mcp.sandbox.engine import Engine
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_output_is_shown_when_its_turn_ends_and_before_the_next_call_is_answered(engine: Engine) -> None:
+    shown: list[Any] = []
+    at_call: list[list[Any]] = []
+
+    def work(arguments: Any) -> Any:
+        at_call.append([*shown])
+        return text_result("done")
+
+    async with bench(engine, ScriptedSource("s", {"work": work})) as it:
+        code = 'text("a"); await MCP.s.work({}); json({b: 1}); await MCP.s.work({}); text("c"); return 1'
+        outcome = await it.execute(code, on_output=shown.extend)
+    assert [len(each) for each in at_call] == [1, 2]
+    assert shown == list(outcome.outputs)
+    assert [item["type"] for item in shown] == ["text", "json", "text"]
+
+
+async def test_output_is_shown_once_also_of_a_run_that_is_parked_and_waited_for_from_its_start(engine: Engine) -> None:
+    shown: list[Any] = []
+    async with bench(engine) as it:
+        code = 'text("a"); await yield_control(); text("b"); await yield_control(); text("c"); throw new Error("x")'
+        first = await it.execute(code, on_output=shown.extend)
+        assert [item["text"] for item in shown] == ["a"]
+        await it.observe(first.run_id)
+        last = await it.observe(first.run_id, from_start=True)
+        again = await it.observe(first.run_id, from_start=True)
+    assert [item["text"] for item in shown] == ["a", "b", "c"]
+    assert texts(last) == texts(again) == ["a", "b", "c"]
+
+
+async def test_whoever_watches_and_fails_does_no_harm(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(outputs: object) -> None:
+        raise ValueError("no room")
+
+    async with bench(engine) as it:
+        outcome = await it.execute('text("a"); return 1', on_output=fail)
+    assert (outcome.status, texts(outcome)) == ("completed", ["a"])
+    assert "could not be shown" in caplog.text
+
+
+async def test_what_was_printed_before_the_time_was_over_is_shown(engine: Engine) -> None:
+    shown: list[Any] = []
+    async with bench(engine, timeout_ms=300) as it:
+        outcome = await it.execute('text("a"); for (;;);', on_output=shown.extend)
+    assert outcome.code == "timeout"
+    assert shown == list(outcome.outputs) == [{"type": "text", "text": "a"}]

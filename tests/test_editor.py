@@ -1,0 +1,88 @@
+"""The folder that `codemode-mcp types` keeps for an editor."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from codemode_mcp.editor import EXAMPLE, MARK, PROJECT, WRITTEN, keep
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILES = {"guest.d.ts": "// guest\n", "mcp/index.d.ts": "// index\n", "mcp/github.d.ts": "// github ü\n"}
+
+
+def times(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_doing_it_again_writes_nothing_anew(tmp_path: Path) -> None:
+    out = tmp_path / "a" / "types"
+    first = keep(out, FILES)
+    assert (first.declarations, first.example, first.project) == (tuple(FILES), True, True)
+    assert {path: (out / path).read_text("utf-8") for path in FILES} == FILES
+    before = times(out)
+    again = keep(out, FILES)
+    assert times(out) == before
+    assert (again.declarations, again.removed, again.changed, again.example) == (tuple(FILES), (), (), False)
+
+
+def test_files_of_servers_that_are_gone_are_removed_unless_somebody_has_changed_them(tmp_path: Path) -> None:
+    gone = {"mcp/old.d.ts": "// old\n", "mcp/edited.d.ts": "// edited\n"}
+    keep(tmp_path, FILES | gone)
+    (tmp_path / "mcp" / "edited.d.ts").write_text("// mine\n", "utf-8")
+    (tmp_path / "mcp" / "mine.d.ts").write_text("// mine\n", "utf-8")
+    kept = keep(tmp_path, FILES)
+    assert (kept.removed, kept.changed) == (("mcp/old.d.ts",), ("mcp/edited.d.ts",))
+    assert not (tmp_path / "mcp" / "old.d.ts").exists()
+    assert (tmp_path / "mcp" / "edited.d.ts").read_text("utf-8") == "// mine\n"
+    assert (tmp_path / "mcp" / "mine.d.ts").exists()
+    assert keep(tmp_path, FILES).changed == (), "it is told once"
+
+
+@pytest.mark.parametrize(
+    "path", ["../out.d.ts", "mcp/../../out.d.ts", "mcp/a/out.d.ts", "out.ts", ".d.ts", "\\out.d.ts"]
+)
+def test_a_list_that_names_other_files_removes_nothing(tmp_path: Path, path: str) -> None:
+    from hashlib import sha256
+
+    folder = tmp_path / "types"
+    keep(folder, FILES)
+    victim = folder / path
+    victim.parent.mkdir(parents=True, exist_ok=True)
+    victim.write_bytes(b"x")
+    (folder / WRITTEN).write_text(json.dumps({path: sha256(b"x").hexdigest()}), "utf-8")
+    assert keep(folder, FILES).removed == ()
+    assert victim.read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"mcp/github.d.ts": 1}', "[" * 100_000, "\x00"])
+def test_a_list_that_is_none_is_made_anew(tmp_path: Path, text: str) -> None:
+    keep(tmp_path, FILES)
+    (tmp_path / WRITTEN).write_text(text, "utf-8")
+    assert keep(tmp_path, FILES).removed == ()
+    assert set(json.loads((tmp_path / WRITTEN).read_text("utf-8"))) == set(FILES)
+
+
+def test_what_is_not_ours_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / PROJECT).write_text("{}", "utf-8")
+    (tmp_path / EXAMPLE).write_text("mine", "utf-8")
+    kept = keep(tmp_path, FILES)
+    assert (kept.project, kept.example) == (False, False)
+    assert (tmp_path / PROJECT).read_text("utf-8") == "{}"
+    assert (tmp_path / EXAMPLE).read_text("utf-8") == "mine"
+
+
+def test_our_project_is_brought_up_to_date_and_a_deleted_example_stays_away(tmp_path: Path) -> None:
+    keep(tmp_path, FILES)
+    (tmp_path / PROJECT).write_text(f"{MARK}, of an older version\n{{}}", "utf-8")
+    (tmp_path / EXAMPLE).unlink()
+    assert keep(tmp_path, FILES).example is False
+    marked, _, project = (tmp_path / PROJECT).read_text("utf-8").partition("\n")
+    assert marked.startswith(MARK)
+    options = json.loads(project)["compilerOptions"]
+    assert (options["strict"], options["lib"], options["types"]) == (True, ["es2023"], [])
+    assert not (tmp_path / EXAMPLE).exists()

@@ -1,0 +1,102 @@
+"""What `codemode-mcp tools` shows of a catalog."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from codemode_mcp.catalog import Offered, build
+from codemode_mcp.cli.listing import find, lines
+from codemode_mcp.control.display import columns
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.policy import Policy
+from codemode_mcp.settings import PolicyRules
+from upstream_clients.tools import Tool, UpstreamView
+
+if TYPE_CHECKING:
+    from codemode_mcp.cli.listing import Found
+
+SCHEMA = {"type": "object", "properties": {"owner": {"type": "string", "description": "x" * 300}}}
+LONG = {"type": "object", "properties": {f"argument_{number}": {"type": "string"} for number in range(20)}}
+GITHUB = UpstreamView(
+    "git-hub",
+    "ready",
+    description="Issues \x1b[2J and more",
+    tools=(
+        Tool("create_issue", "Open an issue in a repository.", input_schema=SCHEMA),
+        Tool("list_issues", "Issues.\nOf a repository.", input_schema=LONG),
+        Tool("delete_repo", "Delete a repository."),
+    ),
+    prompts=True,
+)
+DOWN = UpstreamView("docs", "down", error="server 'docs' did not start: no such file")
+SECRET = UpstreamView("secret", "ready", tools=(Tool("a"), Tool("b")))
+
+
+def found(query: str | None = None, server: str | None = None, *views: UpstreamView, **rules: Any) -> Found:
+    shown = views or (GITHUB, DOWN)
+    catalog = build(
+        shown, Policy(PolicyRules(**rules)), offered=[Offered("plugin", "notes", Tool("jot", "Jot it down."))]
+    )
+    return find(catalog, shown, query, server, 8)
+
+
+def test_tools_are_grouped_by_server_with_counts() -> None:
+    shown = list(lines(found(), 100, grouped=True, long=False))
+    assert shown[0] == "gitHub: 3 tools, prompts · Issues \\x1b[2J and more"
+    assert shown[1].startswith("  MCP.gitHub.createIssue(input?: { owner?: string }): ")
+    assert "docs: down" in shown
+    assert shown[-2:][0] == "plugin notes: 1 tool"
+    assert shown[-1].startswith("  tools.jot(")
+
+
+@pytest.mark.parametrize("width", [40, 100])
+@pytest.mark.parametrize("long", [False, True])
+def test_every_line_fits_the_terminal(width: int, long: bool) -> None:
+    wide = replace(GITHUB, description="界" * 80, tools=(*GITHUB.tools, Tool("名前" * 30, "説明 " * 40)))
+    for query in (None, "issue repository"):
+        shown = list(lines(found(query, None, wide), width, grouped=query is None, long=long))
+        assert len(shown) >= 3
+        assert [line for line in shown if columns(line) > width] == []
+        assert all(line.isprintable() for line in shown)
+
+
+def test_descriptions_and_whole_signatures_are_shown_on_request() -> None:
+    shown = "\n".join(lines(found(), 100, grouped=True, long=True))
+    assert "argument19" in shown or "argument_19" in shown
+    assert "\n      Issues. Of a repository." in shown
+
+
+def test_one_server_is_meant_by_either_of_its_names() -> None:
+    for name in ("gitHub", "git-hub"):
+        assert {entry["server"] for entry in found(None, name).entries} == {"gitHub"}
+    assert [entry["call"] for entry in found(None, "notes").entries] == ["tools.jot"]
+    hits = found("jot issue", "git-hub").entries
+    assert hits
+    assert all(hit["call"].startswith("MCP.gitHub") for hit in hits)
+    with pytest.raises(ProgramError, match="no server or plugin 'githup'; did you mean 'gitHub'"):
+        found(None, "githup")
+
+
+def test_what_policy_hides_is_told_in_one_line() -> None:
+    assert not [note for note in found().notes if "policy" in note]
+    denied = found(None, None, GITHUB, SECRET, deny=("mcp:git-hub:delete_*", "mcp:secret:*")).notes
+    assert denied == ["policy hides 3 of 5 tools: 2 of secret, 1 of git-hub; see tools.allow and tools.deny"]
+
+
+def test_a_search_says_why_nothing_matches() -> None:
+    assert found("open issue", None, GITHUB).notes == []
+    misspelt = found("creat_isue", None, GITHUB)
+    assert misspelt.entries or "MCP.gitHub.createIssue" in misspelt.notes[0]
+    (note,) = found("qzxv", None, GITHUB).notes
+    assert note == "nothing matches 'qzxv'; try other words; without words, all 4 tools are listed"
+    near = found("remove", None, GITHUB)
+    if near.entries and near.entries[0]["score"] < 1:
+        assert "nearest in meaning" in near.notes[0]
+
+
+def test_the_json_of_a_tool_has_what_it_had() -> None:
+    assert set(found().entries[0]) == {"id", "server", "call", "signature", "description"}
+    assert found().entries[1]["description"] == "Issues. Of a repository."
