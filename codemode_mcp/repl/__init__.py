@@ -1,1 +1,5 @@
-"""`codemode-mcp repl`: the real sandbox, line by line."""
+"""The prompt: programs one after the other in the real sandbox, with completion from the declarations.
+
+`scan`, `completion`, `cells`, `session` and `display` are pure; `prompt` runs what is typed, and `terminal` is the one
+module that knows prompt_toolkit.
+"""

@@ -1,0 +1,181 @@
+"""Values as a prompt shows them, in the way of Node's: what fits on a line stands on one, long ones are cut. Pure.
+
+A line is made of parts, each a style and its text, so that the terminal alone decides about colours. Nothing that a
+program or a server has made up gets out unescaped, but for the ends of lines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from codemode_mcp.control.display import columns, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Style = Literal["", "string", "number", "special", "dim", "error"]
+Part = tuple[Style, str]
+
+MAX_LINES: Final = 40
+"""Of one value."""
+
+MAX_ITEMS: Final = 100
+"""Of one array or object."""
+
+MAX_TEXT: Final = 2_000
+"""Characters of one string."""
+
+MAX_DEPTH: Final = 30
+
+_NAME: Final = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
+
+
+def shown(value: Any, width: int) -> tuple[list[list[Part]], bool]:
+    """The lines of a value, and whether something was left out."""
+    lines: list[list[Part]] = [[]]
+    cut = False
+    for part in _written(value, max(width, 20), 0, 0):
+        if part is None:
+            cut = True
+        elif part[1] == "\n":
+            if len(lines) == MAX_LINES:
+                return lines, True
+            lines.append([])
+        else:
+            lines[-1].append(part)
+    return lines, cut
+
+
+def _written(value: Any, width: int, indent: int, depth: int) -> Iterator[Part | None]:
+    """The parts of a value; None says that something is left out here."""
+    is_list = isinstance(value, list)
+    if not isinstance(value, dict | list) or not value:
+        yield _scalar(value)
+        if isinstance(value, str) and len(value) > MAX_TEXT:
+            yield None
+            yield "dim", f"… {len(value) - MAX_TEXT:,} more characters"
+        return
+    opening, closing = ("[", "]") if is_list else ("{", "}")
+    if depth == MAX_DEPTH:
+        yield None
+        yield "dim", f"{opening}…{closing}"
+        return
+    line = _on_one_line(value, width - indent)
+    if line is not None:
+        yield from line
+        return
+    yield "", opening
+    if isinstance(value, list) and not any(isinstance(each, dict | list) and each for each in value[:MAX_ITEMS]):
+        yield from _filled(value[:MAX_ITEMS], width, indent + 2, more=len(value) > MAX_ITEMS)
+        items = []
+    else:
+        items = list(islice(value.items() if isinstance(value, dict) else enumerate(value), MAX_ITEMS))
+    for number, (key, item) in enumerate(items):
+        yield "", "\n"
+        yield "", " " * (indent + 2) + ("" if is_list else f"{_key(key)}: ")
+        yield from _written(item, width, indent + 2, depth + 1)
+        if number < len(value) - 1:
+            yield "", ","
+    if len(value) > MAX_ITEMS:
+        yield None
+        yield "", "\n"
+        yield "dim", f"{' ' * (indent + 2)}… {len(value) - MAX_ITEMS:,} more"
+    yield "", "\n"
+    yield "", " " * indent + closing
+
+
+def _filled(items: list[Any], width: int, indent: int, *, more: bool) -> Iterator[Part | None]:
+    """Small things one after the other, in as many lines as they take."""
+    used = width
+    for number, item in enumerate(items):
+        part = _scalar(item)
+        size = columns(part[1]) + 2
+        if used + size > width:
+            yield "", "\n"
+            yield "", " " * indent
+            used = indent
+        used += size
+        yield part
+        if isinstance(item, str) and len(item) > MAX_TEXT:
+            yield None
+            yield "dim", "…"
+        if more or number < len(items) - 1:
+            yield "", ", "
+
+
+def _on_one_line(value: Any, room: int) -> list[Part] | None:
+    """An array or an object on one line, where it is small and has room."""
+    found: list[Part] = []
+    left = [room]
+
+    def add(value: Any, depth: int) -> bool:
+        if isinstance(value, str) and len(value) > left[0]:
+            return False
+        if not isinstance(value, dict | list) or not value:
+            return put(*_scalar(value))
+        # As Node does: what holds what holds something has lines of its own.
+        if depth > 2 or len(value) > room:
+            return False
+        is_list = isinstance(value, list)
+        if not put("", "[ " if is_list else "{ "):
+            return False
+        pairs: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else enumerate(value)
+        for number, (key, item) in enumerate(pairs):
+            if number and not put("", ", "):
+                return False
+            if not is_list and not put("", f"{_key(key)}: "):
+                return False
+            if not add(item, depth + 1):
+                return False
+        return put("", " ]" if is_list else " }")
+
+    def put(style: Style, text: str) -> bool:
+        left[0] -= columns(text)
+        found.append((style, text))
+        return left[0] > 0
+
+    return found if add(value, 0) else None
+
+
+def _scalar(value: Any) -> Part:
+    match value:
+        case str():
+            return "string", quoted(value[:MAX_TEXT])
+        case None | bool():
+            return "special", json.dumps(value)
+        case int() | float():
+            return "number", json.dumps(value)
+    return "", "[]" if isinstance(value, list) else "{}"
+
+
+def _key(key: str) -> str:
+    return key if _NAME.fullmatch(key) else quoted(key[:MAX_TEXT])
+
+
+def quoted(text: str) -> str:
+    """A string as JavaScript writes it, in quotes that it does not hold."""
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    mark = next((each for each in ("'", '"', "`") if each not in text), "'")
+    return mark + plain(escaped.replace("'", "\\'") if mark == "'" and "'" in text else escaped) + mark
+
+
+def lines_of(text: str) -> str:
+    """Text of a program for a terminal: its lines, and nothing that moves the cursor."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "\n".join(plain(line.expandtabs(8)) for line in re.split(r"\r\n|\n", text))
+
+
+def pointed(source: str, line: int, column: int, width: int) -> list[str]:
+    """The line of a program that an error is about, with a mark below the place."""
+    lines = re.split("\r\n|[\n\r\u2028\u2029]", source)
+    if not 1 <= line <= len(lines):
+        return []
+    whole = lines[line - 1]
+    at = max(0, min(column - 1, len(whole)))
+    begin = max(0, at - width // 2)
+    before, rest = plain(whole[begin:at].replace("\t", " ")), plain(whole[at : begin + width - 4].replace("\t", " "))
+    return [f"  {before}{rest}", f"  {' ' * columns(before)}^"]
