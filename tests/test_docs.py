@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import re
+import shlex
 import sys
 import tomllib
-from pathlib import Path
+from importlib import import_module
+from itertools import dropwhile, groupby
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
 import pytest
+import typer
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from codemode_mcp.cli import COMMANDS
+from codemode_mcp.cli import app
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import ERROR_CODES
 from codemode_mcp.settings import CLAMPS, CodeModeSettings
+from codemode_mcp.syntax import parse as parse_program
+from codemode_mcp.syntax import utf16_units
+from tests.integration.harness import tsc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,10 +76,153 @@ def test_the_configuration_of_the_readme_is_valid(tmp_path: Path) -> None:
     assert [spec.name for spec in config.upstreams] == ["files", "docs"]
 
 
+# every block of every page
+
+PAGES = [
+    *(path for path in sorted(ROOT.glob("*.md"))),
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "reference"),
+    *(path for path in sorted(ROOT.glob("examples/*/README.md"))),
+]
+"""All but the generated ones."""
+COOKBOOK = "docs/cookbook.md"
+"""Its programs and answers are checked by tests/real_servers/test_cookbook.py."""
+PROGRAMS = frozenset(
+    (
+        *("cat", "cd", "mkdir", "printf", "git", "keyring", "openssl", "ssh", "docker", "podman", "npm", "npx"),
+        *("opentelemetry-instrument", "pip", "pipx", "python", "python3", "uv", "uvx"),
+    )
+)
+"""What a shell block may begin a command with, besides `codemode-mcp`."""
+LAUNCHERS = {"opentelemetry-instrument", "pipx", "uv", "uvx"}
+"""Those that start a program that is named behind them."""
+
+
+def blocks() -> Iterator[tuple[str, str, str]]:
+    """Place, language and text of each fenced block."""
+    for page in PAGES:
+        fences = re.findall(r"^( *)```(\w*)[ ]*\n(.*?)^\1```[ ]*$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+        for number, (_, language, text) in enumerate(fences):
+            yield f"{page.relative_to(ROOT).as_posix()}#{number}", language, text
+
+
+def blocks_of(*languages: str) -> Iterator[tuple[str, str]]:
+    return ((place, text) for place, language, text in blocks() if language in languages)
+
+
+def test_every_block_has_a_language_that_is_checked_or_is_output() -> None:
+    known = {"js", "ts", "json", "jsonc", "sh", "python", "toml", "console", "text"}
+    assert [(place, language) for place, language, _ in blocks() if language not in known] == []
+    # What `console` shows is run by the tests of examples alone.
+    assert [place for place, _ in blocks_of("console") if not place.startswith("examples/")] == []
+
+
+def misused(line: str) -> list[str]:
+    """What is wrong with a line of a shell: commands and options of ours that there are not, unknown programs."""
+    words = shlex.split(line, comments=True)
+    problems: list[str] = []
+    for is_operator, group in groupby(words, lambda word: word in ("&&", "||", "|", ";")):
+        command = list(dropwhile(lambda word: re.match(r"\w+=", word), group))
+        if is_operator or not command:
+            continue
+        command = command[: next((at for at, word in enumerate(command) if word in ("<", ">", ">>")), len(command))]
+        ours = next((at for at, word in enumerate(command) if PurePosixPath(word).name == "codemode-mcp"), None)
+        if ours is not None and (not ours or (command[0] in LAUNCHERS and command[ours - 1] != "install")):
+            problems += _unknown(command[ours + 1 :])
+        elif PurePosixPath(command[0]).name not in PROGRAMS:
+            problems.append(f"{command[0]}: what is not checked is marked as `text`")
+        else:
+            problems += [
+                f"{word} is not there"
+                for word in command
+                if re.fullmatch(r"[\w/]+\.py", word) and not (ROOT / word).exists()
+            ]
+    return problems
+
+
+def _unknown(arguments: list[str]) -> list[str]:
+    command: Any = typer.main.get_command(app)
+    path = ["codemode-mcp"]
+    while arguments and hasattr(command, "get_command") and not arguments[0].startswith("-"):
+        name, *arguments = arguments
+        path.append(name)
+        found = command.get_command(command.context_class(command), name)
+        if found is None:
+            return [f"{' '.join(path)}: no such command"]
+        command = found
+    # Parsed, and nothing more: no callback is called, and eager options such as `--install-completion` do nothing.
+    context = command.context_class(command, info_name=path[-1])
+    try:
+        given, rest, _ = command.make_parser(context).parse_args([*arguments])
+    except Exception as error:
+        return [f"{' '.join([*path, *arguments])}: {error}"]
+    problems = [f"{' '.join(path)}: what is {rest[0]}?"] if rest else []
+    for parameter in command.params:
+        choices = re.search(r"<(\S+\|\S+)>", (parameter.get_help_record(context) or [""])[0])
+        value = given.get(parameter.name)
+        if choices and isinstance(value, str) and value not in choices[1].split("|"):
+            problems.append(f"{' '.join(path)}: {value} is none of {choices[1]}")
+    return problems
+
+
+def test_every_command_of_the_pages_is_there() -> None:
+    for place, text in blocks_of("sh"):
+        lines = text.replace("\\\n", " ").splitlines()
+        assert [problem for line in lines for problem in misused(line)] == [], place
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("codemode-mcp serv", "no such command"),
+        ("cd x && codemode-mcp tools --limit 3", "--limit"),
+        ("LEVEL=1 codemode-mcp runs list --html x", "--html"),
+        ("python3 tests/gone.py", "is not there"),
+        ("codemode-mcp install --client nobody", "nobody"),
+        ("codemode-mcp tools one two", "what is two?"),
+        ("frobnicate", "marked as `text`"),
+    ],
+)
+def test_a_command_that_is_not_there_is_noticed(line: str, problem: str) -> None:
+    assert problem in "".join(misused(line))
+
+
+def test_every_program_of_the_pages_parses() -> None:
+    for place, text in blocks_of("js", "ts"):
+        tree = parse_program(utf16_units(text))
+        assert tree is not None
+        assert not tree.root_node.has_error, place
+
+
+def test_every_typescript_program_of_the_pages_fits_the_types_of_programs(tmp_path: Path) -> None:
+    (tmp_path / "guest.d.ts").write_text((ROOT / "declarations" / "guest.d.ts").read_text("utf-8"), "utf-8")
+    servers: set[str] = set()
+    for number, (_, text) in enumerate(blocks_of("ts")):
+        servers |= set(re.findall(r"\bMCP\.(\w+)", text))
+        (tmp_path / f"{number}.ts").write_text(f"async function program() {{\n{text}\n}}\n", "utf-8")
+    declared = "".join(f"  const {name}: any;\n" for name in sorted(servers))
+    (tmp_path / "servers.d.ts").write_text(f"declare namespace MCP {{\n{declared}}}\n", "utf-8")
+    # What these servers return is unknown here.
+    assert [error for error in tsc(tmp_path) if not re.search("TS(7006|7031|18046|2339)", error)] == []
+
+
+def test_every_piece_of_python_of_the_pages_compiles_and_imports_what_there_is() -> None:
+    for place, text in blocks_of("python"):
+        for node in ast.walk(ast.parse(text, place)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("codemode_mcp"):
+                module = import_module(node.module or "")
+                assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == [], place
+
+
+def test_every_piece_of_toml_of_the_pages_is_sound() -> None:
+    for place, text in blocks_of("toml"):
+        assert tomllib.loads(text), place
+
+
 def configurations() -> Iterator[tuple[str, str]]:
-    for page in [*sorted((ROOT / "docs").glob("*.md")), ROOT / "examples" / "plugin" / "README.md"]:
-        for number, text in enumerate(re.findall(r"```jsonc?\n(.*?)```", page.read_text("utf-8"), re.DOTALL)):
-            yield f"{page.parent.name}/{page.name}#{number}", text
+    """All that are whole files of ours: not what clients have, and not the answers of the cookbook."""
+    for place, text in blocks_of("json", "jsonc"):
+        if not place.startswith((COOKBOOK, "README.md")):
+            yield place, text
 
 
 @pytest.mark.parametrize(("place", "text"), [pytest.param(*each, id=each[0]) for each in configurations()])
@@ -111,11 +262,9 @@ async def test_the_programs_of_the_page_on_other_tools_run(quickstart: Path) -> 
         assert (result.structured_content or {})["value"] == ["bug"] * 10
 
 
-def test_the_readme_leads_to_every_page_and_names_every_command() -> None:
-    for page in (ROOT / "docs").glob("*.md"):
-        assert f"](docs/{page.name})" in README, page.name
-    for name in COMMANDS:
-        assert re.search(rf"^\| `codemode-mcp {name}\b|^\|.*`{name} SERVER`", README, re.MULTILINE), name
+def test_the_readme_leads_to_every_page_of_the_documentation() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert f"]({page.relative_to(ROOT).as_posix()})" in README, page.name
 
 
 def test_the_layers_in_the_architecture_are_those_of_the_import_contracts() -> None:
@@ -136,7 +285,7 @@ def test_the_layers_in_the_architecture_are_those_of_the_import_contracts() -> N
 
 
 def test_every_link_of_the_documentation_leads_to_a_file() -> None:
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*/README.md")]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
@@ -159,8 +308,9 @@ def test_the_table_of_settings_names_every_field_with_its_default_and_range() ->
                 assert documented[key][1] == str(getattr(defaults, name))
 
 
-def test_the_table_of_errors_has_every_code_once() -> None:
+def test_the_table_of_errors_has_every_code_once_with_its_cause_and_its_cure() -> None:
     assert sorted(row[0].strip("`") for row in rows("errors.md")) == sorted(ERROR_CODES)
+    assert [row[0] for row in rows("errors.md") if len(row) != 3 or not all(row)] == []
 
 
 def test_the_architecture_names_every_module() -> None:

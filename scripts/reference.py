@@ -1,0 +1,432 @@
+"""Writes the pages of `docs/reference` from the code that they are about.
+
+    .venv/bin/python scripts/reference.py
+
+`tests/test_site.py` compares the pages with what this would write, so they cannot drift.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from codemode_mcp import settings
+from codemode_mcp.cli import app
+from upstream_clients import spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "reference"
+MADE = "<!-- Written by scripts/reference.py; change what it is made from, and run that. -->\n"
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, make in PAGES.items():
+        (FOLDER / name).write_text(make(), "utf-8")
+
+
+# commands
+
+
+def commands() -> str:
+    """Every command: what it does, an example, its arguments and options."""
+    group = typer.main.get_command(app)
+    parts = [
+        MADE,
+        "# Commands\n",
+        "`codemode-mcp COMMAND --help` prints the same in a terminal. What was asked for goes to standard output, "
+        "what is said about it to standard error. Exit codes: 0 ok, 1 the thing asked for failed, 2 usage or invalid "
+        "configuration.\n",
+    ]
+    for path, command in _walk(group, ("codemode-mcp",)):
+        parts += _command(path, command)
+    return "\n".join(parts)
+
+
+def _walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The commands under a group, and those under them."""
+    if hasattr(command, "list_commands"):
+        context = command.context_class(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None and not found.hidden:
+                yield (*path, name), found
+                yield from _walk(found, (*path, name))
+
+
+def _command(path: tuple[str, ...], command: Any) -> Iterator[str]:
+    context = command.context_class(command, info_name=path[-1])
+    # What `--help` says of each: the name or names with the kind of value, and a sentence.
+    records = [(each.param_type_name, each.get_help_record(context)) for each in command.get_params(context)]
+    rows = [record for _, record in records if record is not None and not record[0].startswith("--help")]
+    yield f"{'#' * len(path)} `{' '.join(path[1:])}`\n"
+    yield _prose(command.help or "") + "\n"
+    yield f"```text\n{' '.join((*path, *command.collect_usage_pieces(context)))}\n```\n"
+    if command.epilog:
+        lines = [line.strip().removeprefix("Example:").strip() for line in command.epilog.split("\n")]
+        yield "```sh\n" + "\n".join(filter(None, lines)) + "\n```\n"
+    if rows:
+        yield "| | |\n|---|---|\n" + "".join(f"| `{_named(name)}` | {_cell(_prose(text))} |\n" for name, text in rows)
+
+
+def _named(name: str) -> str:
+    """An option with its kind of value, in words; without `|`, which not all renderers take in a table alike."""
+    for kind, word in _VALUES.items():
+        name = name.replace(kind, word)
+    return re.sub(r"<([^<>]*)>", r"\1", name).replace("|", " or ")
+
+
+_VALUES: Mapping[str, str] = {
+    " <str>": " TEXT",
+    " <path>": "",
+    " <int range>": " NUMBER",
+    " <float range>": " NUMBER",
+    " <int>": " NUMBER",
+    " <float>": " NUMBER",
+    " <list[int]>": "",
+    " <list[str]>": "",
+}
+"""What typer says for kinds of values, and what to say."""
+
+
+def _prose(text: str) -> str:
+    """Paragraphs of a docstring, on one line each."""
+    paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(text.replace("\b", "")))
+    return "\n\n".join(" ".join(each.split()) for each in paragraphs)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+# configuration
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A table of the page: keys of one object of the file."""
+
+    path: str
+    text: str
+    rows: tuple[tuple[str, str, str, str], ...]
+    """Key, type, default, meaning."""
+
+
+Clamps = dict[str, settings.Clamp]
+
+_RULES = (
+    ("allow", "list of ids, globs or annotations", "everything", "What programs may call; with `[]` nothing."),
+    ("deny", "list of ids, globs or annotations", "`[]`", "What they may not; beats all others."),
+    ("ask", "list of ids, globs or annotations", "`[]`", "What a person has to [approve](../approval.md)."),
+    ("approved", "list of ids, globs or annotations", "`[]`", "Exceptions from `ask`."),
+)
+
+_SECRET = 'string, `{"command": [...]}` or `{"keyring": "name"}`'
+_UPSTREAM: Final = spec.UpstreamSpec(name="x", command="x")
+
+_SERVER = (
+    ("command", "string", "", "The program of a local server."),
+    ("args", "list of strings", "`[]`", "Its arguments."),
+    ("env", "object", "`{}`", f"Variables of the program, before those of `envFile`; each value a {_SECRET}."),
+    ("cwd", "string", "where `serve` runs", "Folder it runs in, relative to the file's."),
+    ("envFile", "string", "", "A file of further variables, relative to the file's folder."),
+    ("url", "string", "", "The address of a server over HTTP."),
+    ("serverUrl", "string", "", "The same as `url`, as Windsurf writes it."),
+    ("headers", "object", "`{}`", f"Headers of every request to it; each value a {_SECRET}."),
+    ("auth", '`"oauth"` or object', "", "The server wants a [login](../logins.md#auth)."),
+    ("type", '`"stdio"`, `"http"`, `"streamable-http"`, `"sse"`', "what the entry needs", "How to reach it."),
+    ("transport", "as `type`", "", "The same as `type`."),
+    ("timeoutMs", "whole number, 1 or more", "no limit", "Limit of one call."),
+    ("disabled", "`true`, `false`", "`false`", "`true` leaves the entry out."),
+    ("allow", "list of names or globs", "all", "This server's tools that there are."),
+    ("deny", "list of names or globs", "`[]`", "Those that there are not."),
+    ("description", "string", "", "Shown in the declaration files."),
+    ("trustAnnotations", "`true`, `false`", "`true`", "`false`: what it says of its tools counts for nothing."),
+    ("start", '`"lazy"`, `"eager"`', f'`"{_UPSTREAM.start}"`', "Connected when first needed, or at once."),
+    (
+        "idleSeconds",
+        "whole number, 0 or more",
+        f"{spec.IDLE_SECONDS:.0f} for programs, 0 over HTTP",
+        "Stopped after so long without calls; 0 is never.",
+    ),
+    (
+        "maxConcurrentCalls",
+        "whole number, 1 or more",
+        f"{_UPSTREAM.max_concurrent_calls}",
+        "Calls that it gets at once.",
+    ),
+    (
+        "connectTimeoutMs",
+        "whole number, 1 or more",
+        f"{_UPSTREAM.connect_timeout * 1000:.0f}",
+        "From the start of the server to its list of tools.",
+    ),
+)
+
+
+def sections() -> tuple[Section, ...]:
+    """The whole file, object by object."""
+    code_mode = (
+        *fields(settings.CodeModeSettings, settings.CLAMPS),
+        ("runtime", '`"quickjs-wasi"`', '`"quickjs-wasi"`', "The only one there is."),
+        ("mode", '`"only"`', '`"only"`', "The only one there is."),
+    )
+    tools = (
+        (
+            "codeMode",
+            "object, `true` or `false`",
+            "`true`",
+            "See [below](#toolscodemode); `false` is [pass-through](../passthrough.md).",
+        ),
+        *_RULES,
+        ("contexts", "object", "`{}`", "Other rules for some callers, by name; see [below](#toolscontextsname)."),
+        ("duplicates", "object", "", "See [below](#toolsduplicates)."),
+        *fields(settings.ToolSettings, {}, without=("code_mode", "policy", "contexts", "duplicates")),
+    )
+    contexts = (
+        (
+            "for",
+            "list of callers",
+            "required",
+            "Whom it is for: " + "; ".join(_attribute(settings.PolicyContext, "callers").split("; ")),
+        ),
+        *((key, kind, "that of `tools`", text) for key, kind, _, text in _RULES),
+        ("readOnly", "`true`, `false`", "`false`", _docs(settings.PolicyRules)["read_only"]),
+    )
+    http = (
+        ("auth", "object", "", "Who is let in: `tokens`, or an authorization server."),
+        *fields(settings.HttpSettings, settings.HTTP_CLAMPS, without=("tokens", "oauth")),
+    )
+    tokens = (
+        ("name", "string", "required", _docs(settings.StaticToken)["name"]),
+        ("token", _SECRET, "required", "At least 16 letters, digits and `-._~+/`."),
+        ("groups", "list of strings", "`[]`", _docs(settings.StaticToken)["groups"]),
+    )
+    return (
+        Section(
+            "",
+            "The file as a whole. Comments and trailing commas are allowed.",
+            (
+                ("mcpServers", "object", "`{}`", "Upstream servers by name; see [below](#mcpserversname)."),
+                ("servers", "object", "`{}`", "The same, as VS Code calls it."),
+                ("plugins", "object", "`{}`", "Plugins by name; see [below](#pluginsname)."),
+                ("tools", "object", "", "What programs may do; see [below](#tools)."),
+                (
+                    "store",
+                    "object",
+                    "",
+                    'Where suspended programs are: `{ "kind": "memory" }`, the only kind there is.',
+                ),
+                ("http", "object", "", "For `serve --transport http`; see [below](#http)."),
+                ("audit", "object", "", "What is recorded; see [below](#audit)."),
+                ("log", "object", "", "See [below](#log)."),
+            ),
+        ),
+        Section("mcpServers.NAME", "One server: `command` for a local one, `url` for a remote one.", _SERVER),
+        Section("tools", "Ids, globs and annotations are explained on the page on [policy](../policy.md).", tools),
+        Section("tools.codeMode", "A number out of range is moved to its end, and `doctor` says so.", code_mode),
+        Section("tools.contexts.NAME", "The first one that fits a caller counts.", contexts),
+        Section(
+            "tools.duplicates",
+            _sentence(settings.DuplicateSettings),
+            fields(settings.DuplicateSettings, {"max": settings.DUPLICATES}),
+        ),
+        Section(
+            "plugins.NAME",
+            "See [plugins](../plugins.md).",
+            fields(settings.PluginSettings, {}, without=("name", "secrets")),
+        ),
+        Section("http", "See [serving HTTP](../http.md).", http),
+        Section("http.auth.tokens[]", "One bearer token.", tokens),
+        Section(
+            "http.auth",
+            "With an authorization server, in the place of `tokens`.",
+            (("tokens", "list of objects", "", "See [above](#httpauthtokens)."), *fields(settings.IssuerSettings, {})),
+        ),
+        Section("audit", "See [what is recorded](../audit.md).", fields(settings.AuditSettings, settings.AUDIT_CLAMPS)),
+        Section("log", "Logs go to stderr, or to a file.", fields(settings.LogSettings, {})),
+    )
+
+
+def configuration() -> str:
+    """Every key of the configuration file: type, default, bounds, meaning."""
+    parts = [
+        MADE,
+        "# Configuration reference\n",
+        "Every key of `codemode-mcp.json`. The [guide](../configuration.md) explains how they work together. Times are "
+        "milliseconds and sizes bytes where nothing else is said; unknown keys are errors.\n",
+    ]
+    for section in sections():
+        parts.append(f"## {f'`{section.path}`' if section.path else 'The file'}\n")
+        parts.append(f"{section.text}\n")
+        rows = (
+            f"| `{key}` | {_cell(kind)} | {_cell(default)} | {_cell(text)} |"
+            for key, kind, default, text in section.rows
+        )
+        parts.append("| key | type | default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def fields(model: Any, clamps: Clamps, *, without: tuple[str, ...] = ()) -> tuple[tuple[str, str, str, str], ...]:
+    """A row for each field of a dataclass of settings, out of its annotation, default and docstring."""
+    docs = _docs(model)
+    found = []
+    for each in dataclasses.fields(model):
+        if each.name in without:
+            continue
+        key = re.sub(r"_(\w)", lambda match: match[1].upper(), each.name)
+        kind = _kind(str(each.type))
+        if key in clamps:
+            kind += f", {clamps[key].lowest} to {clamps[key].highest}"
+        found.append((key, kind, _default(key, each), _said(docs[each.name])))
+    return tuple(found)
+
+
+def _said(text: str) -> str:
+    """A docstring as the file has it: its words for values."""
+    return text.replace("`False`", "`false`").replace("; None:", "; by default:").replace("None:", "By default:")
+
+
+_KINDS: Mapping[str, str] = {
+    "bool": "`true`, `false`",
+    "int": "whole number",
+    "int | None": "whole number",
+    "str": "string",
+    "str | None": "string",
+    "tuple[str, ...]": "list of strings",
+    "Mapping[str, Any]": "object",
+    "tuple[Language, ...]": 'list of `"javascript"`, `"typescript"`',
+    "LogLevel": '`"debug"`, `"info"`, `"warning"`, `"error"`',
+}
+
+
+def _kind(annotation: str) -> str:
+    if annotation.startswith("Literal["):
+        return ", ".join(f'`"{value}"`' for value in ast.literal_eval(annotation.removeprefix("Literal")))
+    return _KINDS[annotation]
+
+
+_DEFAULTS: Mapping[str, str] = {"maxRunningRuns": "twice the cores", "resource": "`audience`"}
+"""Those that are made when the file is read."""
+
+
+def _default(key: str, field: dataclasses.Field[Any]) -> str:
+    if key in _DEFAULTS:
+        return _DEFAULTS[key]
+    if field.default_factory is not dataclasses.MISSING:
+        return "`{}`"
+    match field.default:
+        case dataclasses.MISSING:
+            return "required"
+        case bool() as flag:
+            return f"`{str(flag).lower()}`"
+        case int() as number:
+            return str(number)
+        case str() as text:
+            return f'`"{text}"`'
+        case tuple() as values:
+            return "`[" + ", ".join(f'"{value}"' for value in values) + "]`"
+    return ""
+
+
+def _docs(model: Any) -> dict[str, str]:
+    """The docstrings behind the fields of a class."""
+    tree = ast.parse(inspect.getsource(model)).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    found = {}
+    for before, after in zip(tree.body, tree.body[1:], strict=False):
+        match before, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = " ".join(text.split())
+    return found
+
+
+def _attribute(model: Any, name: str) -> str:
+    """What a class says of a field under `Attributes:`."""
+    (found,) = re.findall(rf"^ +{name}: (.*(?:\n {{8,}}.*)*)", inspect.getdoc(model) or "", re.MULTILINE)
+    return " ".join(found.split())
+
+
+def _sentence(model: Any) -> str:
+    """What a class says of itself, without its path in the file."""
+    text = " ".join((inspect.getdoc(model) or "").split()).partition(": ")[2]
+    return text[0].upper() + text[1:]
+
+
+# the globals of a program
+
+
+def guest() -> str:
+    """`guest.d.ts`, declaration by declaration: what is said of it, and how it is declared."""
+    text = (ROOT / "declarations" / "guest.d.ts").read_text("utf-8")
+    parts = [
+        MADE,
+        "# Globals of a program\n",
+        "What a program has besides the language itself (ES2023). `codemode-mcp types` writes these declarations for "
+        "an editor. Not there: network, files, processes, modules, environment.\n",
+    ]
+    for title, names in _GUEST.items():
+        parts.append(f"## {title}\n")
+        blocks: list[tuple[str, list[str]]] = []
+        for name in names:
+            comment, declared = _declaration(text, name)
+            if comment or not blocks:
+                blocks.append((comment, []))
+            blocks[-1][1].append(declared)
+        for comment, declarations in blocks:
+            parts += [f"{comment}\n"] if comment else []
+            parts.append("```ts\n" + "\n".join(declarations) + "\n```\n")
+    missing = set(re.findall(r"^(?:declare \w+|interface) (\w+)", text, re.MULTILINE)) - {
+        n for g in _GUEST.values() for n in g
+    }
+    assert not missing, f"give {', '.join(sorted(missing))} a place in _GUEST"
+    return "\n".join(parts)
+
+
+_GUEST: Mapping[str, tuple[str, ...]] = {
+    "Calling MCP tools": ("MCP", "McpToolResult", "McpCall", "McpApiHeader", "unwrap"),
+    "Finding MCP tools": ("API", "ApiHit", "ApiFile"),
+    "What the model gets to see": ("text", "json", "image", "Console", "console"),
+    "Across steps and programs": ("yield_control", "store", "load"),
+    "Tools that are no MCP tools": ("ALL_TOOLS", "tools", "Tools", "ToolCatalogEntry", "ToolHit", "namespaces"),
+    "Timers": ("setTimeout", "clearTimeout", "setInterval", "clearInterval", "queueMicrotask"),
+    "Of the web": (
+        *("URL", "URLSearchParams", "TextEncoder", "TextDecoder", "structuredClone"),
+        *("Crypto", "crypto", "Performance", "performance", "btoa", "atob"),
+    ),
+}
+
+
+def _declaration(text: str, name: str) -> tuple[str, str]:
+    """The comment above a declaration, as prose, and the declaration."""
+    found = re.search(rf"^(?:declare \w+|interface) {name}\b", text, re.MULTILINE)
+    assert found, name
+    line = text[found.start() : text.index("\n", found.start())]
+    end = (
+        text.index("\n", found.start()) if line.count("{") == line.count("}") else text.index("\n}", found.start()) + 2
+    )
+    if text[end : end + 1] == ";":
+        end += 1
+    before = re.search(r"/\*\*((?:(?!\*/).)*)\*/\n\Z", text[: found.start()], re.DOTALL)
+    comment = " ".join(re.sub(r"^\s*\* ?", "", before[1], flags=re.MULTILINE).split()) if before else ""
+    return comment, text[found.start() : end]
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "commands.md": commands,
+    "configuration.md": configuration,
+    "guest.md": guest,
+}
+
+
+if __name__ == "__main__":
+    main()
