@@ -2,13 +2,17 @@
 
 TypeScript is the only thing that needs it, and `codemode-mcp setup` gets it later as well, so a build without npm or
 without a network gives the same wheel without it: pure, for any platform. Setting `HATCH_BUILD_NO_HOOKS=true` builds
-that wheel on purpose. An editable install fetches too, once, so that a checkout has what its tests need.
+that wheel on purpose. `CODEMODE_MCP_WHEEL_PLATFORM=darwin-arm64` (any key of `WHEEL_PLATFORMS`) builds the wheel of
+that platform, on whatever machine, or fails. An editable install fetches too, once, so that a checkout has what its
+tests need.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +30,21 @@ WHEEL_PLATFORMS = {
     "win32-x64": "win_amd64",
     "win32-arm64": "win_arm64",
 }
+PLATFORM_VARIABLE = "CODEMODE_MCP_WHEEL_PLATFORM"
 
 
 class EsbuildHook(BuildHookInterface[Any]):
     """Registered for the wheel target only; an sdist carries no binary."""
 
+    _fetched: tempfile.TemporaryDirectory[str] | None = None
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         pin = _load_pin(Path(self.root))
+        asked = os.environ.get(PLATFORM_VARIABLE)
+        if asked and version == "standard":
+            binary = self._fetch_for(asked, pin)
+            _carry(build_data, asked, binary)
+            return
         key = pin.platform_key()
         if key is None:
             return
@@ -45,9 +57,30 @@ class EsbuildHook(BuildHookInterface[Any]):
                 self.app.display_warning(f"The wheel will not contain esbuild: {error}")
                 return
         if version == "standard":
-            build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{WHEEL_PLATFORMS[key]}"
-            build_data["artifacts"].append(f"codemode_mcp/_bundled/{binary.name}")
+            _carry(build_data, key, binary)
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if self._fetched is not None:
+            self._fetched.cleanup()
+
+    def _fetch_for(self, key: str, pin: ModuleType) -> Path:
+        """The esbuild of a platform that need not be this one, which therefore cannot be asked for its version."""
+        if key not in WHEEL_PLATFORMS:
+            self.app.abort(f"{PLATFORM_VARIABLE} is {key!r}; it can be {', '.join(WHEEL_PLATFORMS)}")
+        self._fetched = tempfile.TemporaryDirectory(prefix="codemode-mcp-")
+        binary: Path = Path(self._fetched.name) / pin.executable_name(key)
+        try:
+            pin.fetch(binary, platform_name=key)
+        except pin.EsbuildFetchError as error:
+            self._fetched.cleanup()
+            self.app.abort(f"No wheel for {key}: {error}")
+        return binary
+
+
+def _carry(build_data: dict[str, Any], key: str, binary: Path) -> None:
+    build_data["pure_python"] = False
+    build_data["tag"] = f"py3-none-{WHEEL_PLATFORMS[key]}"
+    build_data["force_include"][str(binary)] = f"codemode_mcp/_bundled/{binary.name}"
 
 
 def _load_pin(root: Path) -> ModuleType:

@@ -38,7 +38,8 @@ class EsbuildFetchError(Exception):
 
 
 def executable_name(system: str = sys.platform) -> str:
-    return "esbuild.exe" if system == "win32" else "esbuild"
+    """By a name of `sys.platform` or in `INTEGRITY`."""
+    return "esbuild.exe" if system.startswith("win32") else "esbuild"
 
 
 def platform_key() -> str | None:
@@ -48,8 +49,8 @@ def platform_key() -> str | None:
     return key if key in INTEGRITY else None
 
 
-def fetch(target: Path, *, registry: str | None = None) -> Path:
-    """Put this platform's esbuild at `target`, whole or not at all.
+def fetch(target: Path, *, registry: str | None = None, platform_name: str | None = None) -> Path:
+    """Put esbuild at `target`, whole or not at all.
 
     Runs `npm pack`, so that the user's own npm settings (registry, proxy, credentials) apply; no script of the package
     is run, and nothing but the one executable leaves the archive.
@@ -57,11 +58,12 @@ def fetch(target: Path, *, registry: str | None = None) -> Path:
     Args:
         target: the file to write; its directory is made.
         registry: instead of the one npm is configured for.
+        platform_name: for which of `INTEGRITY`; default: this machine.
 
     Raises:
         EsbuildFetchError: no package for this platform, no npm, offline, or not the pinned content.
     """
-    key = platform_key()
+    key = platform_name or platform_key()
     if key is None:
         raise EsbuildFetchError(f"There is no esbuild package for {sys.platform} on {platform.machine()}.")
     package = f"@esbuild/{key}@{VERSION}"
@@ -70,7 +72,7 @@ def fetch(target: Path, *, registry: str | None = None) -> Path:
         digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
         if digest != INTEGRITY[key]:
             raise EsbuildFetchError(f"{package} is not the pinned content: its sha512 is {digest}. Nothing was kept.")
-        binary = _executable(archive, package)
+        binary = _executable(archive, package, executable_name(key))
     try:
         _write_atomically(target, binary)
     except OSError as error:
@@ -103,8 +105,8 @@ def _pack(package: str, directory: Path, registry: str | None) -> Path:
     return archives[0]
 
 
-def _executable(archive: Path, package: str) -> bytes:
-    member = "package/esbuild.exe" if sys.platform == "win32" else "package/bin/esbuild"
+def _executable(archive: Path, package: str, name: str) -> bytes:
+    member = f"package/{name}" if name.endswith(".exe") else f"package/bin/{name}"
     try:
         with tarfile.open(archive, "r:gz") as tar:
             info = tar.getmember(member)

@@ -28,31 +28,42 @@ class CodeModeSettings:
     enabled: bool = True
     """`False` is pass-through: upstream tools are exposed directly, without `exec` and `wait`."""
     languages: tuple[Language, ...] = ("javascript", "typescript")
+    """That `exec` takes; a non-empty subset of these."""
     timeout_ms: int = 10_000
     """Wall clock of one `exec` or `wait`."""
     memory_limit_bytes: int = 64 * MIB
+    """Memory of one program."""
     max_output_bytes: int = 64 * KIB
+    """Value and output of one answer; see `onOutputLimit`."""
     max_snapshot_bytes: int = 10 * MIB
-    """Of the stored form."""
+    """Stored form of one suspended program."""
     max_pending_tool_calls: int = 16
     """Nested calls of one run that are under way at once."""
     max_queued_tool_calls: int = 1024
     """Nested calls of one run that wait for their turn, first in first out."""
     snapshot_ttl_seconds: int = 900
-    """From the last parking."""
+    """How long a suspended program is kept, from the last time it was suspended."""
     max_suspended_runs: int = 64
+    """Suspended programs of the process."""
     max_suspended_runs_per_owner: int | None = None
-    """None: all there are for the one owner over stdio, a quarter of them (at least 8) for each over HTTP."""
+    """Suspended programs of one owner. None: all there are for the one owner over stdio, a quarter of them (at least 8)
+    for each over HTTP."""
     max_running_runs: int = field(default_factory=lambda: 2 * (os.cpu_count() or 1))
     """Guests that compute at once; others queue."""
     max_tool_result_bytes: int = 16 * MIB
+    """One result of an upstream server."""
     store_max_bytes: int = 64 * MIB
     """Offloaded results and `store` values of one owner."""
     connect_wait_ms: int = 8_000
+    """How long an `exec` waits for servers that it names and that are still connecting."""
     max_request_ms: int = 45_000
+    """Every request is answered by then; a larger `timeoutMs` is cut to it."""
     search_default_limit: int = 8
+    """Hits of a search that names no limit."""
     max_search_limit: int = 50
+    """Hits of a search at most."""
     on_output_limit: Literal["offload", "fail"] = "offload"
+    """What becomes of output beyond `maxOutputBytes`: kept for `load`, or the end of the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +137,7 @@ class DuplicateSettings:
     max: int = 3
     """Identical calls that are nobody's concern."""
     action: Literal["warn", "deny", "off"] = "warn"
+    """What becomes of further ones."""
 
 
 DUPLICATES = Clamp(1, 100_000)
@@ -145,8 +157,9 @@ class PluginSettings:
     hooks: tuple[str, ...] = ()
     """Ids, or globs of them, of other tools that its `before_tool_call` hooks may see."""
     middleware: tuple[str, ...] = ()
-    """Likewise, whose results its middleware may see."""
+    """Ids, or globs of them, of other tools whose results its middleware may see."""
     enabled: bool = True
+    """`False` leaves the plugin out."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Values of variables that went into `config`."""
 
@@ -182,9 +195,11 @@ class IssuerSettings:
     """`http.auth` with an issuer: access tokens of an authorization server."""
 
     issuer: str
+    """As it stands in the tokens, character for character."""
     audience: str
+    """What the tokens are made for; the URL of this server, as clients have it."""
     resource: str
-    """The URL that clients know this server by."""
+    """That URL, where `audience` is something else."""
     scopes: tuple[str, ...] = ()
     """A token needs all of them."""
     jwks_url: str | None = None
@@ -198,12 +213,17 @@ class HttpSettings:
     """`http`: what `serve --transport http` lets in, and how much of it."""
 
     tokens: tuple[StaticToken, ...] = ()
+    """`auth.tokens`."""
     oauth: IssuerSettings | None = None
+    """`auth` with an issuer."""
     allow_unauthenticated: bool = False
     """Whether to listen without authentication on an address that other machines reach."""
     allowed_hosts: tuple[str, ...] = ()
+    """What `Host` may be, besides what is listened on: `host` or `host:port`."""
     allowed_origins: tuple[str, ...] = ()
+    """Pages that may ask and read answers: `https://host`."""
     max_request_bytes: int = 4 * MIB
+    """Body of a request."""
     request_read_ms: int = 15_000
     """For the headers of a request, and again for its body."""
     requests_per_second: int = 100
@@ -211,9 +231,11 @@ class HttpSettings:
     request_burst: int = 1000
     """Requests that may come at once."""
     max_connections: int = 2048
+    """Open at once."""
     max_sessions: int = 2048
     """Sessions of legacy clients."""
     session_idle_seconds: int = 1800
+    """After which a session without requests ends."""
     shutdown_grace_ms: int = 2000
     """For open calls, once the server has been told to end."""
 
@@ -246,7 +268,9 @@ class LogSettings:
     """`log`, `--log-level`, `--log-file`."""
 
     level: LogLevel = "info"
+    """How much is logged; also `--log-level`."""
     file: str | None = None
+    """A file in place of stderr, relative to the configuration; also `--log-file`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,5 +283,6 @@ class ToolSettings:
     """The first one that fits a caller counts."""
     duplicates: DuplicateSettings = field(default_factory=DuplicateSettings)
     result_format: Literal["markdown", "plain"] = "markdown"
+    """How results are written for a model."""
     esbuild: str | None = None
     """Path of an esbuild binary to use before any other."""

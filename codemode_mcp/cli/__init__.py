@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = {
     "serve": "serve",
+    "import": "clients",
+    "install": "install",
     "run": "run",
+    "repl": "repl",
     "tools": "tools",
     "types": "tools",
     "doctor": "doctor",
     "runs": "runs",
     "trace": "trace",
+    "savings": "savings",
     "login": "login",
     "logout": "login",
     "setup": "doctor",

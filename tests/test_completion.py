@@ -1,0 +1,171 @@
+"""Completion of values in a shell, by the protocol that the shells' scripts speak."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from codemode_mcp.cli import COMMANDS, app, completion
+from codemode_mcp.clients.places import CLIENTS
+
+Complete = "Callable[[str], list[str]]"
+SERVERS = {"github": {"command": "x"}, "docs": {"url": "https://docs.example/mcp"}, "git": {"command": "y"}}
+
+
+@pytest.fixture
+def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Complete:
+    """What bash offers for the last word of a line, in an empty folder of an empty home."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CODEMODE_MCP_CONFIG", raising=False)
+    command = typer.main.get_command(app)
+
+    def offered(line: str, shell: str = "bash") -> list[str]:
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - (not line.endswith(" "))))
+        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", line)
+        monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+        monkeypatch.setenv("_CODEMODE_MCP_COMPLETE", f"complete_{shell}")
+        with pytest.raises(SystemExit) as ended:
+            command.main(prog_name="codemode-mcp", args=[])
+        said = capsys.readouterr()
+        assert (ended.value.code, said.err) == (0, "")
+        return [line for line in said.out.splitlines() if line]
+
+    return offered
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text(json.dumps({"mcpServers": SERVERS}), "utf-8")
+    return path
+
+
+def test_commands_and_options_complete(complete: Complete) -> None:
+    assert complete("codemode-mcp ") == list(COMMANDS)
+    assert complete("codemode-mcp log") == ["login", "logout"]
+    assert complete("codemode-mcp runs ap") == ["approve"]
+    assert complete("codemode-mcp serve --transp") == ["--transport"]
+
+
+@pytest.mark.usefixtures("config")
+@pytest.mark.parametrize("words", ["login", "logout", "tools --server", "doctor", "doctor docs"])
+def test_servers_of_the_configuration_complete(complete: Complete, words: str) -> None:
+    assert complete(f"codemode-mcp {words} ") == ["github", "docs", "git"]
+    assert complete(f"codemode-mcp {words} gi") == ["github", "git"]
+    assert complete(f"codemode-mcp {words} x") == []
+
+
+def test_the_configuration_that_the_line_names_is_the_one_that_is_read(complete: Complete, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text('// with a comment\n{ "servers": { "mail": { "command": "${NOT_SET}" }, }, }', "utf-8")
+    assert complete(f"codemode-mcp login --config {other} ") == ["mail"]
+    assert complete("codemode-mcp login ") == []
+
+
+def test_names_of_clients_complete(complete: Complete) -> None:
+    assert complete("codemode-mcp import --from ") == list(CLIENTS)
+    assert complete("codemode-mcp install --client c") == [name for name in CLIENTS if name.startswith("c")]
+
+
+def test_recorded_runs_complete_the_newest_first(complete: Complete, config: Path, tmp_path: Path) -> None:
+    events = [
+        {"time": 1.0, "kind": kind, "id": f"run_{name}"} for name in "abc" for kind in ("run_started", "run_ended")
+    ]
+    lines = [json.dumps(event, separators=(",", ":")) for event in events]
+    # The beginning of a long file is not read.
+    filler = f'{{"kind":"other","id":"{"x" * completion.TAIL_BYTES}"}}'
+    (tmp_path / "events.jsonl").write_text("\n".join([lines[0], filler, "torn", *lines[2:], ""]), "utf-8")
+    config.write_text(json.dumps({"audit": {"trajectory": "events.jsonl"}}), "utf-8")
+    assert complete("codemode-mcp trace ") == ["run_c", "run_b"]
+    assert complete(f"codemode-mcp trace --config {config} run_b") == ["run_b"]
+    assert complete(f"codemode-mcp trace --trajectory {tmp_path / 'none.jsonl'} ") == []
+
+
+def test_runs_of_serving_processes_complete(complete: Complete, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion, "_live", lambda: ["run_one", "run_two"])
+    for verb in ("show", "approve", "deny", "cancel"):
+        assert complete(f"codemode-mcp runs {verb} run_t") == ["run_two"]
+
+
+HOSTILE = ("$(touch owned)", "`touch owned`", 'a";touch owned;"', "a b", "a\nb", "-rf", "a'b", "\x1b[2J", "x" * 300, "")
+PLAIN = ("good-one", "good.two")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_what_a_shell_would_evaluate_is_not_offered(complete: Complete, config: Path, shell: str) -> None:
+    servers = {name: {"command": "x"} for name in (*HOSTILE, *PLAIN)}
+    config.write_text(json.dumps({"mcpServers": servers}), "utf-8")
+    offered = "\n".join(complete("codemode-mcp login ", shell))
+    assert {name for name in servers if name in offered} == {*PLAIN, ""}
+    assert "touch" not in offered
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"mcpServers": 1}',
+        '{"mcpServers": [1]}',
+        "\0",
+        '{"audit": {"trajectory": 7}}',
+        "[" * 9999,
+    ],
+    ids=range(9),
+)
+def test_a_broken_configuration_offers_nothing_and_says_nothing(complete: Complete, config: Path, text: str) -> None:
+    config.write_text(text, "utf-8")
+    for line in ("login ", "tools --server ", "trace ", "login --config /does/not/exist "):
+        assert complete(f"codemode-mcp {line}") == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such pipes on Windows")
+def test_a_pipe_in_the_place_of_the_configuration_is_not_waited_for(complete: Complete, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "codemode-mcp.json")
+    assert complete("codemode-mcp login ") == []
+
+
+def test_nothing_is_run_for_a_value(complete: Complete, config: Path, tmp_path: Path) -> None:
+    program = [sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
+    entry = {"command": program[0], "args": program[1:], "env": {"TOKEN": {"command": program}}}
+    config.write_text(json.dumps({"mcpServers": {"one": entry}}), "utf-8")
+    assert complete("codemode-mcp login ") == ["one"]
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
+def test_the_script_of_each_shell_calls_this_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+        patch.setenv("PATH", os.environ["PATH"])
+        with pytest.raises(SystemExit) as ended:
+            typer.main.get_command(app).main(prog_name="codemode-mcp", args=["--show-completion", shell])
+    script = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "_CODEMODE_MCP_COMPLETE" in script
+    assert "codemode-mcp" in script
+
+
+@pytest.mark.skipif(not Path("/bin/bash").exists(), reason="there is no bash here")
+def test_bash_itself_completes_a_server(config: Path) -> None:
+    scripts = Path(sys.executable).parent
+    asking = (
+        'eval "$(codemode-mcp --show-completion bash)"; COMP_WORDS=(codemode-mcp login gi); COMP_CWORD=2; '
+        '_codemode_mcp_completion codemode-mcp; echo "${COMPREPLY[@]}"'
+    )
+    environ = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "CODEMODE_MCP_CONFIG": str(config)}
+    environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
+    done = subprocess.run(
+        ["/bin/bash", "--norc", "-c", asking], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("github git\n", "")
