@@ -8,6 +8,7 @@ def main() -> None:
     import os
     import sys
 
+    _have_streams()
     from codemode_mcp.cli import app
 
     try:
@@ -29,6 +30,19 @@ def main() -> None:
         say(f"codemode-mcp failed: {type(error).__name__}: {error}")
         say("This is a fault of ours; run it again with CODEMODE_MCP_DEBUG=1 for the details.")
         sys.exit(1)
+
+
+def _have_streams() -> None:
+    """Where one is closed, nothing is read or written, and what is opened next is not in its place. What stdout cannot
+    encode is escaped, as it is on stderr."""
+    import os
+    import sys
+
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,24 @@
 """What `codemode-mcp types` keeps in a folder, so that an editor completes and checks programs: the declaration files,
 a `tsconfig.json` for them, and a first program.
 
-What is there and not ours stays as it is. A list of what was written, with digests, tells ours from others later: files
-of servers that are gone are removed if nobody has changed them.
+What is there and not ours stays as it is, and nothing is written through a link: a folder may come from anywhere. A
+list of what was written, with digests, tells ours from others later: files of servers that are gone are removed if
+nobody has changed them.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 WRITTEN: Final = ".codemode-types.json"
@@ -55,6 +59,9 @@ const hits = await API.search("list");
 hits.map((hit) => hit.call); // the last expression is the value of the program
 """
 
+_DEVICES: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])\Z")
+"""What Windows takes for a device, whatever follows behind a point."""
+
 _DECLARATIONS: Final = re.compile(r"(?!\.)[^/\\]+\.d\.ts|mcp/(?!\.)[^/\\]+\.d\.ts")
 
 
@@ -80,8 +87,11 @@ def keep(folder: Path, declarations: Mapping[str, str]) -> Kept:
     """Have these declaration files in the folder, which need not be there. Doing it again changes nothing.
 
     Raises:
-        OSError: a file cannot be read or written.
+        OSError: a file cannot be read or written, or is a link.
     """
+    declarations = dict(zip(_on_disk(declarations), declarations.values(), strict=True))
+    for path in (WRITTEN, "mcp", *declarations):
+        _not_elsewhere(folder / path)
     earlier = _earlier(folder)
     removed, changed = [], []
     for path, digest in earlier.items():
@@ -98,11 +108,11 @@ def keep(folder: Path, declarations: Mapping[str, str]) -> Kept:
     written = {path: _digest(text.encode("utf-8")) for path, text in sorted(declarations.items())}
     _write(folder / WRITTEN, json.dumps(written, indent=1, ensure_ascii=True) + "\n")
     project = folder / PROJECT
-    ours = not project.exists() or project.read_bytes().startswith(MARK.encode())
+    ours = not os.path.lexists(project) or (_is_here(project) and project.read_bytes().startswith(MARK.encode()))
     if ours:
         _write(project, PROJECT_TEXT)
     # Only into a folder that is new: whoever has deleted it does not want it back.
-    example = ours and not earlier and not (folder / EXAMPLE).exists()
+    example = ours and not earlier and not os.path.lexists(folder / EXAMPLE)
     if example:
         _write(folder / EXAMPLE, EXAMPLE_TEXT)
     return Kept(tuple(declarations), tuple(removed), tuple(changed), example, ours)
@@ -121,6 +131,32 @@ def _earlier(folder: Path) -> dict[str, str]:
         for path, digest in found.items()
         if isinstance(digest, str) and _DECLARATIONS.fullmatch(path) is not None
     }
+
+
+def _on_disk(paths: Iterable[str]) -> Iterator[str]:
+    """Names for these files that are apart in file systems that do not tell case, and that are files everywhere. What
+    they are called means nothing to an editor."""
+    taken = set[str]()
+    for path in paths:
+        stem, name, number = path.removesuffix(".d.ts"), path, 1
+        if _DEVICES.match(stem.rpartition("/")[2].partition(".")[0].casefold()):
+            name = f"{stem}~.d.ts"
+        while (same := unicodedata.normalize("NFC", name).casefold()) in taken:
+            number += 1
+            name = f"{stem}~{number}.d.ts"
+        taken.add(same)
+        yield name
+
+
+def _is_here(path: Path) -> bool:
+    """Whether it is an ordinary file or folder, and no link."""
+    return not path.is_symlink() and (path.is_file() or path.is_dir())
+
+
+def _not_elsewhere(path: Path) -> None:
+    """Raises `OSError`."""
+    if os.path.lexists(path) and not _is_here(path):
+        raise OSError(errno.ELOOP, "it is a link, or no file; delete it, or name another folder by --out", str(path))
 
 
 def _digest(data: bytes) -> str:

@@ -7,6 +7,7 @@ or with the navigation fails the build. Nothing is fetched, and no page asks ano
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -43,6 +44,8 @@ def main() -> int:
 
 def build(folder: Path) -> list[str]:
     """Build into `folder`, which is ours alone; what is wrong, or nothing."""
+    if importlib.util.find_spec("zensical") is None:
+        return ["Zensical is missing, which makes the pages: run python3 tests/run.py, which sets .venv up with it"]
     pages = gather()
     if problems := navigation(pages):
         return problems

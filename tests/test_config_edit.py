@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.config import load_config
-from codemode_mcp.config.edit import MAX_BACKUPS, add_approved
+from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, replace_file
 from codemode_mcp.config.jsontext import with_items
 from codemode_mcp.config.source import SourceError, parse
 from codemode_mcp.errors import ConfigError
@@ -219,6 +220,38 @@ def test_only_so_many_backups_are_kept_and_other_files_stay(tmp_path: Path) -> N
     assert len(list(tmp_path.iterdir())) == MAX_BACKUPS + 2
     assert mine.exists()
     assert len(parse(path.read_text())["tools"]["approved"]) == MAX_BACKUPS + 5
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a privilege there")
+def test_a_backup_that_cannot_be_looked_at_does_not_undo_what_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text("{}")
+    os.utime(path, (1, 1))
+    for number in range(MAX_BACKUPS):
+        (tmp_path / f"codemode-mcp.json.2020-01-01-00000{number}.bak").symlink_to("/nowhere/at/all")
+    backup = replace_file(path, b"{}", '{"a": 1}')
+    assert path.read_text() == '{"a": 1}'
+    # However old the file was: its copy is the newest.
+    assert backup is not None
+    assert backup.read_text() == "{}"
+    assert not os.path.lexists(tmp_path / "codemode-mcp.json.2020-01-01-000000.bak")
+    assert len(list(tmp_path.iterdir())) == MAX_BACKUPS + 1
+
+
+def test_a_copy_that_the_disk_has_no_room_for_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text("{}")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, b"{}", '{"a": 1}')
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    assert path.read_text() == "{}"
 
 
 def test_approvals_at_the_same_time_are_all_kept_and_no_reader_sees_half_a_file(tmp_path: Path) -> None:

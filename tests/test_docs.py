@@ -157,7 +157,7 @@ def _unknown(arguments: list[str]) -> list[str]:
         return [f"{' '.join([*path, *arguments])}: {error}"]
     problems = [f"{' '.join(path)}: what is {rest[0]}?"] if rest else []
     for parameter in command.params:
-        choices = re.search(r"<(\S+\|\S+)>", (parameter.get_help_record(context) or [""])[0])
+        choices = re.search(r"<(\S+\|\S+)>", parameter.display_type(context))
         value = given.get(parameter.name)
         if choices and isinstance(value, str) and value not in choices[1].split("|"):
             problems.append(f"{' '.join(path)}: {value} is none of {choices[1]}")

@@ -14,13 +14,16 @@ import pytest
 
 from codemode_mcp.cli.doctor import needing_a_look, waiting_for
 from codemode_mcp.config import Config, load_config
+from codemode_mcp.config.expand import Reading
+from codemode_mcp.config.nodes import Node, Report
+from codemode_mcp.config.servers import read_servers
 from codemode_mcp.doctor import CHECKS, Check, Checkup, ahead, check_config, report
 from codemode_mcp.doctor.budget import _CUT
 from codemode_mcp.doctor.config import literal_secrets, permissions, variables
 from codemode_mcp.doctor.engine import Kept, _cache
 from codemode_mcp.doctor.folders import LEAST_FREE, folder
 from codemode_mcp.doctor.machine import http, is_here, nesting, other_clients
-from codemode_mcp.doctor.servers import HUGE_DESCRIPTION, advice_for, oddities
+from codemode_mcp.doctor.servers import HUGE_DESCRIPTION, advice_for, by_hand, oddities
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.settings import CodeModeSettings, HttpSettings, StaticToken, ToolSettings
 from upstream_clients.spec import UpstreamSpec
@@ -109,6 +112,22 @@ def test_references_paths_and_settings_are_no_secrets() -> None:
     assert list(literal_secrets({"mcpServers": {"s": {"env": env, "headers": {"Authorization": "Bearer ${T}"}}}})) == []
 
 
+def test_secrets_among_arguments_are_named_and_hidden_in_messages() -> None:
+    args = ["--token", SECRET, f"--password={SECRET}", "--max-tokens", "4096", f"exec x --api-key {SECRET}; y"]
+    args += [f"https://h.example/mcp?api_key={SECRET}", "--token-file", "/run/token", "--key", "${KEY:-none}"]
+    entry = {"command": "run", "args": args}
+    keys = [f"mcpServers.s.args[{index}]" for index in (1, 2, 5, 6)]
+    assert list(literal_secrets({"mcpServers": {"s": entry}})) == keys
+    report = Report()
+    found = read_servers(
+        {"mcpServers": Node({"s": entry}, "mcpServers", report)}, environ={}, folder=Path(), reading=Reading()
+    )
+    assert report.problems == {}
+    shown = by_hand(found.specs["s"])
+    assert SECRET not in shown
+    assert "--max-tokens 4096" in shown
+
+
 def test_variables_that_a_default_stands_in_for_and_empty_ones_are_named_without_what_they_hold() -> None:
     entries = {
         "a": {"env": {"T": "${UNSET:-hidden-default}", "E": "${EMPTY}", "S": "${env:SET}"}, "args": ["${EMPTY:-x}"]},
@@ -192,10 +211,11 @@ def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX")
-def test_a_folder_that_others_can_write_is_told_with_the_command_that_closes_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o707], ids=["all", "group", "others"])
+def test_a_folder_that_others_can_write_is_told_with_the_command_that_closes_it(tmp_path: Path, mode: int) -> None:
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()
-    open_to_all.chmod(0o777)
+    open_to_all.chmod(mode)
     (check,) = folder("cache folder", open_to_all, "nothing is kept")
     assert (check.status, "can be written by others" in check.detail) == ("warn", True)
     assert f"chmod 700 {open_to_all}" in check.advice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -86,3 +87,39 @@ def test_our_project_is_brought_up_to_date_and_a_deleted_example_stays_away(tmp_
     options = json.loads(project)["compilerOptions"]
     assert (options["strict"], options["lib"], options["types"]) == (True, ["es2023"], [])
     assert not (tmp_path / EXAMPLE).exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
+@pytest.mark.parametrize("path", [WRITTEN, "mcp", "guest.d.ts", "mcp/github.d.ts"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, path: str) -> None:
+    folder, other = tmp_path / "types", tmp_path / "other"
+    other.mkdir()
+    (folder / path).parent.mkdir(parents=True)
+    target = other if path == "mcp" else other / "precious"
+    (folder / path).symlink_to(target)
+    with pytest.raises(OSError, match="it is a link"):
+        keep(folder, FILES)
+    assert [*other.iterdir()] == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
+def test_a_project_or_a_first_program_that_is_a_link_is_not_ours(tmp_path: Path) -> None:
+    folder, target = tmp_path / "types", tmp_path / "precious"
+    folder.mkdir()
+    (folder / EXAMPLE).symlink_to(target)
+    assert keep(folder, FILES).example is False
+    (folder / PROJECT).unlink()
+    (folder / PROJECT).symlink_to(target)
+    assert keep(folder, FILES).project is False
+    assert not target.exists()
+
+
+def test_files_are_apart_where_case_is_not_told_and_none_is_a_device(tmp_path: Path) -> None:
+    paths = ["mcp/gitHub.d.ts", "mcp/github.d.ts", "mcp/CON.d.ts", "mcp/con.d.ts", "mcp/com1.d.ts", "mcp/console.d.ts"]
+    kept = keep(tmp_path, {path: path for path in paths})
+    assert kept.declarations == (
+        *("mcp/gitHub.d.ts", "mcp/github~2.d.ts", "mcp/CON~.d.ts", "mcp/con~2.d.ts"),
+        *("mcp/com1~.d.ts", "mcp/console.d.ts"),
+    )
+    assert [(tmp_path / path).read_text("utf-8") for path in kept.declarations] == paths
+    assert keep(tmp_path, {}).removed == tuple(sorted(kept.declarations))

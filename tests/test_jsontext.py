@@ -223,6 +223,13 @@ def _comments(text: str) -> list[str]:
     return sorted("".join(a for a, b in zip(text, plain(text), strict=True) if a != b and a not in ",\r\n").split("//"))
 
 
+def test_a_text_that_does_not_mean_what_was_asked_for_is_not_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in ('{"mcpServers": {}}', '{"mcpServers": {"me": {"command": "c", "args": ["a"]}}, "more": 1}', "{"):
+        monkeypatch.setattr("codemode_mcp.config.jsontext._changed", lambda *_, wrong=wrong, **__: wrong)
+        with pytest.raises(SourceError, match="change it by hand"):
+            with_member("{}", KEYS, "me", VALUE)
+
+
 def test_large_files_take_time_in_proportion() -> None:
     entry = {"history": ['said "x" // y', "{[" * 20] * 20, "mcpServers": {}}
     value = {"projects": {f"/p/{number}": entry for number in range(1500)}, "mcpServers": {"x": {}}}
@@ -246,3 +253,13 @@ def test_hostile_text_takes_no_longer() -> None:
         with pytest.raises(SourceError):
             parse(text + " " * 300_000)
     assert time.perf_counter() - began < 20
+
+
+def test_hundreds_of_members_are_moved_in_one_go() -> None:
+    """One after the other they would take minutes: the object was read again for each."""
+    members = {f"s{number}": {"command": "x", "args": [str(number)]} for number in range(1500)}
+    began = time.process_time()
+    text = with_members('{"mcpServers":{}}', ("mcpServers",), members)
+    assert parse(text) == {"mcpServers": members}
+    assert with_members(text, ("mcpServers",), {"one": 1}, list(members)) == '{"mcpServers":{"one":1}}'
+    assert time.process_time() - began < 10

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from codemode_mcp.__main__ import _have_streams
 from codemode_mcp.cli import COMMANDS, app
-from codemode_mcp.cli.shared import COLUMNS
+from codemode_mcp.cli.shared import COLUMNS, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,9 +84,10 @@ CASES: Final = [
     (("docter",), (), 2, "Try 'codemode-mcp --help' for help"),
     (("tools", "--quer"), (), 2, "Try 'codemode-mcp tools --help' for help"),
     (("tools", "nothing-is-called-like-this"), GOOD, 0, "nothing matches 'nothing-is-called-like-this'"),
+    (("tools",), GOOD, 0, "no server is enabled: see codemode-mcp import"),
     (("run",), (), 2, "give either a FILE or -e CODE"),
     (("run", "x.js", "-e", "1"), (), 2, "give either a FILE or -e CODE"),
-    (("run", "nowhere.js"), (), 1, "cannot read nowhere.js"),
+    (("run", "nowhere.js"), (), 1, "cannot read nowhere.js: No such file or directory"),
     (("run", "-e", " "), GOOD, 1, "empty"),
     (("run", "-e", "return 1", "--log-file", "file/x.log"), GOOD, 1, "name another file with --log-file or log.file"),
     (("types", "--out", "file"), GOOD, 1, "cannot write to file"),
@@ -214,3 +218,41 @@ def test_the_help_of_every_command_shows_an_example_that_parses(path: tuple[str,
     shown = invoke(*path, "--help").stdout
     assert f"Example: codemode-mcp {' '.join(path)}" in flat(shown)
     assert fitting(shown)
+
+
+def test_the_help_of_the_prompt_fits() -> None:
+    from codemode_mcp.repl.prompt import HELP
+
+    assert fitting(HELP)
+
+
+def test_help_shows_what_wants_no_value_without_one_and_how_to_begin() -> None:
+    for path in [(), *(path for path, _ in ALL)]:
+        assert "<bool>" not in invoke(*path, "--help").stdout
+    assert "codemode-mcp install --client cursor --move-servers" in flat(invoke("--help").stdout)
+
+
+# where they are said
+
+
+def test_a_closed_stream_is_one_without_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    _have_streams()
+    with sys.stdin, sys.stdout, sys.stderr:
+        assert sys.stdin.read() == ""
+        print("said to nobody")
+        print("said to nobody", file=sys.stderr)
+
+
+def test_what_stdout_cannot_encode_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    _have_streams()
+    print("cut\u2026", flush=True)
+    assert written.getvalue().strip() == rb"cut\u2026"
+
+
+def test_nothing_that_is_said_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    say("server 'a\x1b[2J\x9b\u202e\r'\n  failed ü")
+    assert capsys.readouterr().err == "server 'a\\x1b[2J\\x9b\\u202e\\x0d'\n  failed ü\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -17,7 +18,7 @@ import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
@@ -234,6 +235,30 @@ def test_a_wheel_that_was_asked_for_and_cannot_be_had_is_an_error(
     assert forged.returncode == 1
     assert "is not the pinned content" in forged.stdout
     assert not list((tmp_path / "out").glob("*.whl"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the npm made up here is a shell script")
+def test_the_hook_leaves_nothing_behind_and_a_checkout_is_for_the_machine_it_is_on(
+    pinned_to_fakes: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, npm = pinned_to_fakes
+    spec = importlib.util.spec_from_file_location("hatch_build", root / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setenv("CODEMODE_MCP_WHEEL_PLATFORM", "win32-arm64")
+    monkeypatch.setenv("PATH", str(npm))
+    hook = module.EsbuildHook(str(root), {}, None, None, str(tmp_path), "wheel")
+    wheel: dict[str, Any] = {"force_include": {}}
+    hook.initialize("standard", wheel)
+    (carried,) = map(Path, wheel["force_include"])
+    assert carried.is_file()
+    hook.finalize("standard", wheel, "")
+    assert not carried.parent.exists()
+    editable: dict[str, Any] = {"force_include": {}}
+    hook.initialize("editable", editable)
+    assert editable == {"force_include": {}}
 
 
 def test_without_npm_the_wheel_is_the_pure_one_and_the_build_says_so(unpacked: Path, tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ RULES = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(RULES, st.lists(st.tuples(IDS, TOOLS), min_size=1, max_size=6))
 def test_decisions_are_those_of_a_plain_reading(rules: PolicyRules, tools: list[tuple[str, Annotations]]) -> None:
     policy = Policy(rules)
@@ -239,7 +239,7 @@ def test_decisions_are_those_of_a_plain_reading(rules: PolicyRules, tools: list[
             assert policy.may_admit(f"{source}:{name}:")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(GLOBS, max_size=30), IDS, TOOLS)
 def test_the_first_rule_that_applies_is_the_one_found(rules: list[str], tool_id: str, declared: Annotations) -> None:
     effects = Effects.of(declared)
@@ -248,7 +248,7 @@ def test_the_first_rule_that_applies_is_the_one_found(rules: list[str], tool_id:
     assert all(matches(rule, tool_id, effects) for rule in expected)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.text("ab*?", max_size=5), st.text("ab*?", max_size=5), st.text("ab", max_size=6))
 def test_a_glob_that_covers_another_matches_all_that_it_does(glob: str, other: str, text: str) -> None:
     nothing = Effects(read_only=False, destructive=False, idempotent=False, open_world=False)

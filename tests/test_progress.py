@@ -185,6 +185,16 @@ def test_what_others_write_to_stderr_meanwhile_comes_in_whole_lines() -> None:
     assert terminal.getvalue().endswith("without an end\n")
 
 
+def test_nothing_that_is_said_at_a_terminal_or_logged_meanwhile_moves_the_cursor() -> None:
+    terminal = Fake("")
+    with Screen(terminal, terminal) as screen:
+        screen.say("Error: \x1b]52;c;AAAA\x07\r\u202e\n\tat cell.js:1:1")
+        print("stderr of a server: \x1b[2J", file=sys.stderr)
+    assert terminal.getvalue() == (
+        "Error: \\x1b]52;c;AAAA\\x07\\x0d\\u202e\n\tat cell.js:1:1\nstderr of a server: \\x1b[2J\n"
+    )
+
+
 def test_nothing_is_drawn_where_no_terminal_is_and_output_goes_as_it_is() -> None:
     out, err = io.StringIO(), io.StringIO()
     with Screen(out, err) as screen:
@@ -239,3 +249,26 @@ def test_characters_that_cannot_be_written_are_escaped() -> None:
         with Screen(out, io.StringIO()) as screen:
             screen.print("é \ud800")
         assert raw.getvalue() == b"\\xe9 \\ud800\n"
+
+
+def test_an_answer_to_a_question_that_was_withdrawn_is_none_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, answered = Fake("second"), threading.Event()
+    first = Question("first", lambda: None)
+    second = Question("second", answered.set)
+
+    def typed(withdrawn: threading.Event) -> str:
+        if withdrawn.is_set():
+            return ""
+        withdrawn.set()
+        return "yes"
+
+    monkeypatch.setattr("codemode_mcp.cli.terminal.SETTLE_SECONDS", SECONDS)
+    monkeypatch.setattr("codemode_mcp.cli.terminal.forget_typed", lambda: None)
+    monkeypatch.setattr("codemode_mcp.cli.terminal._line_typed", typed)
+    with Screen(shown, shown) as screen:
+        screen.ask(first)
+        screen.ask(second)
+        assert shown.there.wait(SECONDS)
+        second.withdrawn.set()
+        assert answered.wait(SECONDS)
+    assert second.answer == ""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.trace import reading
 from codemode_mcp.trace.page import page
-from codemode_mcp.trace.reading import NoTrace, files_of, find, latest
+from codemode_mcp.trace.reading import NoTrace, every, files_of, find, latest
 from codemode_mcp.trace.text import as_json, drawn, listed
 from codemode_mcp.trace.timeline import Bar, Scale, duration, size, trace_of
 
@@ -246,3 +247,11 @@ def test_a_pipe_in_the_place_of_a_file_is_not_read(tmp_path: Path) -> None:
     write(path, *events())
     os.mkfifo(tmp_path / "t.jsonl.1")
     assert files_of(path) == [path]
+
+
+def test_no_more_is_read_at_once_than_a_line_of_ours_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_LINE", 100)
+    path = tmp_path / "runs.jsonl"
+    lines = [{"kind": "run_started", "id": name} for name in ("a", "b" * 200, "c")]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+    assert [event["id"] for event in every(path)] == ["a", "c"]

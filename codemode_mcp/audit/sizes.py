@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.bridge import json_text
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+def _json_size(value: Any) -> int:
+    from codemode_mcp.bridge import json_text  # `serve` starts without it
+
+    return size(json_text(value))
 
 
 def seen(result: Any) -> dict[str, int]:
@@ -23,7 +27,7 @@ def seen(result: Any) -> dict[str, int]:
         return {}
     told = {"text_bytes": sum(map(_text, content)) if isinstance(content, list) else 0}
     if structured is not None:
-        told["structured_bytes"] = size(json_text(structured))
+        told["structured_bytes"] = _json_size(structured)
     return told
 
 
@@ -38,9 +42,9 @@ def _text(block: Any) -> int:
             return size(text)
         case {"type": "image" | "audio"} | {"type": "resource", "resource": {"blob": str()}}:
             return 0
-    return size(json_text(block))
+    return _json_size(block)
 
 
 def of_arguments(arguments: Mapping[str, Any]) -> int:
     """What a model has written to call a tool with these."""
-    return size(json_text(arguments))
+    return _json_size(arguments)

@@ -12,26 +12,26 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from typer._click import Command, Context
+    from typer._click import Command, Context, Parameter
 
 COMMANDS: Final = {
-    "serve": "serve",
-    "import": "clients",
+    "demo": "demo",
     "install": "install",
+    "import": "clients",
+    "doctor": "doctor",
+    "setup": "doctor",
+    "serve": "serve",
     "run": "run",
     "repl": "repl",
     "tools": "tools",
     "types": "tools",
-    "doctor": "doctor",
     "runs": "runs",
     "trace": "trace",
     "savings": "savings",
     "login": "login",
     "logout": "login",
-    "setup": "doctor",
-    "demo": "demo",
 }
-"""Modules of this package by the commands that are in them, in the order of `--help`."""
+"""Modules of this package by the commands that are in them, in the order of `--help`: that in which one needs them."""
 
 
 class _Commands(TyperGroup):
@@ -44,10 +44,39 @@ class _Commands(TyperGroup):
             return None
         found = typer.main.get_group(import_module(f"codemode_mcp.cli.{module}").app)
         # A module has some commands, or is one that has commands of its own.
-        return found if found.name == cmd_name else found.get_command(ctx, cmd_name)
+        command = found if found.name == cmd_name else found.get_command(ctx, cmd_name)
+        if command is not None:
+            _without_types(command, typer.Context(command))
+        return command
+
+    def get_params(self, ctx: Context) -> list[Parameter]:
+        return _plain(super().get_params(ctx))
 
 
-app = typer.Typer(name="codemode-mcp", cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+def _without_types(command: Command, context: Context) -> None:
+    _plain(command.get_params(context))
+    if isinstance(command, TyperGroup):
+        for inner in command.commands.values():
+            _without_types(inner, typer.Context(inner, context))
+
+
+def _plain(options: list[Parameter]) -> list[Parameter]:
+    """Help shows `--write`, not `--write <bool>`, which looks as if it wanted a value."""
+    for option in options:
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    return options
+
+
+app = typer.Typer(
+    name="codemode-mcp",
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    epilog="To see what it does: codemode-mcp demo\n\n"
+    "To put the servers of a client behind it: codemode-mcp install --client cursor --move-servers\n\n"
+    "Then, to check everything: codemode-mcp doctor",
+)
 
 
 @app.callback(invoke_without_command=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,6 +69,8 @@ def import_servers(
         plan = importing.make_plan(sources, target, before, here, kept, disable_unset=kept == "keep")
     except SourceError as error:
         stop(1, f"{_plain(target)} {error}; nothing was changed")
+    except RecursionError:
+        stop(1, "a server is nested too deeply: take its file out with --from, or correct it; nothing was changed")
     backup = None
     if write and plan.text is not None:
         try:
@@ -100,7 +103,8 @@ def _sources(origins: list[str] | None, here: Here) -> list[Source]:
                 looked = [str(each.path) for each in places(client, here.system, here.home, here.environ, here.folder)]
                 say(f"{TITLES[client]} has no file of servers here. Looked for:")
                 stop(1, "\n".join(f"  {_plain(path)}" for path in dict.fromkeys(looked)))
-            found += there
+            # Whoever wrote a repository is not to start programs here because somebody stands in it.
+            found += [replace(each, by_others=not origins and each.scope == "project") for each in there]
             continue
         path = Path(os.path.expanduser(origin))
         if not os.path.lexists(path):
@@ -109,10 +113,11 @@ def _sources(origins: list[str] | None, here: Here) -> list[Source]:
             stop(1, f"--from {_plain(origin)}: no such client or file{hint}; clients: {', '.join(CLIENTS)}")
         found += reading.read_named(path, here)
     if not found:
+        folders = " and ".join(dict.fromkeys((_plain(here.home), _plain(here.folder))))
         stop(
             1,
             f"nothing to import: no client has a file of servers here (looked for {', '.join(TITLES.values())}, in "
-            f"{_plain(here.home)} and {_plain(here.folder)}); name a file with --from FILE",
+            f"{folders}); name a file with --from FILE",
         )
     return found
 
@@ -191,7 +196,9 @@ def _say_notes(plan: Plan, secrets: str) -> None:
 
 
 def _say_end(plan: Plan, *, written: bool, backup: Path | None) -> None:
-    if plan.text is None:
+    if plan.text is None and all(source.problem for source in plan.sources):
+        say("nothing to add: no file could be read; correct what is named above, or name another with --from FILE")
+    elif plan.text is None:
         there = sum(item.status in ("there", "same") for item in plan.items)
         say(f"nothing to add: {there} of these servers {'is' if there == 1 else 'are'} configured already")
     elif written:

@@ -38,7 +38,10 @@ app = typer.Typer()
     "Example: codemode-mcp install --client cursor --undo"
 )
 def install(
-    client: Annotated[ClientName, typer.Option("--client", help="Whose file gets this server.")],
+    client: Annotated[
+        ClientName,
+        typer.Option("--client", metavar="CLIENT", help=f"Whose file gets this server: {', '.join(TITLES)}."),
+    ],
     scope: Annotated[
         Literal["user", "project"], typer.Option("--scope", help="For all your folders, or for this one.")
     ] = "user",
@@ -71,6 +74,8 @@ def install(
                 _install(place, name, config, here, move=move_servers, dry_run=dry_run)
         except installing.RefusedError as error:
             stop(1, str(error))
+        except RecursionError:
+            stop(1, f"{place.path} is nested too deeply; take out what is, and run this again. Nothing was changed")
         except ChangedMeanwhileError:
             continue
         return
@@ -85,7 +90,7 @@ def _install(
 ) -> None:  # fmt: skip
     from codemode_mcp.clients import installing
 
-    ours = _configuration(config, here, move=move)
+    ours = _configuration(config, here, place, move=move)
     launched = _launch(here)
     file = _file(place)
     plan = installing.plan(place, file, name, launched, ours, here, move=move)
@@ -100,6 +105,7 @@ def _install(
         if plan.config is not None:
             say(f"would {'change' if plan.config.before is not None else 'make'} {plan.config.path} for what is moved")
         _tell_the_rest(plan, title)
+        say("nothing is changed yet: run this without --dry-run")
         print(json.dumps({name: _shown(plan)}, ensure_ascii=False, indent=2))  # noqa: T201
         return
     backup = installing.carry_out(plan, _records())
@@ -112,9 +118,12 @@ def _install(
     print(plan.path)  # noqa: T201
 
 
-def _configuration(given: str | None, here: Here, *, move: bool) -> Path:
-    """The absolute path of our configuration, which need not be there when servers are moved into it."""
-    from codemode_mcp.config import find_config
+def _configuration(given: str | None, here: Here, place: Place, *, move: bool) -> Path:
+    """The absolute path of our configuration, which need not be there when servers are moved into it.
+
+    One that merely lies in the folder that the user is in, and may be by others, is not taken for all folders.
+    """
+    from codemode_mcp.config import PATH_VARIABLE, find_config
     from codemode_mcp.config.load import FILE_NAME
 
     try:
@@ -129,7 +138,15 @@ def _configuration(given: str | None, here: Here, *, move: bool) -> Path:
             "there is no configuration yet for this server to start with: add --move-servers to take over the servers "
             "of this client, or run `codemode-mcp import --write` first",
         )
-    return Path(os.path.abspath(found or config_dir() / FILE_NAME))
+    own = config_dir() / FILE_NAME
+    asked = given or here.environ.get(PATH_VARIABLE)
+    if not asked and place.scope == "user" and found == here.folder / FILE_NAME and found != own:
+        stop(
+            2,
+            f"{found} is of this folder, and {TITLES[place.client]} would start it everywhere: say which one you mean, "
+            f"--config {_quoted(found)} or --config {_quoted(own)}",
+        )
+    return Path(os.path.abspath(found or own))
 
 
 def _launch(here: Here) -> Launch:
@@ -183,14 +200,15 @@ def _tell(plan: Plan, launched: Launch, title: str) -> None:
 
 def _tell_the_rest(plan: Plan, title: str) -> None:
     for name, why in plan.left.items():
-        say(f"stays with {title}: {_name(name)}, because {why}")
+        then = "; to move it too, rename one of them and run this again" if name in plan.differing else ""
+        say(f"stays with {title}: {_name(name)}, because {why}{then}")
     if plan.both:
         say(
             f"both {title} and this server start {_names(plan.both)}; run this with --move-servers, or remove "
             f"{'it' if len(plan.both) == 1 else 'them'} from {plan.path}"
         )
-    if plan.differing:
-        say(f"of the same name here and in {title}, but not the same: {_names(plan.differing)}; both stay as they are")
+    if differing := [name for name in plan.differing if name not in plan.left]:
+        say(f"of the same name here and in {title}, but not the same: {_names(differing)}; both stay as they are")
     others = [name for name in plan.kept if name not in (*plan.both, *plan.differing, *plan.left)]
     if others:
         say(f"{title} goes on showing the tools of {_names(others)}; --move-servers puts them behind this server")
@@ -240,6 +258,10 @@ def _tell_undone(undoing: Undoing, title: str) -> None:
         say(f"  - {_names(undoing.removed)}")
     if undoing.restored:
         say(f"  + {_names(undoing.restored)}: back from behind this server; {undoing.config} has them still")
+    if not undoing.recorded:
+        say("  nothing is recorded of servers that were moved; if any were, the dated copies beside the file have them")
+        if undoing.config is not None:
+            say(f"    and so has {undoing.config}")
     if undoing.occupied:
         say(f"  not put back, as {title} has others of these names now: {_names(undoing.occupied)}")
     if undoing.lost:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.control.display import columns, counted, cut, plain
 from codemode_mcp.errors import ProgramError
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _grouped(found: Found, width: int, *, long: bool) -> Iterator[str]:
         if not first:
             yield ""
         first = False
-        yield _fit(f"{name}: {found.heads.get(name) or _counted(len(entries))}", width)
+        yield _fit(f"{name}: {found.heads.get(name) or counted(len(entries), 'tool')}", width)
         yield from _hits(entries, width, long=long, indent="  ")
 
 
@@ -152,21 +153,15 @@ def _hits(entries: Iterable[Mapping[str, Any]], width: int, *, long: bool, inden
 
 def _heads(catalog: Catalog) -> Iterator[tuple[str, str]]:
     for server in catalog.servers:
-        said = "down" if server.status == "down" else _counted(len(server.tools))
+        said = "down" if server.status == "down" else counted(len(server.tools), "tool")
         groups = [group for group, _ in server.groups]
         if groups:
             said += f", {' and '.join(groups)}"
         yield server.identifier, said + (f" · {server.description}" if server.description else "")
 
 
-def _counted(count: int) -> str:
-    return f"{count} tool{'' if count == 1 else 's'}"
-
-
 def _fit(text: str, width: int) -> str:
     """On one line, and with a mark where it was longer."""
-    from codemode_mcp.control.display import columns, cut
-
     room = width
     while columns(shown := cut(text, room)) > width:
         room -= max(1, (columns(shown) - width) // 2)
@@ -175,8 +170,6 @@ def _fit(text: str, width: int) -> str:
 
 def _folded(text: str, width: int, indent: str) -> Iterator[str]:
     """In lines that fit, broken between words where there are some; what goes on is indented under the first."""
-    from codemode_mcp.control.display import columns, plain
-
     line = indent
     for word in plain(text).split():
         rest = f" {word}" if line.strip() else word
@@ -210,5 +203,5 @@ def _hidden(views: Iterable[UpstreamView], catalog: Catalog) -> Iterator[str]:
     if hidden:
         most = sorted(hidden, key=lambda name: -hidden[name])
         named = ", ".join(f"{hidden[name]} of {name}" for name in most[:3]) + (", ..." if len(most) > 3 else "")
-        total, of = sum(hidden.values()), _counted(sum(offered.values()))
+        total, of = sum(hidden.values()), counted(sum(offered.values()), "tool")
         yield f"policy hides {total} of {of}: {named}; see tools.allow and tools.deny"

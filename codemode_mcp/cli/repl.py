@@ -18,7 +18,17 @@ import anyio
 import anyio.to_thread
 import typer
 
-from codemode_mcp.cli.shared import ConfigOption, LogFileOption, LogLevelOption, fitted, load, logging_as, say, stop
+from codemode_mcp.cli.shared import (
+    ConfigOption,
+    LogFileOption,
+    LogLevelOption,
+    fitted,
+    harmless,
+    load,
+    logging_as,
+    say,
+    stop,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,8 +118,17 @@ class _Stderr(TextIOBase):
 class _Pipe:
     client: Client | None = None
 
+    def __init__(self) -> None:
+        self.gone: OSError | None = None
+        """Why nothing can be printed any more."""
+        self.scope = anyio.CancelScope()
+
     def print(self, text: str) -> None:
-        print(text, flush=True)  # noqa: T201
+        try:
+            print(harmless(text) if sys.stdout.isatty() else text, flush=True)  # noqa: T201
+        except OSError as error:
+            self.gone = error
+            self.scope.cancel()
 
     def declaration(self, text: str) -> None:
         self.print(text)
@@ -131,14 +150,27 @@ async def _from_pipe(config: Config, language: Language | None) -> bool:
 
     ok = True
     async with open_app(config) as opened:
-        prompt = Prompt(opened, _Pipe(), language)
+        front = _Pipe()
+        prompt = Prompt(opened, front, language)
         text = ""
         while True:
-            line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+            try:
+                line = (await anyio.to_thread.run_sync(sys.stdin.buffer.readline, abandon_on_cancel=True)).decode()
+            except UnicodeDecodeError as error:
+                say(f"cannot read the programs from stdin: {error}")
+                return False
             text += line
             if line and goes_on(text.rstrip("\r\n")):
                 continue
-            done = await prompt.take(text)
+            done: bool | None = False
+            with front.scope:
+                done = await prompt.take(text)
+            if isinstance(front.gone, BrokenPipeError):
+                raise front.gone
+            if front.gone is not None:
+                say(f"cannot write the output: {front.gone.strerror}; the program was cancelled")
+                return False
+            front.scope = anyio.CancelScope()
             if done is None:
                 return ok
             ok, text = ok and done, ""
@@ -244,14 +276,14 @@ async def _talk(reader: Reader, running: _Running) -> None:
 async def _greet(opened: App) -> None:
     from importlib import metadata
 
-    from codemode_mcp.control.display import plain
+    from codemode_mcp.control.display import counted, plain
 
     await opened.manager()
     with anyio.move_on_after(GREETING_SECONDS):
         await opened.connect(GREETING_SECONDS)
     catalog = await opened.catalog_for(opened.operator, None)
     told = [
-        f"MCP.{each.identifier} ({len(each.tools)} tools)"
+        f"MCP.{each.identifier} ({counted(len(each.tools), 'tool')})"
         if each.tools and each.trouble is None
         else f"MCP.{each.identifier} ({plain(each.trouble or each.status).removeprefix('is ')})"
         for each in catalog.servers
@@ -280,14 +312,14 @@ class _Running:
         """As `Prompt.take`; what was interrupted has failed."""
         from codemode_mcp.app import DEPTH_VARIABLE
         from codemode_mcp.cli.asking import Person
-        from codemode_mcp.cli.terminal import Screen
+        from codemode_mcp.cli.terminal import Screen, is_at_terminal
 
         front = self._front
         done: bool | None = False
         with Screen() as screen:
             front.screen = screen
-            # What our own upstream servers start decides nothing.
-            front.client = None if DEPTH_VARIABLE in os.environ else Person(screen)
+            # What our own upstream servers start decides nothing; nor does whoever cannot see the question.
+            front.client = Person(screen) if is_at_terminal() and DEPTH_VARIABLE not in os.environ else None
             try:
                 async with anyio.create_task_group() as group:
                     group.start_soon(self._count, screen)

@@ -125,7 +125,8 @@ def _read(file: Path) -> str:
             return sys.stdin.buffer.read().decode("utf-8")
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        stop(1, f"cannot read {'the program from stdin' if str(file) == '-' else file}: {error}")
+        what = "the program from stdin" if str(file) == "-" else str(file)
+        stop(1, f"cannot read {what}: {getattr(error, 'strerror', None) or error}")
 
 
 class _Running:

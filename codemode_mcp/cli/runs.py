@@ -102,6 +102,8 @@ def list_runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 @app.command(epilog="Example: codemode-mcp runs show run_4fK2mQ8xZ1")
 def show(run: RunArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show one run with all its calls, and what waits for approval."""
+    from codemode_mcp.control.display import counted
+
     _, answer = _find(run, config)
     if as_json:
         _print_json({"server": answer["server"], **answer["run"]})
@@ -113,7 +115,7 @@ def show(run: RunArgument, config: ConfigOption = None, as_json: JsonOption = Fa
         + (f", ended {_ago(view['endedMs'])}" if view["endedMs"] is not None else "")
         + (f", dropped in {_span(view['expiresMs'])} unless a wait comes" if view["expiresMs"] is not None else "")
     )
-    held = f"{_counted(view['waits'], 'wait')}, {_counted(view['timers'], 'timer')}"
+    held = f"{counted(view['waits'], 'wait')}, {counted(view['timers'], 'timer')}"
     _print(f"  caller {view['caller']}:{view['principal'] or '?'}, {held}")
     _print(f"  process {server['pid']} ({server['transport']}, {server['mode']}), {server['config'] or 'no file'}")
     _print("")
@@ -173,6 +175,7 @@ def deny(run: RunArgument, calls: CallsArgument = None, config: ConfigOption = N
 @app.command(epilog="Example: codemode-mcp runs cancel run_4fK2mQ8xZ1")
 def cancel(run: RunArgument, config: ConfigOption = None) -> None:
     """End a run and cancel its calls, after asking back."""
+    from codemode_mcp.control.display import counted
     from codemode_mcp.control.protocol import Request
 
     _need_terminal("cancel")
@@ -180,7 +183,7 @@ def cancel(run: RunArgument, config: ConfigOption = None) -> None:
     view = answer["run"]
     if view["endedMs"] is not None:
         _stop(1, f"run {view['id']} has ended already; codemode-mcp runs list shows what has not")
-    _say(f"run {view['id']}: {_state(view)}, began {_ago(view['ageMs'])}, {_counted(view['callCount'], 'call')}")
+    _say(f"run {view['id']}: {_state(view)}, began {_ago(view['ageMs'])}, {counted(view['callCount'], 'call')}")
     _confirm("cancel", "this run")
     if not _ask(place, Request("cancel", view["id"]))["cancelled"]:
         _stop(1, f"run {view['id']} ended by itself meanwhile")
@@ -349,10 +352,6 @@ def _wants(view: dict[str, Any]) -> str:
 
 def _ago(ms: int) -> str:
     return f"{_span(ms) if ms >= 10_000 else f'{ms // 1000} s'} ago"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _span(ms: int) -> str:

@@ -85,7 +85,16 @@ def logging_as(config: Config, level: LogLevel | None = None) -> Iterator[Redact
 
 def say(text: str) -> None:
     """To a person, on stderr, in lines that fit."""
-    print(fitted(text), file=sys.stderr)  # noqa: T201
+    print(fitted(harmless(text)), file=sys.stderr)  # noqa: T201
+
+
+def harmless(text: str) -> str:
+    """Lines for a terminal, in which nothing moves the cursor or hides: messages quote programs, servers and files."""
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    from codemode_mcp.control.display import plain
+
+    return "\n".join("\t".join(plain(part) for part in line.split("\t")) for line in text.split("\n"))
 
 
 def fitted(text: str) -> str:

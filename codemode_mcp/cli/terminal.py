@@ -15,12 +15,17 @@ from io import TextIOBase
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
+from codemode_mcp.cli.shared import harmless
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
 TICK_SECONDS: Final = 0.1
 """Between two looks at the line of progress."""
+
+SETTLE_SECONDS: Final = 1.5
+"""Before the answer to a question counts that stands where another has just been withdrawn: it may be for that one."""
 
 LEAVE_SECONDS: Final = 1.0
 """After the command was given up, for what is still to be written."""
@@ -81,6 +86,7 @@ class Screen:
         self._queue: SimpleQueue[tuple[TextIO, str] | Question | None] = SimpleQueue()
         self._theirs: TextIO | None = None
         self._drawn = ""
+        self._withdrawn = False
         self.gone: OSError | None = None
         self._on_gone: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._write_all, name="screen", daemon=True)
@@ -120,11 +126,11 @@ class Screen:
 
     def print(self, text: str) -> None:
         """Lines of output. On a terminal nothing in them moves the cursor or hides."""
-        self._queue.put((self._out, _harmless(text) if self._escapes else text))
+        self._queue.put((self._out, harmless(text) if self._escapes else text))
 
     def say(self, text: str) -> None:
-        """Lines for a person, under what has been printed."""
-        self._queue.put((self._err, text))
+        """Lines for a person, under what has been printed. They may quote a program, or what a server has logged."""
+        self._queue.put((self._err, harmless(text) if self.draws else text))
 
     def ask(self, question: Question) -> None:
         """Put a question, and have its `on_answer` called in the thread once it has an answer."""
@@ -194,11 +200,14 @@ class Screen:
     def _put(self, question: Question) -> None:
         if not question.withdrawn.is_set():
             self._write(self._err, question.text)
+            if self._withdrawn:
+                question.withdrawn.wait(SETTLE_SECONDS)
             with suppress(OSError, ValueError):
                 forget_typed()
                 self._err.write("> ")
                 self._err.flush()
                 question.answer = _line_typed(question.withdrawn)
+            self._withdrawn = question.withdrawn.is_set()
         if question.withdrawn.is_set():
             self._write(self._err, "\nthe question does not stand any more")
         question.on_answer()
@@ -212,7 +221,8 @@ def _line_typed(withdrawn: threading.Event) -> str:
         while not select.select([sys.stdin], [], [], TICK_SECONDS)[0]:
             if withdrawn.is_set():
                 return ""
-    return sys.stdin.readline(200).strip()
+    # The whole of it: what is left of a line would be the answer to the next question.
+    return sys.stdin.readline().strip()
 
 
 class _Lines(TextIOBase):
@@ -241,11 +251,3 @@ class _Lines(TextIOBase):
             self._screen.say(self._begun)
             self._begun = ""
         super().close()
-
-
-def _harmless(text: str) -> str:
-    from codemode_mcp.control.display import plain
-
-    if text.isprintable() and text.isascii():
-        return text
-    return "\n".join("\t".join(plain(part) for part in line.split("\t")) for line in text.split("\n"))

@@ -42,18 +42,19 @@ def tools(
 ) -> None:
     """List the tools a program can call, or search them."""
     loaded = load(config, "warning", None)
-    with logging_as(loaded):
+    with logging_as(loaded, level="error"):  # servers that are down are told in the end
         found = anyio.run(partial(_tools, loaded, query, server))
     if isinstance(found, ProgramError):
         stop(1, found.message)
     if as_json:
-        print(json.dumps(found.entries, ensure_ascii=False, indent=2))  # noqa: T201
+        print(json.dumps(found.entries, ensure_ascii=True, indent=2))  # noqa: T201
     else:
         width = shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stdout.isatty() else COLUMNS
         for line in lines(found, width, grouped=query is None, long=long):
             print(line)  # noqa: T201
     for note in found.notes:
         say(note)
+    _say_none(loaded)
 
 
 async def _tools(config: Config, query: str | None, server: str | None) -> Found | ProgramError:
@@ -81,7 +82,7 @@ def types(
     from codemode_mcp.editor import EXAMPLE, PROJECT, keep
 
     loaded = load(config, "warning", None)
-    with logging_as(loaded):
+    with logging_as(loaded, level="error"):
         files, problems = anyio.run(partial(_types, loaded))
     try:
         kept = keep(out, files)
@@ -99,6 +100,12 @@ def types(
         say(f"{out / EXAMPLE} is a first program: open {out} in an editor")
     for problem in problems:
         say(problem)
+    _say_none(loaded)
+
+
+def _say_none(config: Config) -> None:
+    if not config.upstreams and not config.plugins:
+        say("no server is enabled: see codemode-mcp import, or name a configuration with --config")
 
 
 async def _types(config: Config) -> tuple[dict[str, str], list[str]]:

@@ -88,16 +88,25 @@ def convert(name: str, given: object, source: Source, here: Here, names: Names) 
     if not isinstance(given, dict):
         raise LeftOut(f"it is {describe(given, secret=True)}; expected an object")
     converter = _Converter(name, given, source, here, names)
-    if converter.is_this_server(given):
+    if is_this_server(given):
         raise Itself
     entry = converter.entry()
-    if converter.is_this_server(entry):
+    if is_this_server(entry):
         raise Itself
     problem = _problem(entry, here)
     if problem is not None:
         raise LeftOut(problem)
     notes = tuple(dict.fromkeys(converter.notes))
     return Converted(entry, notes, tuple(dict.fromkeys(converter.asked)), converter.references)
+
+
+def is_this_server(given: object) -> bool:
+    """Whether an entry, a client's or ours, starts this server."""
+    if not isinstance(given, dict) or not isinstance(given.get("command"), str):
+        return False
+    args = given.get("args")
+    words = tuple(each for each in args if isinstance(each, str)) if isinstance(args, list) else ()
+    return starts_this_server(given["command"], words)
 
 
 def fitting_name(name: str) -> str:
@@ -119,11 +128,6 @@ class _Converter:
     asked: list[tuple[str, str]] = field(default_factory=list)
     references: dict[str, str] = field(default_factory=dict)
 
-    def is_this_server(self, entry: Mapping[str, Any]) -> bool:
-        command, args = entry.get("command"), entry.get("args")
-        words = tuple(each for each in args if isinstance(each, str)) if isinstance(args, list) else ()
-        return isinstance(command, str) and starts_this_server(command, words)
-
     def entry(self) -> dict[str, Any]:
         given = self.given
         url = given.get("url") or given.get("serverUrl") or given.get("httpUrl")
@@ -137,7 +141,7 @@ class _Converter:
         else:
             raise LeftOut("it has neither `command` nor `url`")
         for key in _OURS:
-            if given.get(key) is not None and key not in made:
+            if given.get(key) is not None and key not in made and not (key == "auth" and url is not None):
                 made[key] = self._value(given[key], key)
         self._rules(made)
         self._life(made)

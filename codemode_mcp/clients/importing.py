@@ -186,6 +186,10 @@ def make_plan(
                 items.append(Item(number, name, "left out", reason=str(error)))
                 continue
             item = _placed(candidate, known, existing, chosen, source)
+            if source.by_others and item.status == "new":
+                reason = f"others may have written it, in this folder; read it, then name it with --from {source.path}"
+                items.append(Item(number, name, "left out", reason=reason))
+                continue
             if disable_unset and item.status == "new" and not loads(candidate.literal, here):
                 candidate.literal["disabled"] = True
                 note = "disabled, since a variable that it needs is not set: set it and remove `disabled`"

@@ -8,12 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import tempfile
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -72,6 +74,8 @@ def following(
     if last is None:
         return new
     known = {**last.moved, **new.moved}
+    if last.moved and not new.moved:
+        new = replace(new, config=last.config)  # it has what was moved
     if before is not None and digest(before) == last.after:
         return replace(new, origin=last.origin, origin_digest=last.origin_digest, unbroken=last.unbroken, moved=known)
     return replace(new, unbroken=False, moved=known)
@@ -94,6 +98,25 @@ def write(folder: Path, path: Path, keys: tuple[str, ...], installed: Installed)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(asdict(installed), file, indent=2)
     os.replace(name, folder / _file_name(path, keys))
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time changes files of clients and what is known of them, where the system has such locks; else
+    the looks before each step have to do."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems have none
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def forget(folder: Path, path: Path, keys: tuple[str, ...]) -> None:

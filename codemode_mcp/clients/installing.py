@@ -9,19 +9,22 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.clients import importing, installed
+from codemode_mcp.clients.entries import is_this_server
 from codemode_mcp.clients.launch import entry
 from codemode_mcp.clients.places import TITLES
 from codemode_mcp.clients.reading import MAX_BYTES, Source, inputs_of
+from codemode_mcp.clients.secrets import mapped
 from codemode_mcp.config.edit import ChangedMeanwhileError, replace_file
 from codemode_mcp.config.jsontext import with_members
-from codemode_mcp.config.servers import ROOT_KEYS, starts_this_server
+from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.config.source import SourceError, parse, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from codemode_mcp.clients.launch import Launch
@@ -205,9 +208,11 @@ def plan(
     kept = tuple(each for each in servers if each not in own and each not in moved)
     change = file.becoming(text, private=place.scope != "project")
     ours = None
-    if move and incoming.text is not None:
+    # Without a file the server would not start.
+    our_text = incoming.text or (empty_for("cursor") if incoming.before is None else None)
+    if move and our_text is not None:
         before = incoming.before
-        ours = Change(type(file.path)(os.path.realpath(config)), before, incoming.text, secret=incoming.private)
+        ours = Change(type(file.path)(os.path.realpath(config)), before, our_text, secret=incoming.private)
     return Plan(
         place,
         file.path,
@@ -237,18 +242,11 @@ def _servers(file: File, keys: Sequence[str]) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def is_this_server(given: object) -> bool:
-    """Whether an entry of a client starts this server."""
-    if not isinstance(given, dict) or not isinstance(given.get("command"), str):
-        return False
-    args = given.get("args")
-    words = tuple(word for word in args if isinstance(word, str)) if isinstance(args, list) else ()
-    return starts_this_server(given["command"], words)
-
-
 def _incoming(place: Place, file: File, config: Path, here: Here, *, move: bool) -> importing.Plan:
     """What an import of the client's servers would do. Those that could not start behind us are none of them."""
     source = _source(place, file, here)
+    if move and place.client == "claude-code":
+        source = replace(source, servers={name: mapped(given, _optional) for name, given in source.servers.items()})
     try:
         before = importing.existing_at(config)
         found = importing.make_plan([source], config, before, here)
@@ -260,6 +258,11 @@ def _incoming(place: Place, file: File, config: Path, here: Here, *, move: bool)
         raise RefusedError(f"{config} {error}; nothing was changed") from None
     items = (*found.items, *(importing.Item(0, name, "left out", reason=why) for name, why in helpless.items()))
     return replace(found, items=items)
+
+
+def _optional(text: str) -> str:
+    """References without a default get an empty one: other clients start this server too, and do not hand these on."""
+    return _NEEDED.sub(lambda match: match[0] if match[1] in _INHERITED else f"${{{match[1]}:-}}", text)
 
 
 def _source(place: Place, file: File, here: Here) -> Source:
@@ -345,45 +348,85 @@ def carry_out(plan: Plan, records: Path) -> Path | None:
         RefusedError: nothing was changed.
         ChangedMeanwhileError: nothing was changed, since somebody else has changed one of the files.
     """
-    if plan.change is None:
+    change = plan.change
+    if change is None:
         return None
-    done: list[tuple[Change, Path | None]] = []
     keys = plan.place.keys
-    try:
-        for change in (plan.config, plan.change):
-            if change is not None:
-                done.append((change, _written(change)))  # noqa: PERF401 - what is done before one fails counts
-        backup = done[-1][1]
+    args = plan.entry["args"]
+    config = str(args[args.index("--config") + 1])
+    recorded: list[tuple[installed.Installed | None, installed.Installed]] = []
+
+    def record(backup: Path | None) -> None:
         last = installed.read(records, plan.path, keys)
-        args = plan.entry["args"]
-        config = str(args[args.index("--config") + 1])
-        after = installed.following(
-            last, plan.path, plan.name, plan.change.before, plan.change.text.encode(), backup, plan.moved, config
-        )
-        installed.write(records, plan.path, keys, after)
+        after = change.text.encode()
+        new = installed.following(last, plan.path, plan.name, change.before, after, backup, plan.moved, config)
+        recorded.append((last, new))
+        installed.write(records, plan.path, keys, new)
+
+    try:
+        with installed.alone(records):
+            return _carried_out(plan.config, change, record, lambda: _unrecord(records, plan.path, keys, recorded))
+    except OSError as error:
+        where = error.filename or plan.path
+        raise RefusedError(f"{where} cannot be written: {error.strerror}; nothing was changed") from None
+
+
+def _carried_out(
+    ours: Change | None, change: Change, record: Callable[[Path | None], None], unrecord: Callable[[], None]
+) -> Path | None:
+    copy = None
+    is_done = False
+    try:
+        if ours is not None:
+            copy = _written(ours)
+            is_done = True
+        # Whenever this process ends: what is moved is in ours by then, and it is known where it was.
+        return _written(change, record)
     except BaseException as error:
-        for change, copy in reversed(done):
-            _taken_back(change, copy)
-        if isinstance(error, OSError):
-            where = error.filename or plan.path
-            raise RefusedError(f"{where} cannot be written: {error.strerror}; nothing was changed") from None
+        # Another process may have made the very same change at the same moment.
+        if isinstance(error, ChangedMeanwhileError) or not _holds(change.path, change.text):
+            if ours is not None and is_done:
+                _taken_back(ours, copy)
+            unrecord()
         raise
-    return backup
 
 
-def _written(change: Change) -> Path | None:
+def _written(change: Change, first: Callable[[Path | None], None] | None = None) -> Path | None:
     change.path.parent.mkdir(mode=0o700 if change.private else 0o777, parents=True, exist_ok=True)
     if change.secret and change.before is not None:
         # Before there is anything to read in it; the new file gets the mode of the old one.
         change.path.chmod(0o600)
-    return replace_file(change.path, change.before, change.text, private=change.private)
+    return replace_file(change.path, change.before, change.text, private=change.private, first=first)
+
+
+def _unrecord(
+    records: Path,
+    path: Path,
+    keys: tuple[str, ...],
+    recorded: Sequence[tuple[installed.Installed | None, installed.Installed]],
+) -> None:
+    """What was recorded before, unless somebody else has recorded something since."""
+    with suppress(OSError):
+        for last, new in recorded:
+            if installed.read(records, path, keys) != new:
+                continue
+            if last is None:
+                installed.forget(records, path, keys)
+            else:
+                installed.write(records, path, keys, last)
+
+
+def _holds(path: Path, text: str) -> bool:
+    with suppress(OSError):
+        return path.read_bytes() == text.encode()
+    return False
 
 
 def _taken_back(change: Change, backup: Path | None) -> None:
     """The file as it was, unless somebody else has written it since."""
+    if not _holds(change.path, change.text):
+        return
     with suppress(OSError):
-        if change.path.read_bytes() != change.text.encode():
-            return
         if backup is not None:
             os.replace(backup, change.path)
         else:
@@ -405,6 +448,8 @@ class Undoing:
         restored: names of servers that come back.
         lost: names of servers whose entries cannot be found any more; our configuration has them.
         occupied: names of servers that do not come back, as there is another of the name.
+        config: our configuration, which has them.
+        recorded: whether it is known what was moved.
     """
 
     change: Change | None
@@ -415,6 +460,7 @@ class Undoing:
     lost: tuple[str, ...] = ()
     occupied: tuple[str, ...] = ()
     config: str | None = None
+    recorded: bool = True
 
 
 def plan_undo(place: Place, file: File, records: Path) -> Undoing:
@@ -427,9 +473,9 @@ def plan_undo(place: Place, file: File, records: Path) -> Undoing:
     servers = _servers(file, place.keys)
     own = tuple(name for name, given in servers.items() if is_this_server(given))
     config = known.config if known is not None else None
-    if file.data is None or (not own and known is None):
+    if (file.data is None and (known is None or not known.moved)) or (not own and known is None):
         return Undoing(None)
-    if known is not None and known.unbroken and installed.digest(file.data) == known.after:
+    if known is not None and known.unbroken and file.data is not None and installed.digest(file.data) == known.after:
         if known.origin is None:
             return Undoing(file.becoming(""), removes=True, whole=True, removed=own, config=config)
         origin = _copy(type(file.path)(known.origin))
@@ -470,8 +516,16 @@ def _piece_by_piece(
         restored=tuple(back),
         lost=tuple(lost),
         occupied=tuple(occupied),
-        config=known.config if known is not None else None,
+        config=known.config if known is not None else _config_of(servers[own[0]]),
+        recorded=known is not None,
     )
+
+
+def _config_of(entry: Mapping[str, Any]) -> str | None:
+    """The configuration that an entry of ours names."""
+    args = entry.get("args")
+    words = [word for word in args if isinstance(word, str)] if isinstance(args, list) else []
+    return next((after for word, after in pairwise(words) if word == "--config"), None)
 
 
 def _copy(path: Path) -> bytes | None:
@@ -498,13 +552,14 @@ def undo(undoing: Undoing, place: Place, path: Path, records: Path) -> Path | No
     backup = None
     try:
         change = undoing.change
-        if change is not None and undoing.removes:
-            if _content(change.path) != change.before:
-                raise ChangedMeanwhileError
-            change.path.unlink()
-        elif change is not None:
-            backup = replace_file(change.path, change.before, change.text)
-        installed.forget(records, path, place.keys)
+        with installed.alone(records):
+            if change is not None and undoing.removes:
+                if _content(change.path) != change.before:
+                    raise ChangedMeanwhileError
+                change.path.unlink()
+            elif change is not None:
+                backup = replace_file(change.path, change.before, change.text)
+            installed.forget(records, path, place.keys)
     except OSError as error:
         raise RefusedError(f"{path} could not be written: {error.strerror}; nothing was changed") from None
     return backup

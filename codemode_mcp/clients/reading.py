@@ -96,6 +96,7 @@ class Source:
         servers: the entries by name, as the client has them.
         inputs: what the client asks its user for, by id.
         notes: what is not in the file, or not taken from it.
+        by_others: whether the file came with the folder that the user happens to be in, and nobody has named it.
         problem: why it cannot be used; it follows the name of the file. Then there are no servers.
     """
 
@@ -108,6 +109,7 @@ class Source:
     inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
     problem: str | None = None
+    by_others: bool = False
 
     @property
     def title(self) -> str:
@@ -116,14 +118,17 @@ class Source:
 
 
 def read_clients(here: Here, clients: Iterable[ClientName] = CLIENTS) -> list[Source]:
-    """What the clients that are here have; one for each place whose file exists."""
+    """What the clients that are here have; one for each place whose file exists.
+
+    In the user's own folder a project's file of Cursor is the user's file.
+    """
     documents: dict[Path, Document | SourceError] = {}
-    return [
-        _source(place, here, documents)
-        for client in clients
-        for place in places(client, here.system, here.home, here.environ, here.folder)
-        if os.path.lexists(place.path)
-    ]
+    there: dict[tuple[object, ...], Place] = {}
+    for client in clients:
+        for place in places(client, here.system, here.home, here.environ, here.folder):
+            if os.path.lexists(place.path):
+                there.setdefault((client, place.path, place.keys), place)
+    return [_source(place, here, documents) for place in there.values()]
 
 
 def read_named(path: Path, here: Here) -> list[Source]:

@@ -280,7 +280,7 @@ def _is_secret(name: str, value: str) -> bool:
         return False
     if not is_secret_name(name) and not any(map(is_secret_name, words)):
         return False
-    return words[-1] not in _PLAIN_LAST or bool(_forms(value))
+    return words[-1] not in _PLAIN_LAST  # what has the form of a secret is found by that
 
 
 def _apart(spans: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from codemode_mcp.config.source import MAX_BYTES, SourceError, read_text
 from codemode_mcp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 ATTEMPTS = 5
 """To change a file that another process changes at the same moment."""
@@ -74,12 +75,20 @@ def _add_items(path: Path, keys: Sequence[str], items: Sequence[str]) -> bool:
     return True
 
 
-def replace_file(path: Path, before: bytes | None, text: str, *, private: bool = True) -> Path | None:
+def replace_file(
+    path: Path,
+    before: bytes | None,
+    text: str,
+    *,
+    private: bool = True,
+    first: Callable[[Path | None], None] | None = None,
+) -> Path | None:
     """Put `text` in the place of a file that holds `before`, and say where a copy of that is kept.
 
     Args:
         before: None for a file that is not there yet, of which there is no copy either.
         private: whether a new file is for its owner alone.
+        first: called with the copy when all but the last step is done.
 
     Raises:
         ChangedMeanwhileError: it holds something else.
@@ -100,27 +109,39 @@ def replace_file(path: Path, before: bytes | None, text: str, *, private: bool =
             os.chmod(name, 0o644)
         if _content(path) != before:
             raise ChangedMeanwhileError
+        if first is not None:
+            first(backup)
+            if _content(path) != before:
+                raise ChangedMeanwhileError
         os.replace(name, path)
     except BaseException:
-        for each in (name, backup):
-            if each is not None:
-                with suppress(OSError):
-                    os.unlink(each)
+        with suppress(OSError):
+            os.unlink(name)  # not there any more where the last step is done: then the copy is needed
+            if backup is not None:
+                os.unlink(backup)
         raise
     if backup is not None:
-        _forget_oldest(path)
+        _forget_oldest(path, backup)
     return backup
 
 
 def _backed_up(path: Path, content: bytes) -> Path:
-    backup = path.with_name(f"{path.name}.{time.strftime('%Y-%m-%d-%H%M%S')}.bak")
-    number = 1
-    while backup.exists():
-        backup = path.with_name(f"{path.name}.{time.strftime('%Y-%m-%d-%H%M%S')}-{number}.bak")
-        number += 1
-    with open(os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-    shutil.copystat(path, backup)
+    stem = f"{path.name}.{time.strftime('%Y-%m-%d-%H%M%S')}"
+    for number in count():
+        backup = path.with_name(f"{stem}-{number}.bak" if number else f"{stem}.bak")
+        with suppress(FileExistsError):
+            handle = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+            break
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        shutil.copystat(path, backup)
+    except BaseException:
+        with suppress(OSError):
+            backup.unlink()
+        raise
     return backup
 
 
@@ -131,9 +152,15 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-def _forget_oldest(path: Path) -> None:
-    pattern = re.compile(re.escape(path.name) + r"\.\d{4}-\d\d-\d\d-\d{6}(-\d+)?\.bak")
-    backups = [each for each in path.parent.iterdir() if pattern.fullmatch(each.name)]
-    for each in sorted(backups, key=lambda each: each.stat().st_mtime_ns)[: -MAX_BACKUPS or None]:
+def _forget_oldest(path: Path, newest: Path) -> None:
+    """By the dates in their names: a file's own time may be any. The file is written already, so nothing fails here."""
+    pattern = re.compile(re.escape(path.name) + r"\.(\d{4}-\d\d-\d\d-\d{6})(?:-(\d+))?\.bak")
+    dated: list[tuple[str, int, Path]] = []
+    with suppress(OSError):
+        for each in path.parent.iterdir():
+            match = pattern.fullmatch(each.name)
+            if match is not None and each != newest:
+                dated.append((match[1], int((match[2] or "0")[-9:]), each))
+    for _, _, each in sorted(dated)[: len(dated) - MAX_BACKUPS + 1 if len(dated) >= MAX_BACKUPS else 0]:
         with suppress(OSError):
             each.unlink()

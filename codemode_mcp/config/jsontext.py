@@ -223,10 +223,20 @@ def _changed(
     target = containers[-1]
     # Only the object itself is looked at from now on, however large the rest is.
     piece = text[target.begin : target.close + 1]
-    for name in drop:
-        piece = _without(piece, name)
-    for name, value in put.items():
-        piece = _with(piece, style, name, value, inline=inline)
+    members = {each.name for each in target.members}
+    if members and members <= set(drop) and "/" not in re.sub(_QUOTED, "", piece, flags=re.DOTALL):
+        piece = "{}"  # what one after the other would come to, where there is no comment
+    else:
+        for name in drop:
+            piece = _without(piece, name)
+    for name in [name for name in put if name in members]:
+        piece = _with(piece, style, name, put[name], inline=inline)
+    if new := {name: value for name, value in put.items() if name not in members}:
+        written = [
+            f"{_written(name)}: {_spaced(value)}" if inline else style.member(name, value)
+            for name, value in new.items()
+        ]
+        piece = _put(piece, _Text(piece).container(0), written, None if inline else style)
     return text[: target.begin] + piece + text[target.close + 1 :]
 
 
@@ -260,18 +270,12 @@ def _line(text: str, at: int) -> int:
 
 
 def _with(piece: str, style: _Style, name: str, value: object, *, inline: bool) -> str:
-    """An object with a member; `inline` where its value stays on one line."""
-    document = _Text(piece)
-    container = document.container(0)
+    """An object with another value for a member that it has; `inline` where that stays on one line."""
+    old = next(each for each in _Text(piece).container(0).members if each.name == name)
     written = _spaced(value) if inline else style.value(value)
-    old = next((each for each in container.members if each.name == name), None)
-    if old is not None:
-        if style.indent is not None and old.begin != _line(piece, old.begin) + len(_line_indent(piece, old.begin)):
-            written = _written(value)
-        return piece[: old.value] + written + piece[old.end :]
-    if inline:
-        return _put(piece, container, [f"{_written(name)}: {written}"], None)
-    return _put(piece, container, [style.member(name, value)], style)
+    if style.indent is not None and old.begin != _line(piece, old.begin) + len(_line_indent(piece, old.begin)):
+        written = _written(value)
+    return piece[: old.value] + written + piece[old.end :]
 
 
 def _spaced(value: object) -> str:
@@ -293,7 +297,7 @@ def _put(text: str, container: _Container, members: Sequence[str], style: _Style
         if indent is None or style is None:
             # Before whatever stands between the brackets: a line comment there must not swallow what is added.
             at = container.begin + 1
-            return text[:at] + ", ".join(members) + text[at:]
+            return text[:at] + ("," if style is not None and style.tight else ", ").join(members) + text[at:]
         inside = text[container.begin + 1 : container.close]
         at = container.begin + 1 + len(inside.rstrip())
         added = newline + indent + ("," + newline + indent).join(members)

@@ -39,6 +39,11 @@ def cut(text: str, characters: int) -> str:
     return shown if len(shown) <= characters else shown[: characters - 1] + "…"
 
 
+def counted(count: int, what: str) -> str:
+    """`1 tool`, `2 tools`, `1,000 tools`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def wrapped(text: str, width: int, margin: str) -> Iterator[str]:
     """`text` in lines that fit a terminal, so that none is broken where the margin would not show.
 

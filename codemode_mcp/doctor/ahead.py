@@ -13,7 +13,8 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.app import cache_dir, listings_dir, open_app, vectors_dir
-from codemode_mcp.doctor.check import Check, counted
+from codemode_mcp.control.display import counted
+from codemode_mcp.doctor.check import Check
 from codemode_mcp.doctor.engine import look_at_cache, version_of
 from codemode_mcp.doctor.servers import GRACE_SECONDS, advice_for, is_kept
 from codemode_mcp.errors import CodeModeError

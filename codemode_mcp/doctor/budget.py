@@ -6,7 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from codemode_mcp.doctor.check import Check, counted
+from codemode_mcp.control.display import counted
+from codemode_mcp.doctor.check import Check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

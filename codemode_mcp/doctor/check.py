@@ -48,11 +48,6 @@ class Check:
     ms: int | None = None
 
 
-def counted(count: int, what: str) -> str:
-    """`1 tool`, `2 tools`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def some(names: list[str], most: int = 5) -> str:
     """The first of the names, and how many more there are."""
     more = len(names) - most

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from codemode_mcp.audit.redaction import is_secret_name, without_tokens
-from codemode_mcp.doctor.check import Check, counted, some
+from codemode_mcp.config.servers import secret_args
+from codemode_mcp.control.display import counted
+from codemode_mcp.doctor.check import Check, some
 from codemode_mcp.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -93,8 +95,16 @@ def literal_secrets(value: Mapping[str, Any]) -> Iterator[str]:
             continue
         name = next((key for key in reversed(keys) if not key.startswith("[")), "")
         secret_place = any(key in ("env", "headers", "auth", "http") for key in keys[:-1])
-        if without_tokens(text) != text or (secret_place and len(text) >= 8 and is_secret_name(name)):
+        is_named = secret_place and len(text) >= 8 and is_secret_name(name)
+        if without_tokens(text) != text or is_named or _is_secret_arg(value, keys):
             yield ".".join(keys).replace(".[", "[")
+
+
+def _is_secret_arg(value: Mapping[str, Any], keys: list[str]) -> bool:
+    if len(keys) != 4 or keys[2] != "args":
+        return False
+    args = value[keys[0]][keys[1]]["args"]
+    return isinstance(args, list) and int(keys[3].strip("[]")) in secret_args(args)
 
 
 class Use(NamedTuple):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
-from codemode_mcp.control.display import cut
-from codemode_mcp.doctor.check import Check, counted, some
+from codemode_mcp.control.display import counted, cut
+from codemode_mcp.doctor.check import Check, some
 from codemode_mcp.doctor.policy import hidden, known_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
-from codemode_mcp.control.display import plain
+from codemode_mcp.control.display import counted, plain
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.nearest import nearest
 from codemode_mcp.output import printed
@@ -46,12 +46,12 @@ _SHOWN_LINE: Final = re.compile(r"^\s*\d+ \| ", re.MULTILINE)
 """In a message that shows what it is about."""
 
 HELP: Final = """\
-Every input is a program of its own, run by exec in a fresh sandbox: await works at the top, and the last
-expression is the value. Names of earlier inputs are there again as far as they are JSON or functions, and
-the last value is _.
+Every input is a program of its own, run by exec in a fresh sandbox: await works at the top, and
+the last expression is the value. Names of earlier inputs are there again as far as they are JSON
+or functions, and the last value is _.
 
-Tab completes. Enter runs what is complete and goes on with what is not; Alt-Enter runs it anyway, Ctrl-O
-begins a new line. Ctrl-C cancels the running program, Ctrl-D leaves.
+Tab completes. Enter runs what is complete and goes on with what is not; Alt-Enter runs it anyway,
+Ctrl-O begins a new line. Ctrl-C cancels the running program, Ctrl-D leaves.
 """
 
 
@@ -344,7 +344,9 @@ class Prompt:
         for view in (await self._app.manager()).views()[:MOST_RUNS]:
             state = f"{view.state} ({view.code})" if view.code else str(view.state)
             waits = "  .wait goes on with it" if view.id in self._suspended else ""
-            self._front.print(f"{view.id}  {state}, {view.call_count} calls, {view.age_ms / 1000:.0f} s ago{waits}")
+            self._front.print(
+                f"{view.id}  {state}, {counted(view.call_count, 'call')}, {view.age_ms / 1000:.0f} s ago{waits}"
+            )
         return True
 
     async def _do_all(self, _: str) -> bool:

@@ -22,18 +22,20 @@ MAX_KEPT: Final = 16 * 1024 * 1024
 
 # Each of them is one line: the author's first line is the second of the program.
 _BEFORE: Final = """
-let %(names)s = { load: globalThis.load, store: globalThis.store };
+let %(names)s = { load: globalThis.load, store: globalThis.store, globalThis, %(language)s };
 %(restored)s
 try {
 %(names)s.read = { %(getters)s };
 """
 _RESTORED: Final = """
 {
+  const { %(language)s } = %(names)s;
   const define = (name, how) => {
-    try { Object.defineProperty(globalThis, name, { configurable: true, ...how }); } catch {}
+    try { Object.defineProperty(%(names)s.globalThis, name, { configurable: true, ...how }); } catch {}
   };
   const value = (name, value) => define(name, { value, writable: true, enumerable: true });
   for (const [name, kept] of Object.entries((await %(names)s.load(%(key)s)) ?? {})) {
+    if (kept === null || typeof kept !== "object") continue;
     if (kept.source !== undefined) {
       let made;
       define(name, { enumerable: true, get: () => (made ??= (0, eval)("(" + kept.source + "\\n)")),
@@ -51,6 +53,7 @@ _RESTORED: Final = """
 """
 _AFTER: Final = """
 } finally { try {
+  const { globalThis, %(language)s } = %(names)s;
   const kept = (await %(names)s.load(%(key)s)) ?? {};
   const isData = (v) => v === null || v === undefined || typeof v === "string" || typeof v === "boolean"
     || (typeof v === "number" ? Number.isFinite(v) : typeof v === "object" && (Array.isArray(v) ? v.every(isData)
@@ -74,7 +77,7 @@ _AFTER: Final = """
     room -= (JSON.stringify(packed) ?? "").length;
     if (room < 0) packed = { lost: "too large" };
     delete kept[name];
-    kept[name] = packed;
+    Object.defineProperty(kept, name, { value: packed, configurable: true, enumerable: true });
   };
   for (const name of Object.keys(globalThis))
     if (name !== "_" && !(kept[name]?.source !== undefined && Object.getOwnPropertyDescriptor(globalThis, name).get))
@@ -84,6 +87,9 @@ _AFTER: Final = """
 } catch {} }
 """
 _NAMES: Final = "$codemode_repl"
+_LANGUAGE: Final = "Array, Function, JSON, Number, Object, ReferenceError, String"
+"""Of which a session may have names of its own."""
+
 _OURS: Final = re.compile(r"\n[ \t]*at [^\n]*?\bcell\.[jt]s:1:[0-9]{1,9}\)?(?=\n|\Z)")
 """A frame of a stack in the first line, which no author has written."""
 _POSITION: Final = re.compile(r"\b(cell\.[jt]s):(\d{1,9}):(\d{1,9})\b")
@@ -105,6 +111,7 @@ def wrapped(source: str, names: Sequence[str], *, earlier: bool, last: str | Non
     words = {
         "key": json.dumps(KEY),
         "names": _NAMES,
+        "language": _LANGUAGE,
         "getters": ", ".join(f"{json.dumps(name)}: () => {name}" for name in names),
         "room": MAX_KEPT,
         "last": "" if last is None else f'value("_", await {_NAMES}.load({json.dumps(last)}));',
@@ -151,7 +158,9 @@ class Kept:
 
     def __init__(self, text: str | None) -> None:
         found = {} if text is None else json.loads(text)
-        self._all: dict[str, dict[str, Any]] = found if isinstance(found, dict) else {}
+        # A program may have put anything there.
+        every = found.items() if isinstance(found, dict) else ()
+        self._all: dict[str, dict[str, Any]] = {name: each for name, each in every if isinstance(each, dict)}
 
     def __repr__(self) -> str:
         return f"<Kept: {', '.join(self._all)}>"

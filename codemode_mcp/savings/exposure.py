@@ -7,6 +7,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from codemode_mcp.audit.sizes import size
 from codemode_mcp.descriptions import listed_bytes, prompt_bytes
 
 if TYPE_CHECKING:
@@ -111,8 +112,7 @@ class Exposure:
 
 def weigh(items: Sequence[Mapping[str, Any]], instructions: str | None = None) -> Weight:
     """Of tools as `tools/list` has them."""
-    said = len((instructions or "").encode("utf-8", "surrogatepass"))
-    return Weight(len(items), prompt_bytes(items), listed_bytes(items), said)
+    return Weight(len(items), prompt_bytes(items), listed_bytes(items), size(instructions or ""))
 
 
 def as_listed(tool: Tool) -> dict[str, Any]:

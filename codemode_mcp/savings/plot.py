@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.control.display import cut
+from codemode_mcp.control.display import counted, cut
 from codemode_mcp.savings.report import verdict_of_exposure, verdict_of_tasks
 from codemode_mcp.trace.text import moment
 from codemode_mcp.trace.timeline import size
@@ -72,26 +72,26 @@ class _Page:
         at = 0.0
         for number, server in enumerate(by_size):
             width = server.weight.prompt / largest * _ROOM
-            title = f"{server.name}: {report.counted(server.weight.prompt)}"
+            title = f"{server.name}: {report.amount(server.weight.prompt)}"
             self._rect(at, width, "odd" if number % 2 else "direct", title)
             at += width
         self._row(f"all {exposure.direct.tools:,} tools directly", at, self._figure(report, exposure.direct.prompt))
         width = exposure.own.prompt / largest * _ROOM
-        self._rect(0, width, "own", f"exec and wait: {report.counted(exposure.own.prompt)}")
+        self._rect(0, width, "own", f"exec and wait: {report.amount(exposure.own.prompt)}")
         self._row("exec and wait", width, self._figure(report, exposure.own.prompt))
         self._said(verdict_of_exposure(report))
         self._head("Each server, added directly")
         largest = max([server.weight.prompt for server in by_size] + [exposure.own.prompt, 1])
         width = exposure.own.prompt / largest * _ROOM
-        self._rect(0, width, "own", f"exec and wait: {report.counted(exposure.own.prompt)}")
+        self._rect(0, width, "own", f"exec and wait: {report.amount(exposure.own.prompt)}")
         self._row("exec and wait", width, self._figure(report, exposure.own.prompt))
         for server in by_size[:MAX_SERVERS]:
             if server.state == "unknown":
                 self._row(server.name, 0, "its tools are not known")
                 continue
             width = server.weight.prompt / largest * _ROOM
-            self._rect(0, width, "direct", f"{server.name}: {report.counted(server.weight.prompt)}")
-            tools = f"{server.weight.tools:,} tool{'' if server.weight.tools == 1 else 's'}"
+            self._rect(0, width, "direct", f"{server.name}: {report.amount(server.weight.prompt)}")
+            tools = counted(server.weight.tools, "tool")
             self._row(server.name, width, f"{self._figure(report, server.weight.prompt)}, {tools}")
         if len(by_size) > MAX_SERVERS:
             self._said(f"and {len(by_size) - MAX_SERVERS} more servers")
@@ -116,7 +116,7 @@ class _Page:
         title = f"{task.id}: {task.through:,} bytes through the model, {task.direct:,} directly"
         self._rect(0, less, "own", title)
         self._rect(less, more - less, "direct" if task.saved >= 0 else "more", title)
-        calls = f"{task.calls:,} call{'' if task.calls == 1 else 's'}"
+        calls = counted(task.calls, "call")
         self._row(
             f"{moment(task.began)[5:16]}  {task.kind}",
             more,

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.control.display import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -43,35 +45,35 @@ class Report:
         """About so many."""
         return round(count / self.bytes_per_token)
 
-    def counted(self, count: int) -> str:
+    def amount(self, count: int) -> str:
         """`1,234 bytes (about 309 tokens)`."""
         return f"{count:,} bytes (about {self.tokens(count):,} tokens)"
 
 
 def verdict_of_exposure(report: Report) -> str:
     """Whose tools take less of the prompt, in a sentence or two."""
-    exposure, counted = report.exposure, report.counted
+    exposure, amount = report.exposure, report.amount
     pays, pays_reading = exposure.pays_from(), exposure.pays_from(reading=True)
     if pays is None or pays_reading is None:
         return "No tools are known, so there is nothing to compare exec and wait with."
     if exposure.saved <= 0:
         return (
-            f"Direct exposure would be cheaper here: by {counted(-exposure.saved)}. With tools like these code mode "
-            f"pays from about {_many(pays[0], 'tool')} or {_many(pays[1], 'server')} on; you have "
-            f"{_many(exposure.direct.tools, 'tool')}."
+            f"Direct exposure would be cheaper here: by {amount(-exposure.saved)}. With tools like these code mode "
+            f"pays from about {counted(pays[0], 'tool')} or {counted(pays[1], 'server')} on; you have "
+            f"{counted(exposure.direct.tools, 'tool')}."
         )
     share = exposure.saved / exposure.direct.prompt
-    said = f"exec and wait take {_percent(share)} less of the prompt: {counted(exposure.saved)}."
+    said = f"exec and wait take {_percent(share)} less of the prompt: {amount(exposure.saved)}."
     if exposure.saved <= exposure.reading:
         return (
             f"{said} But a task that reads the declarations of one server ({exposure.reading:,} bytes) takes more "
             f"than that: then direct exposure would be cheaper here. With tools like these code mode pays from "
-            f"{_many(pays[0], 'tool')} on where none are read, and from about {_many(pays_reading[0], 'tool')} where "
-            f"they are."
+            f"{counted(pays[0], 'tool')} on where none are read, and from about {counted(pays_reading[0], 'tool')} "
+            f"where they are."
         )
     return (
-        f"{said} With tools like these that pays from about {_many(pays[0], 'tool')} on, and from "
-        f"{_many(pays_reading[0], 'tool')} where a task reads the declarations of one server too."
+        f"{said} With tools like these that pays from about {counted(pays[0], 'tool')} on, and from "
+        f"{counted(pays_reading[0], 'tool')} where a task reads the declarations of one server too."
     )
 
 
@@ -81,9 +83,9 @@ def verdict_of_tasks(report: Report) -> str:
     if tasks is None or not tasks.all:
         return ""
     if tasks.saved < 0:
-        return f"Direct calling would have been cheaper in these tasks: by {report.counted(-tasks.saved)}."
+        return f"Direct calling would have been cheaper in these tasks: by {report.amount(-tasks.saved)}."
     share = tasks.saved / tasks.direct if tasks.direct else 0.0
-    return f"{_percent(share)} less went through the model than by direct calling: {report.counted(tasks.saved)}."
+    return f"{_percent(share)} less went through the model than by direct calling: {report.amount(tasks.saved)}."
 
 
 def costs(report: Report) -> Iterator[str]:
@@ -93,7 +95,7 @@ def costs(report: Report) -> Iterator[str]:
     for kind, why in _KINDS.items():
         if by_kind[kind]:  # type: ignore[index]
             cost = -sum(task.saved for task in costlier if task.kind == kind)
-            yield f"{by_kind[kind]:,} that {why}: {report.counted(cost)} more"  # type: ignore[index]
+            yield f"{by_kind[kind]:,} that {why}: {report.amount(cost)} more"  # type: ignore[index]
 
 
 def left_out(report: Report) -> Iterator[str]:
@@ -102,13 +104,13 @@ def left_out(report: Report) -> Iterator[str]:
     if tasks is None:
         return
     if tasks.unmeasured:
-        yield f"{_many(tasks.unmeasured, 'run')} left out: recorded without sizes, or without the beginning"
+        yield f"{counted(tasks.unmeasured, 'run')} left out: recorded without sizes, or without the beginning"
     if tasks.terminal:
-        yield f"{_many(tasks.terminal, 'run')} left out: no model wrote them, but codemode-mcp run, repl or the like"
+        yield f"{counted(tasks.terminal, 'run')} left out: no model wrote them, but codemode-mcp run, repl or the like"
     if tasks.passed:
-        yield f"{_many(tasks.passed, 'call')} of pass-through mode left out: those are direct ones"
+        yield f"{counted(tasks.passed, 'call')} of pass-through mode left out: those are direct ones"
     if tasks.lost:
-        yield f"{_many(tasks.lost, 'event')} could not be recorded: the figures are too small"
+        yield f"{counted(tasks.lost, 'event')} could not be recorded: the figures are too small"
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -189,10 +191,6 @@ def _tasks_as_json(report: Report, tasks: Tasks) -> dict[str, Any]:
             for task in tasks.all
         ],
     }
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _percent(share: float) -> str:

@@ -18,6 +18,10 @@ _OURS: Final = ("core:", "client:")
 """Tools that there would be no need for, or that would be the model itself, if tools were called directly."""
 
 
+_YEAR_9999: Final = 253_370_764_800
+"""In Unix seconds; behind it there are no dates."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One run, or an attempt at one, in bytes.
@@ -266,7 +270,8 @@ def _seen(event: Mapping[str, Any], reads: Reads) -> int | None:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+    is_moment = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _YEAR_9999
+    return float(value) if is_moment else None
 
 
 def _size(event: Mapping[str, Any], key: str) -> int | None:

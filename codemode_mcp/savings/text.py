@@ -111,7 +111,7 @@ def _tasks(report: Report, tasks: Tasks, width: int) -> Iterator[str]:
     stayed = sum(task.stayed for task in tasks.all)
     yield from _folded(
         f"{len(tasks.all):,} tasks made {calls:,} calls{again} in {requests:,} steps of the model, {said}. "
-        f"{report.counted(stayed)} of results stayed in the sandbox.",
+        f"{report.amount(stayed)} of results stayed in the sandbox.",
         width,
     )
     found = [*costs(report)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.trace.timeline import Trace, trace_of
@@ -17,6 +18,9 @@ MAX_NAMED: Final = 5
 
 MAX_EVENTS: Final = 200_000
 """Of one run that are looked at."""
+
+MAX_LINE: Final = 64 * 1024 * 1024
+"""Bytes that are read at once: a torn file may have gigabytes without the end of a line."""
 
 
 class NoTrace(Exception):
@@ -133,7 +137,7 @@ def _events(path: Path, needles: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     wanted = [needle.encode("utf-8", "surrogatepass") for needle in needles]
     for each in files_of(path):
         with each.open("rb") as file:
-            for line in file:
+            for line in iter(partial(file.readline, MAX_LINE), b""):
                 if not any(needle in line for needle in wanted):
                     continue
                 try:

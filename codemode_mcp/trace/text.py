@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.control.display import columns, cut, plain
+from codemode_mcp.control.display import columns, counted, cut, plain
 from codemode_mcp.trace.timeline import Scale, duration, size
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ def heading(trace: Trace) -> Iterator[str]:
     status = trace.status or "no end recorded"
     code = f" ({trace.code})" if trace.code else ""
     took = "" if trace.time.ended is None else f" in {duration(trace.time.ended - trace.time.began)}"
-    counted = [_counted(len(trace.calls), "call")]
+    figures = [counted(len(trace.calls), "call")]
     if trace.pauses:
         paused = sum((trace.until if each.ended is None else each.ended) - each.began for each in trace.pauses)
-        counted.append(f"parked {_counted(len(trace.pauses), 'time')} for {duration(paused)}")
-    yield f"{plain(trace.id)}  {plain(status + code)}{took}, {', '.join(counted)}"
+        figures.append(f"parked {counted(len(trace.pauses), 'time')} for {duration(paused)}")
+    yield f"{plain(trace.id)}  {plain(status + code)}{took}, {', '.join(figures)}"
     yield " · ".join([moment(trace.time.began), *map(plain, trace.about)])
 
 
@@ -156,7 +156,3 @@ def _fill(cells: list[str], bar: Bar, scale: Scale, trace: Trace, mark: str) -> 
     first = min(round(scale(bar.began) * room), room - 1)
     last = max(first + 1, round(scale(trace.until if bar.ended is None else bar.ended) * room))
     cells[first:last] = mark * (min(last, room) - first)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -66,6 +66,8 @@ WRITTEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"command": "x", "env": {"P": "80", "D": "true"}},
     ),
     "a timeout": ({"command": "x", "timeout": 60000}, {"command": "x", "timeoutMs": 60000}),
+    "the shortest timeout": ({"command": "x", "timeout": 1000}, {"command": "x", "timeoutMs": 1000}),
+    "a URL in a variable": ({"url": "${env:U}"}, {"url": "${U:-}"}),
     "disabled": ({"command": "x", "disabled": True}, {"command": "x", "disabled": True}),
     "not disabled": ({"command": "x", "disabled": False}, {"command": "x"}),
     "not enabled": ({"command": "x", "enabled": False}, {"command": "x", "disabled": True}),
@@ -230,6 +232,18 @@ ITSELF: list[dict[str, Any]] = [
 def test_this_server_itself_is_known_however_it_is_started(entry: dict[str, Any]) -> None:
     with pytest.raises(Itself):
         converted(entry)
+
+
+def test_this_server_is_known_behind_what_the_client_alone_replaces() -> None:
+    with pytest.raises(Itself):
+        converted({"command": "${userHome}${/}bin${/}codemode-mcp", "args": ["serve"]}, source("vscode"))
+
+
+@pytest.mark.parametrize("client", ["vscode", "cursor", "windsurf"])
+def test_what_is_not_set_is_empty_where_the_client_has_it_so(client: ClientName) -> None:
+    entry = {"command": "x", "env": {"T": "${env:T}"}}
+    assert entry_of(entry, source(client))["env"] == {"T": "${T:-}"}
+    assert entry_of(entry, source("claude-code"))["env"] == {"T": "${T}"}
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,8 @@ def config_of(home: Path) -> Path:
 @pytest.mark.parametrize("secrets", ["keep", "variables"])
 def test_no_secret_of_any_client_is_printed_and_what_is_written_loads(home: Path, secrets: str) -> None:
     printed = ""
-    for args in ((), ("--json",), ("--write",), ("--write", "--json"), ("--from", ".mcp.json"), ("--from", "vscode")):
+    project = ("--from", ".mcp.json", "--from", "vscode")
+    for args in ((), ("--json",), ("--write",), ("--write", "--json"), project, (*project, "--write")):
         result = run("--secrets", secrets, *args)
         assert result.exit_code == 0
         printed += result.stdout + result.stderr
@@ -184,7 +185,7 @@ def test_writing_tells_where_the_backup_is_and_what_to_do_next(home: Path) -> No
     before = config_of(home).read_bytes()
     nothing = run("--write")
     assert nothing.exit_code == 0
-    assert "nothing to add: 12 of these servers are configured already" in nothing.stderr
+    assert "nothing to add: 10 of these servers are configured already" in nothing.stderr
     assert config_of(home).read_bytes() == before
 
 
@@ -240,3 +241,32 @@ def test_names_and_values_of_strangers_do_not_reach_the_terminal_as_they_are(hom
     result = run("--from", "cursor")
     assert not re.search("[\x1b\x07\u202e]", result.stdout + result.stderr)
     assert len(result.stdout.splitlines()) < 12
+
+
+def test_servers_of_a_folder_that_others_may_have_written_are_taken_only_by_name(home: Path) -> None:
+    done = run("--write")
+    assert set(json.loads(config_of(home).read_text("utf-8"))["mcpServers"]).isdisjoint(("shared", "api"))
+    said = " ".join(done.stderr.split())
+    file = home / "work" / ".mcp.json"
+    assert (
+        f"shared is left out: others may have written it, in this folder; read it, then name it with --from {file}"
+        in said
+    )
+    run("--from", str(file), "--write")
+    assert "shared" in json.loads(config_of(home).read_text("utf-8"))["mcpServers"]
+
+
+def test_a_login_beside_an_authorization_header_gives_way(home: Path) -> None:
+    entry = {"url": "https://h/mcp", "auth": {"CLIENT_ID": "c"}, "headers": {"Authorization": "Bearer x"}}
+    file = home / "one.json"
+    file.write_text(json.dumps({"mcpServers": {"both": entry}}), "utf-8")
+    done = run("--from", str(file), "--write")
+    assert "its login settings are left out: it has an Authorization header" in " ".join(done.stderr.split())
+    assert "auth" not in json.loads(config_of(home).read_text("utf-8"))["mcpServers"]["both"]
+
+
+def test_when_no_file_can_be_read_it_says_what_to_do(home: Path) -> None:
+    (home / "bad.json").write_text("{", "utf-8")
+    done = run("--from", str(home / "bad.json"))
+    assert done.exit_code == 1
+    assert "no file could be read; correct what is named above" in done.stderr

@@ -121,6 +121,21 @@ def test_a_server_that_one_client_has_switched_off_is_in_use_for_another(target:
     assert made.shown == {"a": {"command": "x"}}
 
 
+def test_a_server_that_is_in_use_is_so_whatever_becomes_of_its_secrets(target: Path) -> None:
+    off = source("cursor", github={**GITHUB, "disabled": True})
+    made = plan(target, off, source("vscode", github=GITHUB), secrets="variables")
+    assert made.shown == {"github": {**GITHUB, "env": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}}}
+
+
+def test_a_slash_at_the_end_of_a_url_makes_no_other_server(target: Path) -> None:
+    made = plan(
+        target,
+        source("cursor", a={"url": "https://a.example/mcp"}),
+        source("vscode", a={"url": "https://a.example/mcp/"}),
+    )
+    assert statuses(made) == [("a", "new", "a"), ("a", "same", "a")]
+
+
 def test_a_server_that_would_keep_the_configuration_from_loading_is_added_as_disabled(target: Path) -> None:
     servers = source("claude-code", a={"command": "x", "env": {"T": "${UNSET}"}}, b={"command": "y"})
     write(plan(target, servers, disable_unset=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,7 +39,7 @@ def test_comments_trailing_commas_a_mark_and_windows_lines_are_read(tmp_path: Pa
 
 
 def test_all_scopes_of_claude_code_are_found_in_a_file_full_of_history(tmp_path: Path) -> None:
-    history = [{"display": "x" * 200, "pastedContents": {}} for _ in range(20_000)]
+    history = [{"display": "x" * 200, "pastedContents": {}} for _ in range(5_000)]
     folder = tmp_path / "work"
     value = {
         "numStartups": 312,
@@ -59,6 +60,12 @@ def test_all_scopes_of_claude_code_are_found_in_a_file_full_of_history(tmp_path:
     }
     (note,) = found[0].notes
     assert note.startswith("1 other project has servers of their own in this file")
+
+
+def test_the_file_of_cursor_in_the_home_folder_is_read_once_and_not_also_as_that_of_a_project(tmp_path: Path) -> None:
+    put(tmp_path / ".cursor" / "mcp.json", json.dumps({"mcpServers": {"one": ENTRY}}))
+    found = read_clients(replace(here(tmp_path), folder=tmp_path))
+    assert [each.title for each in found] == ["Cursor, user"]
 
 
 def test_the_inputs_of_vs_code_come_with_its_servers_in_both_of_its_files(tmp_path: Path) -> None:

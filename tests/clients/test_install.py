@@ -299,6 +299,16 @@ def test_claude_code_starts_this_server_although_a_variable_is_not_set(tmp_path:
     assert load_config(world.config, environ={"KEY": ""}).upstreams
 
 
+def test_what_claude_code_hands_on_keeps_no_other_client_from_starting_this_server(tmp_path: Path) -> None:
+    entry = {"type": "http", "url": "https://a.example/mcp", "headers": {"X-Key": "${KEY}", "X-Home": "${HOME}"}}
+    world = World(tmp_path, "claude-code", "user").has(json.dumps({"mcpServers": {"a": entry}}))
+    world.install(move=True)
+    (known,) = load_config(world.config, environ={"KEY": "k", "HOME": "h"}).upstreams
+    assert known.headers == {"X-Key": "k", "X-Home": "h"}
+    (unknown,) = load_config(world.config, environ={"HOME": "h"}).upstreams
+    assert unknown.headers == {"X-Key": "", "X-Home": "h"}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -357,6 +367,33 @@ def test_a_file_that_somebody_changes_meanwhile_stays_and_so_does_ours(cursor: W
     assert cursor.files == files
 
 
+def test_a_file_that_we_have_made_and_somebody_else_has_written_since_is_not_removed(cursor: World) -> None:
+    cursor.ours().install()
+    undoing = plan_undo(cursor.place, installing.read(cursor.path), cursor.records)
+    assert undoing.removes
+    cursor.has('{"mcpServers": {"new": {"command": "n"}}}')
+    with pytest.raises(ChangedMeanwhileError):
+        undo(undoing, cursor.place, cursor.path, cursor.records)
+    assert cursor.servers == {"new": {"command": "n"}}
+
+
+def test_a_server_that_somebody_has_put_back_is_not_in_the_way_of_itself(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours().install(move=True)
+    cursor.has(json.dumps({"mcpServers": {**cursor.servers, "a": {"command": "a"}}}))
+    assert cursor.undo().occupied == ()
+    assert cursor.servers == {"a": {"command": "a"}}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX")
+@pytest.mark.parametrize(("scope", "mode"), [("user", 0o600), ("project", 0o644)])
+def test_a_new_file_is_for_its_owner_alone_unless_it_belongs_to_the_project(
+    tmp_path: Path, scope: Any, mode: int
+) -> None:
+    world = World(tmp_path, "cursor", scope)
+    world.ours().install()
+    assert stat.S_IMODE(world.path.stat().st_mode) == mode
+
+
 @pytest.mark.parametrize("existing", [True, False], ids=["a configuration", "none yet"])
 @pytest.mark.parametrize("fails", ["client", "record"])
 def test_when_one_file_cannot_be_written_none_is(
@@ -381,6 +418,84 @@ def test_when_one_file_cannot_be_written_none_is(
     with pytest.raises(RefusedError, match="No space left on device; nothing was changed"):
         carry_out(made, cursor.records)
     assert cursor.files == files
+
+
+def test_an_interrupt_after_the_last_step_takes_nothing_back(cursor: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '{"mcpServers": {"a": {"command": "a"}}}'
+    cursor.has(text).ours()
+    made = cursor.plan(move=True)
+    real = os.replace
+
+    def replace(source: Any, target: Any) -> None:
+        real(source, target)
+        if str(target) == str(cursor.path):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(made, cursor.records)
+    monkeypatch.undo()
+    assert "a" in json.loads(cursor.config.read_text())["mcpServers"]
+    assert cursor.undo().whole
+    assert cursor.path.read_text() == text
+
+
+def test_of_two_who_do_the_same_at_once_the_second_takes_nothing_from_the_first(cursor: World) -> None:
+    text = '{"mcpServers": {"a": {"command": "a"}}}'
+    cursor.has(text).ours({"a": {"command": "a"}})
+    made = cursor.plan(move=True)
+    carry_out(made, cursor.records)
+    with pytest.raises(ChangedMeanwhileError):
+        carry_out(made, cursor.records)
+    assert cursor.undo().whole
+    assert cursor.path.read_text() == text
+
+
+def test_it_is_recorded_what_is_moved_before_it_is(cursor: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '{"mcpServers": {"a": {"command": "a"}}}'
+    cursor.has(text).ours()
+    made = cursor.plan(move=True)
+    seen = []
+    real = installing.installed.write
+
+    def write(*args: Any) -> None:
+        real(*args)
+        seen.append((cursor.path.read_text(), json.loads(cursor.config.read_text())["mcpServers"]))
+
+    monkeypatch.setattr(installing.installed, "write", write)
+    carry_out(made, cursor.records)
+    assert seen == [(text, {"a": {"command": "a"}})]
+
+
+def test_a_client_without_servers_gets_us_with_a_configuration_that_is_there(cursor: World) -> None:
+    cursor.install(move=True)
+    assert load_config(cursor.config, environ={}).upstreams == ()
+
+
+def test_servers_come_back_although_the_client_has_removed_its_file(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours().install(move=True)
+    cursor.path.unlink()
+    assert cursor.undo().restored == ("a",)
+    assert cursor.servers == {"a": {"command": "a"}}
+
+
+def test_the_configuration_that_has_what_was_moved_is_named_though_we_start_with_another(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours().install(move=True)
+    first = cursor.config
+    cursor.config = first.with_name("other.json")
+    cursor.ours().install()
+    undoing = cursor.undo()
+    assert undoing.restored == ("a",)
+    assert undoing.config == str(first)
+
+
+def test_when_nothing_is_recorded_our_configuration_is_named(cursor: World) -> None:
+    cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours().install(move=True)
+    for record in cursor.records.iterdir():
+        record.unlink()
+    undoing = cursor.undo()
+    assert not undoing.recorded
+    assert undoing.config == str(cursor.config)
 
 
 def test_the_copy_is_gone_that_had_the_servers_and_they_are_named(cursor: World) -> None:

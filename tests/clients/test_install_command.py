@@ -86,9 +86,22 @@ def test_a_dry_run_shows_the_entry_and_writes_nothing(home: Path) -> None:
     entry = json.loads(done.stdout)["codemode"]
     assert entry["args"][-3:] == ["serve", "--config", str(home / "config" / "codemode-mcp.json")]
     assert "would change" in done.stderr
+    assert "nothing is changed yet: run this without --dry-run" in done.stderr
     run("--client", "cursor", "--undo", "--dry-run")
     assert sorted(home.rglob("*")) == before
     assert json.loads((home / ".cursor" / "mcp.json").read_text()) == SERVERS
+
+
+def test_another_server_of_the_same_name_is_told_once_with_what_to_do(home: Path) -> None:
+    config = home / "mine.json"
+    config.write_text('{"mcpServers": {"files": {"command": "another"}}}')
+    done = run("--client", "cursor", "--move-servers", "--config", str(config))
+    said = " ".join(done.stderr.split())
+    assert said.count(" files") == 1
+    assert (
+        'stays with Cursor: files, because our configuration has another "files"; to move it too, rename one of them '
+        "and run this again" in said
+    )
 
 
 def test_without_moving_it_warns_of_servers_that_both_start(home: Path) -> None:
@@ -167,3 +180,14 @@ def test_the_file_of_a_project_is_said_to_be_shared(home: Path) -> None:
     assert json.loads((home / "work" / ".mcp.json").read_text())["mcpServers"]["codemode"]["type"] == "stdio"
     assert "the paths are those of this machine" in done.stderr
     assert "install --client claude-code --scope project --undo" in done.stderr
+
+
+def test_a_configuration_that_lies_in_this_folder_is_not_taken_for_all_folders_unasked(home: Path) -> None:
+    (home / "work" / "codemode-mcp.json").write_text('{"mcpServers": {}}', "utf-8")
+    before = (home / ".cursor" / "mcp.json").read_bytes()
+    for more in ((), ("--move-servers",)):
+        done = run("--client", "cursor", *more)
+        assert done.exit_code == 2
+        assert "is of this folder, and Cursor would start it everywhere" in " ".join(done.stderr.split())
+    assert (home / ".cursor" / "mcp.json").read_bytes() == before
+    assert run("--client", "cursor", "--config", str(home / "work" / "codemode-mcp.json")).exit_code == 0

@@ -21,7 +21,7 @@ from tests.declarations.schemas_and_values import as_draft_07, as_meant, as_saya
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CASES = int(os.environ.get("AGREEMENT_CASES", "400"))
+CASES = int(os.environ.get("AGREEMENT_CASES", "250"))
 SEED = int(os.environ.get("AGREEMENT_SEED", "0"))
 BATCH = 400
 """Schemas in one run of the compiler."""

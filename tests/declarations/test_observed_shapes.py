@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from declarations import render_schema
@@ -155,6 +155,7 @@ RECORDS = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(VALUES, min_size=1, max_size=8))
 def test_every_value_that_was_merged_is_valid(values: list[Any]) -> None:
     schema = to_schema(seen(*values))
@@ -163,18 +164,21 @@ def test_every_value_that_was_merged_is_valid(values: list[Any]) -> None:
         assert validator.is_valid(value), (schema, value)
 
 
+@settings(max_examples=40)
 @given(st.lists(VALUES, max_size=5), VALUES)
 def test_the_same_value_again_tells_nothing_new(values: list[Any], value: Any) -> None:
     once = merge(seen(*values), value)
     assert merge(once, value) == once
 
 
+@settings(max_examples=40)
 @given(VALUES, VALUES)
 def test_the_order_of_two_plays_no_part(one: Any, other: Any) -> None:
     assert unite(seen(one), seen(other)) == unite(seen(other), seen(one))
     assert seen(one, other) == seen(other, one)
 
 
+@settings(max_examples=40)
 @given(RECORDS, RECORDS, RECORDS)
 def test_nor_does_that_of_records(one: Any, two: Any, three: Any) -> None:
     assert unite(unite(seen(one), seen(two)), seen(three)) == unite(seen(one), unite(seen(two), seen(three)))
@@ -184,6 +188,7 @@ def test_nor_does_that_of_records(one: Any, two: Any, three: Any) -> None:
 _SECRET = "Sesame-4711 "
 
 
+@settings(max_examples=40)
 @given(st.lists(VALUES.map(lambda value: _marked(value)), min_size=1, max_size=5))
 def test_no_value_and_no_key_that_is_data_gets_into_a_schema(values: list[Any]) -> None:
     schema = to_schema(seen(*values))

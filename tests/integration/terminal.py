@@ -64,15 +64,24 @@ class Terminal:
 
 
 @asynccontextmanager
-async def terminal(*arguments: str, env: dict[str, str] | None = None) -> AsyncIterator[Terminal]:
-    """`codemode-mcp` with these arguments at a terminal. It is killed in the end if it has not ended by itself."""
+async def terminal(
+    *arguments: str, env: dict[str, str] | None = None, stdin: int | None = None, stderr: int | None = None
+) -> AsyncIterator[Terminal]:
+    """`codemode-mcp` with these arguments at a terminal. It is killed in the end if it has not ended by itself.
+
+    `stdin`, `stderr`: what these are instead.
+    """
     import pty  # not on Windows
 
     master, slave = pty.openpty()
     try:
         try:
             process = await anyio.open_process(
-                [*COMMAND, *arguments], stdin=slave, stdout=slave, stderr=slave, env={**os.environ, **(env or {})}
+                [*COMMAND, *arguments],
+                stdin=slave if stdin is None else stdin,
+                stdout=slave,
+                stderr=slave if stderr is None else stderr,
+                env={**os.environ, **(env or {})},
             )
         finally:
             os.close(slave)

@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 from harness import COMMAND, QUICKSTART, cli, counting, events, npm_server, quickstart, tsc, write_config
+from typer.testing import CliRunner
+
+from codemode_mcp.cli import app
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from click.testing import Result
+
+
+def invoke(*arguments: str) -> Result:
+    """What ends before it starts anything needs no process of its own."""
+    return CliRunner().invoke(app, list(arguments), prog_name="codemode-mcp")
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +100,8 @@ def test_a_program_that_fails_ends_with_one_says_so_on_stderr_and_keeps_its_outp
 
 @pytest.mark.parametrize("arguments", [("run",), ("run", "x.js", "-e", "1"), ("run", "--nonsense"), ("nonsense",)])
 def test_wrong_usage_ends_with_two(arguments: tuple[str, ...]) -> None:
-    done = cli(*arguments)
-    assert (done.returncode, done.stdout) == (2, "")
+    done = invoke(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr
     assert "Traceback" not in done.stderr
 
@@ -99,8 +109,8 @@ def test_wrong_usage_ends_with_two(arguments: tuple[str, ...]) -> None:
 def test_a_program_that_cannot_be_read_ends_with_one(bare: str, tmp_path: Path) -> None:
     (tmp_path / "latin.js").write_bytes(b"return '\xe9'")
     for name in ("nowhere.js", "latin.js", "."):
-        done = cli("run", str(tmp_path / name), "--config", bare)
-        assert (done.returncode, done.stdout) == (1, "")
+        done = invoke("run", str(tmp_path / name), "--config", bare)
+        assert (done.exit_code, done.stdout) == (1, "")
         assert "cannot read" in done.stderr
         assert "Traceback" not in done.stderr
     empty = cli("run", "-e", "  ", "--config", bare)
@@ -112,8 +122,8 @@ def test_a_program_that_cannot_be_read_ends_with_one(bare: str, tmp_path: Path) 
 def test_every_command_refuses_a_broken_configuration(tmp_path: Path, command: str) -> None:
     path = tmp_path / "broken.json"
     path.write_text('{"mcpServers": {"a": {"comand": "x"}}}', "utf-8")
-    done = cli(command, *(["-e", "return 1"] if command == "run" else []), "--config", str(path))
-    assert done.returncode == 2
+    done = invoke(command, *(["-e", "return 1"] if command == "run" else []), "--config", str(path))
+    assert done.exit_code == 2
     assert "mcpServers.a.comand" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     if command != "doctor":
@@ -149,9 +159,6 @@ def test_tools_are_listed_and_searched(config: str) -> None:
     assert "mcp:reports:team_hours" in ids
     assert "core:results:list" in ids
     assert all(tool["call"].startswith("MCP." if tool["id"].startswith("mcp:") else "tools.") for tool in listed)
-    readable = cli("tools", "--config", config)
-    assert readable.returncode == 0
-    assert "MCP.tracker.createIssue" in readable.stdout
     found = json.loads(cli("tools", "open issue", "--config", config, "--json").stdout)
     assert "MCP.tracker" in found[0]["call"]
     assert not [hit for hit in found if hit["call"].startswith("tools.") and "id" not in hit]
@@ -161,7 +168,7 @@ def test_tools_tell_of_servers_that_are_down(tmp_path: Path) -> None:
     servers = {"counting": counting(tmp_path / "log"), "missing": {"command": "no-such-command"}}
     done = cli("tools", "--config", str(write_config(tmp_path, servers)))
     assert "MCP.counting.count" in done.stdout
-    assert "'missing'" in done.stderr
+    assert done.stderr.count("'missing'") == 1  # not in the log too
     assert "no-such-command" in done.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import stat
 import subprocess
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from codemode_mcp.repl.terminal import MAX_HISTORY, open_history
-from tests.integration.harness import COMMAND, QUICKSTART, write_config
+from tests.integration.harness import COMMAND, QUICKSTART, counting, write_config
 from tests.integration.terminal import terminal
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ two += 1
 two
 var load = "its own"
 load
+const Object = 7, JSON = 8, globalThis = 9
+Object + two
 { a: two }
 
 undeclared = [1]
@@ -63,7 +66,7 @@ await yield_control("tea")
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    values = ["24", "a\tline 1", "25", "2", "in it", "3", "3", "its own", '{"a": 3}', "[1]", "[1, 2]"]
+    values = ["24", "a\tline 1", "25", "2", "in it", "3", "3", "its own", "10", '{"a": 3}', "[1]", "[1, 2]"]
     assert lines[: len(values)] == values
     assert "two = 3" in lines
     assert "double: a function" in lines
@@ -158,3 +161,43 @@ async def test_a_person_completes_runs_approves_and_interrupts(tmp_path: Path) -
         person.type("\x04")
         assert await person.end() == 0
     assert "total + 1" in (tmp_path / "codemode-mcp" / "repl_history").read_text("utf-8")
+
+
+async def test_nobody_decides_who_cannot_see_the_question(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, ask=["mcp:up:count"])
+    with (tmp_path / "stderr").open("wb") as elsewhere:
+        async with terminal("repl", "--config", str(config), stderr=elsewhere.fileno()) as person:
+            await person.see(r"\?2004h")
+            person.type('await MCP.up.count({ name: "a" }).then(() => "made", () => "not made")\r')
+            await person.see(r"\n[^\n]*'not made'[^\n]*\r\n")
+            person.type(".exit\r")
+            assert await person.end() == 0
+    assert "asks for your approval" not in (tmp_path / "stderr").read_text("utf-8")
+
+
+async def test_what_is_piped_in_shows_nothing_on_a_terminal_that_moves_the_cursor(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    program = b'text("a\\u001b[2J\\u009b"); throw new Error("\\u001b]52;c;AA\\u0007")\n'
+    (tmp_path / "stdin").write_bytes(b'store("codemode-mcp repl", { x: 5, y: null })\n' + program + b"\xff\n")
+    with (tmp_path / "stdin").open("rb") as given:
+        async with terminal("repl", "--config", str(config), stdin=given.fileno()) as person:
+            assert await person.end() == 1
+    assert "a\\x1b[2J\\x9b" in person.text
+    assert "Error: \\x1b]52;c;AA\\x07" in person.text
+    assert "\x1b" not in person.text
+    assert "cannot read the programs from stdin" in person.text
+
+
+def test_a_reader_that_has_gone_ends_the_program_quietly(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    text = 'text("first"); await new Promise((then) => setTimeout(then, 1)); text("more");\n'
+    command = [*COMMAND, "repl", "--config", str(config)]
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        done = subprocess.run(
+            command, input=text.encode(), stdout=write_end, stderr=subprocess.PIPE, check=False, timeout=60
+        )
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -65,7 +65,7 @@ async def test_whatever_is_not_a_yes_denies(config: str, tmp_path: Path) -> None
     async with terminal("run", "-e", REMEMBERING, "--config", config) as person:
         for number in (1, 2, 3):
             await person.see(rf"call {number}: .*> ")
-            person.type(("\n", "yes please\n", "approve\n")[number - 1])
+            person.type(("yes please\n", "x" * 200 + "yes\n", "approve\n")[number - 1])
         assert await person.end() == 0
     assert person.text.rstrip().endswith("not made, not made, not made")
     assert [line for line in events(tmp_path / "log") if line.startswith("call")] == []

@@ -150,14 +150,11 @@ async def test_an_approval_for_the_run_ends_the_questions_of_a_loop(asked: Asked
     assert len(asked.person.messages) == 2
 
 
-@ERAS
-async def test_an_approval_for_ever_is_written_to_the_file_and_counts_after_a_restart(
-    mode: str, tmp_path: Path
-) -> None:
+async def test_an_approval_for_ever_is_written_to_the_file_and_counts_after_a_restart(tmp_path: Path) -> None:
     config, log = asking(tmp_path)
     config.write_text("// ours\n" + config.read_text().replace('["destructive"]', '["destructive"] /* carefully */'))
     person = Person({"decision": "approve", "remember": "always"})
-    async with serve(config, mode=mode, elicitation_callback=person) as session:
+    async with serve(config, elicitation_callback=person) as session:
         await session.value(COUNT)
         await until(lambda: "mcp:one:count" in config.read_text())
         text = config.read_text()
@@ -168,7 +165,7 @@ async def test_an_approval_for_ever_is_written_to_the_file_and_counts_after_a_re
         await until(lambda: "the configuration has changed: other rules" in session.stderr)
         await session.value(COUNT)
         assert len(person.messages) == 1
-    async with serve(config, mode=mode, elicitation_callback=person) as session:
+    async with serve(config, elicitation_callback=person) as session:
         await session.value(COUNT)
     assert len(person.messages) == 1
     assert len(events(log)) == 3
@@ -176,7 +173,7 @@ async def test_an_approval_for_ever_is_written_to_the_file_and_counts_after_a_re
 
 @ERAS
 async def test_a_client_that_cannot_be_asked_is_told_how_to_have_it_approved(mode: str, tmp_path: Path) -> None:
-    config, log = asking(tmp_path)
+    config, log = asking(tmp_path, codeMode={"timeoutMs": 500})
     async with serve(config, mode=mode) as session:
         waiting = await session.exec(COUNT_THREE)
         statuses = [call["status"] for call in waiting.structured["pendingToolCalls"]]

@@ -138,11 +138,10 @@ async def test_what_a_protocol_revision_cannot_say_is_shown_as_text_and_not_lost
         assert listed.structured_content == [1, 2] or json.loads(text(listed)) == [1, 2]
 
 
-@ERAS
-async def test_what_policy_denies_is_neither_shown_nor_told_from_what_does_not_exist(mode: str, tmp_path: Path) -> None:
+async def test_what_policy_denies_is_neither_shown_nor_told_from_what_does_not_exist(tmp_path: Path) -> None:
     log = tmp_path / "log"
     config = proxy(tmp_path, {"one": counting(log)}, deny=["mcp:one:count", "readOnly"])
-    async with serve(config, mode=mode) as session:
+    async with serve(config) as session:
         shown = await names(session)
         assert "one__release" in shown
         assert not {"one__count", "one__peek"} & set(shown)
@@ -295,8 +294,7 @@ async def answer(context: Any, params: Any) -> types.ElicitResult:
     return types.ElicitResult(action="accept", content={"name": params.message.split()[-1].rstrip("?").upper()})
 
 
-@ERAS
-@pytest.mark.parametrize("upstream", ["modern", "legacy"])
+@pytest.mark.parametrize(("mode", "upstream"), [("auto", "legacy"), ("legacy", "modern")])
 async def test_what_a_server_asks_reaches_the_client_and_is_never_mixed_up(
     mode: str, upstream: str, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from tests.integration.harness import SECONDS, SERVERS, Session, cli, npm_server
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http, write_http_config
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from tests.integration.http_harness import Served
@@ -52,54 +53,50 @@ async def folders(context: Any) -> types.ListRootsResult:
 ALL = {"elicitation_callback": give_name, "sampling_callback": think, "list_roots_callback": folders}
 
 
-@ERAS
-@UPSTREAM_ERAS
-async def test_every_kind_of_question_reaches_the_client_and_its_answer_the_server(
-    mode: str, upstream: str, tmp_path: Path
-) -> None:
-    config = write_config(tmp_path, {"asker": asking(upstream)})
+@pytest.fixture(
+    scope="module",
+    params=[(mode, upstream) for upstream in ("modern", "legacy") for mode in ("auto", "legacy")],
+    ids=["modern-modern", "modern upstream-legacy client", "legacy upstream-modern client", "legacy-legacy"],
+)
+async def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    """A client that answers whatever it is asked, before a server that asks; in every pair of eras."""
+    mode, upstream = request.param
+    config = write_config(tmp_path_factory.mktemp("asker"), {"asker": asking(upstream)})
     async with serve(config, mode=mode, **ALL) as session:
-        said = await session.value(
-            "const ask = async (tool) => unwrap(await MCP.asker[tool]({ label: 'ada' })).said;"
-            "return [await ask('name'), await ask('consent'), await ask('think'), await ask('folders')]"
-        )
-        name, consent, thought, roots = said
-        assert name == {"action": "accept", "content": {"name": "ADA"}}
-        assert consent["action"] == "accept"
-        assert thought["content"]["text"] == "about ada"
-        assert [root["uri"] for root in roots["roots"]] == ["file:///home/ada"]
+        yield session
 
 
-@ERAS
-@UPSTREAM_ERAS
-async def test_concurrent_calls_never_mix_up_their_questions(mode: str, upstream: str, tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"asker": asking(upstream)})
-    async with serve(config, mode=mode, **ALL) as session:
-        answers = await session.value(
-            "const labels = Array.from({ length: 12 }, (_, n) => 'x' + n);"
-            "return Promise.all(labels.map(async (label) => unwrap(await MCP.asker.name({ label }))))"
-        )
-        assert [(each["label"], each["said"]["content"]["name"]) for each in answers] == [
-            (f"x{n}", f"X{n}") for n in range(12)
-        ]
+async def test_every_kind_of_question_reaches_the_client_and_its_answer_the_server(session: Session) -> None:
+    said = await session.value(
+        "const ask = async (tool) => unwrap(await MCP.asker[tool]({ label: 'ada' })).said;"
+        "return [await ask('name'), await ask('consent'), await ask('think'), await ask('folders')]"
+    )
+    name, consent, thought, roots = said
+    assert name == {"action": "accept", "content": {"name": "ADA"}}
+    assert consent["action"] == "accept"
+    assert thought["content"]["text"] == "about ada"
+    assert [root["uri"] for root in roots["roots"]] == ["file:///home/ada"]
 
 
-@ERAS
-@UPSTREAM_ERAS
-async def test_more_questions_in_a_row_than_a_client_takes_in_one_request(
-    mode: str, upstream: str, tmp_path: Path
-) -> None:
-    config = write_config(tmp_path, {"asker": asking(upstream)})
-    async with serve(config, mode=mode, **ALL) as session:
-        answer = await session.exec(
-            "const names = []; for (let n = 0; n < 20; n++)"
-            " names.push(unwrap(await MCP.asker.name({ label: 'x' + n })).said.content.name); return names"
-        )
-        assert (await session.finish(answer)).value == [f"X{n}" for n in range(20)]
+async def test_concurrent_calls_never_mix_up_their_questions(session: Session) -> None:
+    answers = await session.value(
+        "const labels = Array.from({ length: 12 }, (_, n) => 'x' + n);"
+        "return Promise.all(labels.map(async (label) => unwrap(await MCP.asker.name({ label }))))"
+    )
+    assert [(each["label"], each["said"]["content"]["name"]) for each in answers] == [
+        (f"x{n}", f"X{n}") for n in range(12)
+    ]
 
 
-@ERAS
-@UPSTREAM_ERAS
+async def test_more_questions_in_a_row_than_a_client_takes_in_one_request(session: Session) -> None:
+    answer = await session.exec(
+        "const names = []; for (let n = 0; n < 20; n++)"
+        " names.push(unwrap(await MCP.asker.name({ label: 'x' + n })).said.content.name); return names"
+    )
+    assert (await session.finish(answer)).value == [f"X{n}" for n in range(20)]
+
+
+@pytest.mark.parametrize(("mode", "upstream"), [("auto", "legacy"), ("legacy", "modern")])
 async def test_a_client_that_cannot_be_asked_sees_what_the_program_waits_for(
     mode: str, upstream: str, tmp_path: Path
 ) -> None:

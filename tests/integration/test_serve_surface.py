@@ -39,11 +39,10 @@ async def test_the_list_is_exec_and_wait_and_stays_so(tmp_path: Path, mode: str)
     check_budget(first["tools"])
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_budget_holds_for_many_servers_with_long_names(tmp_path: Path, mode: str) -> None:
+async def test_the_budget_holds_for_many_servers_with_long_names(tmp_path: Path) -> None:
     names = [f"server-number-{n}-with-a-long-name-é" for n in range(150)]
     config = write_config(tmp_path, {name: {"command": "no-such-command"} for name in names})
-    async with serve(config, mode=mode) as session:
+    async with serve(config) as session:
         tools = (await session.client.list_tools()).model_dump(by_alias=True, mode="json")["tools"]
         instructions = session.client.instructions
     check_budget(tools)

@@ -57,3 +57,8 @@ def test_what_is_kept_is_of_three_kinds() -> None:
     assert found.names == {"a", "f", "m", "u"}
     assert Kept(None).names == set()
     assert Kept("[1]").names == set()
+
+
+def test_what_a_program_itself_has_put_in_its_place_is_nothing() -> None:
+    found = Kept('{"a": 5, "b": null, "c": [1], "d": "lost", "e": {"value": 1}}')
+    assert (found.values, found.functions, found.lost) == ({"e": 1}, [], {})

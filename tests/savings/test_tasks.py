@@ -129,8 +129,11 @@ def test_what_began_before_is_left_out_with_all_that_belongs_to_it() -> None:
         {"time": 1.0, "kind": "call_ended", "id": "run_z/1", "text_bytes": True, "bytes": 1e400},
         {"time": 1.0, "kind": "answered", "id": "r", "text_bytes": 10**30},
         {"time": True, "kind": "lost", "events": 2},
+        {"time": 10**400, "kind": "lost", "events": 2},
+        {"time": 1e300, "kind": "exec", "id": "r", "bytes": 5},
+        {"time": float("inf"), "kind": "exec", "id": "r", "bytes": 5},
     ],
-    ids=str,
+    ids=lambda event: str(event)[:60],
 )
 def test_what_is_no_event_changes_no_figure(event: dict[str, Any]) -> None:
     tasks = tasks_of([event, *run(FIRST)])

@@ -23,7 +23,7 @@ tools = [
         input_schema={"type": "object", "properties": {"tenant": {"type": "object", "x-mcp-header": "Tenant"}}},
     ),
 ]
-cancelled = anyio.Event()
+hanging, cancelled = anyio.Event(), anyio.Event()
 bus = InMemorySubscriptionBus()
 
 
@@ -41,12 +41,13 @@ async def call_tool(ctx, params):
             for step in range(3):
                 await ctx.session.report_progress(step, 3.0, f"step {step}")
         case "hang":
+            hanging.set()
             try:
                 await anyio.sleep_forever()
             finally:
                 cancelled.set()
         case "wait_cancelled":
-            await cancelled.wait()
+            await (hanging if arguments.get("hanging") else cancelled).wait()
         case "grow":
             tools.append(Tool(name=f"grown_{len(tools)}", input_schema=ANY))
             await bus.publish(ToolsListChanged())
