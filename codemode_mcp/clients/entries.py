@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.clients.secrets import REFERENCE, variable_name
+from codemode_mcp.clients.secrets import variable_name
 from codemode_mcp.config.expand import Reading
+from codemode_mcp.config.literals import REFERENCE
 from codemode_mcp.config.nodes import Node, Report, describe, quote
 from codemode_mcp.config.patterns import ANNOTATION_TESTS
 from codemode_mcp.config.servers import read_servers, starts_this_server

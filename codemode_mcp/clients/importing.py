@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from codemode_mcp.clients.entries import Itself, LeftOut, convert, fitting_name, loads
 from codemode_mcp.clients.reading import read_clients, read_file
-from codemode_mcp.clients.secrets import REFERENCE, Names, secrets_of, with_variables, without_secrets
+from codemode_mcp.clients.secrets import Names, with_variables, without_secrets
 from codemode_mcp.config.edit import replace_file
 from codemode_mcp.config.jsontext import with_members
+from codemode_mcp.config.literals import REFERENCE, secrets_of
 from codemode_mcp.config.nodes import quote
 from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.config.source import MAX_BYTES, SourceError

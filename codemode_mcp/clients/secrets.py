@@ -1,67 +1,16 @@
-"""Literal secrets in server entries: where they are, entries without them, and variables in their place. Pure.
-
-What is secret is judged by name (`GITHUB_TOKEN`, `--api-key`) and by form (tokens, credentials in URLs, what only a
-machine would have written).
-"""
+"""Server entries without their literal secrets, and with variables in their place. Pure."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.audit.redaction import HIDDEN, is_secret_name, tokens_in, without_tokens
+from codemode_mcp.audit.redaction import HIDDEN, without_tokens
+from codemode_mcp.config.literals import PLAIN_VALUES, REFERENCE, SCHEME, WORD, Secret, secrets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping
-
-REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
-
-_SCHEME: Final = re.compile(r"\s*(?:bearer|basic|token|apikey|digest)\s+", re.IGNORECASE)
-_PASSWORD: Final = re.compile(r"://[^\s/@:]*:([^\s/@]+)@")
-_ASSIGNED: Final = re.compile(
-    r"(?<![\w.-])(-{0,2}[A-Za-z_][\w.-]{1,60})(?:=|:(?!//)\s{0,3}(?:(?:bearer|basic|token)\s{1,3})?)(?=([^\s;&\"'#]+))",
-    re.IGNORECASE,
-)
-_OPTION: Final = re.compile(r"(?<!\S)(--?[A-Za-z][\w-]{1,60})\s{1,3}(?!-)([^\s\"']+)")
-_QUOTED: Final = re.compile(
-    r"""(?<![\w$-])\\?["']?([A-Za-z_][\w$-]{1,60})\\?["']?\s{0,9}[:=]\s{0,9}\\?["']([^"'\\\n]+)"""
-)
-_NAMED: Final = re.compile(r"(-{0,2}[A-Za-z_][\w.-]{1,60})\s{0,9}[:=]\s{0,9}(?=\S)(.+)", re.DOTALL)
-_LONG: Final = re.compile(r"[A-Za-z0-9_-]{20,}")
-_REVISION: Final = re.compile(r"(?:sha256:|[@#])\Z")
-_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_PLAIN_LAST: Final = frozenset(
-    (
-        *("url", "uri", "endpoint", "host", "file", "path", "dir", "folder", "region", "name"),
-        *("type", "mode", "enabled", "ttl", "limit", "count", "tokens"),
-    )
-)
-_PLAIN_VALUES: Final = frozenset(
-    ("", "true", "false", "yes", "no", "on", "off", "none", "null", "0", "1", "bearer", "basic")
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """A literal secret in an entry.
-
-    Attributes:
-        keys: the way to the text that it is in: `("env", "TOKEN")`, `("args", 2)`.
-        begin: where it begins in the text; `end` likewise.
-        hint: what its variable may be called.
-    """
-
-    keys: tuple[str | int, ...]
-    begin: int
-    end: int
-    hint: str
-
-    @property
-    def where(self) -> str:
-        """`env.TOKEN`, `args[2]`."""
-        return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.keys).lstrip(".")
+    from collections.abc import Callable, Hashable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +38,10 @@ def variable_name(text: str) -> str:
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) and (text.isupper() or text.islower()):
         name = text.upper()
     else:
-        name = "_".join(_WORD.findall(text)).upper()
+        name = "_".join(WORD.findall(text)).upper()
     if not name:
         return "VALUE"
     return name if not name[0].isdigit() else f"_{name}"
-
-
-def secrets_of(entry: Mapping[str, Any]) -> list[Secret]:
-    """All literal secrets of a server entry, in the order of its texts."""
-    found: list[Secret] = []
-    for keys, text, name in _texts(entry):
-        spans = _spans(text, name)
-        if keys[0] == "env" and spans and not REFERENCE.search(text):
-            # Whole: what a server calls `DATABASE_URL` is best a variable of that name.
-            spans = [(0, len(text), str(name))]
-        found += [Secret(keys, *span) for span in spans]
-    return found
 
 
 def without_secrets(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,31 +74,6 @@ def with_variables(
         return f"${{{name}}}"
 
     return _changed(entry, secrets_of(entry), refer), tuple(given)
-
-
-# texts of an entry
-
-
-def _texts(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str, str | None]]:
-    """Every text that may hold a secret, the way to it, and the name that it stands under if it has one."""
-    for table in ("env", "headers"):
-        values = entry.get(table)
-        for key, value in values.items() if isinstance(values, dict) else ():
-            if isinstance(value, str):
-                yield (table, key), value, key
-    for key in ("command", "url", "cwd", "envFile", "description"):
-        if isinstance(entry.get(key), str):
-            yield (key,), entry[key], None
-    args = entry.get("args")
-    words = args if isinstance(args, list) else []
-    for index, (before, text) in enumerate(pairwise(["", *words])):
-        if isinstance(text, str):
-            option = isinstance(before, str) and before.startswith("-") and "=" not in before
-            yield ("args", index), text, before.lstrip("-") if option and not text.startswith("-") else None
-    auth = entry.get("auth")
-    for key, value in auth.items() if isinstance(auth, dict) else ():
-        if isinstance(value, str) and key not in ("type", "clientId"):
-            yield ("auth", key), value, key
 
 
 def _changed(
@@ -199,9 +111,9 @@ def mapped(value: Any, change: Callable[[str], str]) -> Any:
 
 def _hidden(text: str) -> str:
     """A value without whatever is literal in it, but for words that give nothing away."""
-    if text.lower() in _PLAIN_VALUES:
+    if text.lower() in PLAIN_VALUES:
         return text
-    scheme = _SCHEME.match(text)
+    scheme = SCHEME.match(text)
     at = scheme.end() if scheme else 0
     shown = [text[:at]]
     for match in REFERENCE.finditer(text, at):
@@ -210,91 +122,3 @@ def _hidden(text: str) -> str:
         at = match.end()
     shown.append(HIDDEN if at < len(text) else "")
     return "".join(shown)
-
-
-# what is secret
-
-
-def _spans(text: str, name: str | None) -> list[tuple[int, int, str]]:
-    """Where secrets are in a text, and what each may be called."""
-    label = name or ""
-    secret_name = name is not None and _is_secret(name, text)
-    references = list(REFERENCE.finditer(text))
-    # Of references only a default may be secret.
-    masked = REFERENCE.sub(lambda match: " " * len(match[0]), text)
-    found: list[tuple[int, int, str]] = []
-    for match in references:
-        variable, mark, default = match[1].partition(":-")
-        if default and (secret_name or _forms(default) or _is_secret(variable, default)):
-            found.append((match.end() - 1 - len(mark + default), match.end() - 1, label or "SECRET"))
-    if secret_name and not references:
-        scheme = _SCHEME.match(text)
-        hint = ("TOKEN" if scheme else "AUTHORIZATION") if label.lower() == "authorization" else label
-        begin = scheme.end() if scheme and scheme.end() < len(text) else 0
-        if text[begin:].strip():
-            found.append((begin, len(text), hint))
-    whole = _NAMED.fullmatch(masked)
-    if whole and _is_secret(whole[1].lstrip("-"), whole[2]) and not references:
-        scheme = _SCHEME.match(whole[2])
-        hint = whole[1].lstrip("-")
-        if hint.lower() == "authorization":
-            hint = "TOKEN" if scheme else hint
-        found.append((whole.start(2) + (scheme.end() if scheme else 0), len(text), hint))
-    for pattern in (_ASSIGNED, _OPTION, _QUOTED):
-        found += [
-            (*match.span(2), match[1].lstrip("-"))
-            for match in pattern.finditer(masked)
-            if _is_secret(match[1].lstrip("-"), match[2]) and match[2].strip()
-        ]
-    found += [(*match.span(1), "PASSWORD") for match in _PASSWORD.finditer(masked) if match[1].strip()]
-    found += [(begin, end, label or "KEY") for begin, end in _forms(masked)]
-    return _apart(found)
-
-
-def _forms(text: str) -> list[tuple[int, int]]:
-    """Where a text has the form of a secret."""
-    found = []
-    for begin, end in tokens_in(text):
-        # Of `user:password@` the password is secret, `git@` is not.
-        user_info = text[end : end + 1] == "@" and text[:begin].endswith("://")
-        if not user_info or (":" not in text[begin:end] and end - begin >= 12):
-            found.append((begin, end))
-    return found + [
-        match.span()
-        for match in _LONG.finditer(text)
-        if _by_machine(match[0]) and not _REVISION.search(text, max(0, match.start() - 8), match.start())
-    ]
-
-
-def _by_machine(word: str) -> bool:
-    """Whether letters and digits alternate as nobody would write them."""
-    plain = word.replace("-", "").replace("_", "")
-    kinds = ["0" if each.isdigit() else "a" if each.islower() else "A" for each in plain]
-    changes = sum(before != after for before, after in pairwise(kinds))
-    return kinds.count("0") >= 2 and kinds.count("0") < len(kinds) and changes >= 0.3 * len(plain)
-
-
-def _is_secret(name: str, value: str) -> bool:
-    words = [word.lower() for word in _WORD.findall(name)]
-    if not words or value.strip().lower() in _PLAIN_VALUES:
-        return False
-    if not is_secret_name(name) and not any(map(is_secret_name, words)):
-        return False
-    return words[-1] not in _PLAIN_LAST  # what has the form of a secret is found by that
-
-
-def _apart(spans: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """The spans in order; what overlaps becomes one, called as the first that was found of it."""
-    order = {span: number for number, span in enumerate(spans)}
-    joined: list[tuple[int, int, str, int]] = []
-    for span in sorted(set(spans), key=lambda each: each[:2]):
-        begin, end, hint = span
-        if begin >= end:
-            continue
-        if joined and begin < joined[-1][1]:
-            first = joined[-1]
-            best = min((first[3], first[2]), (order[span], hint))
-            joined[-1] = (first[0], max(first[1], end), best[1], best[0])
-        else:
-            joined.append((begin, end, hint, order[span]))
-    return [each[:3] for each in joined]

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from codemode_mcp.audit.redaction import is_secret_name
 from codemode_mcp.config.expand import Expander, Reading, read_env_file, read_keyring, run_program
+from codemode_mcp.config.literals import secret_args
 from codemode_mcp.config.nodes import Node, describe, nearest
 from codemode_mcp.config.patterns import tool_pattern
 from declarations.names import INVISIBLE
 from upstream_clients.spec import OAuthSettings, TransportKind, UpstreamSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from codemode_mcp.settings import PolicyRules
@@ -408,45 +408,6 @@ _CONTAINERS = frozenset(("docker", "podman", "nerdctl"))
 _PYTHON = re.compile(r"(python|pythonw|py|pypy)[\d.]*")
 _OWN_NAME = re.compile(r"codemode[-_.]mcp(?:$|[@=<>!~\[])", re.IGNORECASE)
 _OWN_IMAGE = re.compile(r"(?![./~])(?:[\w.:-]+/)*codemode[-_]mcp(?:[:@][\w.:-]+)?", re.IGNORECASE)
-
-
-_NAMED_ARG = re.compile(
-    r"-{0,2}([A-Za-z_][\w.-]{1,60})\s{0,9}[=:]\s{0,9}(?:(?:bearer|basic|token)\s{1,9})?(?=\S)(.+)",
-    re.IGNORECASE | re.DOTALL,
-)
-_OPTION = re.compile(r"--?([A-Za-z][\w.-]{1,60})")
-_IN_A_QUERY = re.compile(r"[?&#;]([A-Za-z_][\w.-]{1,60})=([^&#;\s]+)")
-_ABOUT_A_SECRET = re.compile(r"(?:file|path|dir|url|uri|type|mode|name|endpoint|host)\Z", re.IGNORECASE)
-_SHORTEST_SECRET = 8
-
-
-def secret_args(args: Sequence[object]) -> dict[int, tuple[str, ...]]:
-    """What is secret of arguments, by their index, judged by the names of options: `--token x`, `--token=x`, `KEY=x`;
-    also in what is a command line of its own, for a shell."""
-    found: dict[int, tuple[str, ...]] = {}
-    for index, (before, word) in enumerate(pairwise(("", *args))):
-        if not isinstance(word, str):
-            continue
-        named = _NAMED_ARG.fullmatch(word)
-        option = _OPTION.fullmatch(before) if isinstance(before, str) and not word.startswith("-") else None
-        pairs = [(named[1], named[2]) if named else ("", ""), (option[1] if option else "", word)]
-        pairs += _IN_A_QUERY.findall(word)
-        values = [value for name, value in pairs if _is_secret_arg(name, value)]
-        inner = [each.strip("\"';&|") for each in word.split()]
-        if not values and len(inner) > 1:
-            values = [value for each in secret_args(inner).values() for value in each]
-        if values:
-            found[index] = tuple(values)
-    return found
-
-
-def _is_secret_arg(name: str, value: str) -> bool:
-    return (
-        len(value) >= _SHORTEST_SECRET
-        and is_secret_name(name)
-        and not _ABOUT_A_SECRET.search(name)
-        and not value.startswith(("/", "~", "./", "$"))
-    )
 
 
 def starts_this_server(command: str, args: tuple[str, ...]) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from codemode_mcp.audit.redaction import is_secret_name, without_tokens
-from codemode_mcp.config.servers import secret_args
+from codemode_mcp.config.literals import secret_args
 from codemode_mcp.control.display import counted
 from codemode_mcp.doctor.check import Check, some
 from codemode_mcp.errors import ConfigError
