@@ -83,6 +83,14 @@ def test_a_configuration_that_is_read_again_and_again_costs_nothing() -> None:
     assert Counted.redacted == MAX_HOLDERS
 
 
+def test_how_much_is_logged_is_as_before_when_it_is_over() -> None:
+    names = (None, "codemode_mcp", "upstream_clients", "mcp", "client")
+    before = [logging.getLogger(name).level for name in names]
+    with logging_to(LogSettings(level="error"), str):
+        assert [logging.getLogger(name).level for name in names] != before
+    assert [logging.getLogger(name).level for name in names] == before
+
+
 @pytest.mark.parametrize("library", ["mcp", "client"])
 def test_what_the_sdk_logs_of_junk_is_there_at_debug_only(library: str) -> None:
     with logging_to(LogSettings(level="info"), str):

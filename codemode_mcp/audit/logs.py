@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,6 +56,13 @@ class _File(_Stream, logging.FileHandler):
     pass
 
 
+_ROOMS: Final = ("codemode_mcp", "upstream_clients")
+_LIBRARIES: Final = ("mcp", "client")
+"""The SDK, whose client sessions log under the second. It logs lost connections and junk from servers with tracebacks;
+`upstream_clients` reports both in a line.
+"""
+
+
 @contextmanager
 def logging_to(settings: LogSettings, redact: Callable[[str], str]) -> Iterator[None]:
     """Send logs to stderr, or to the configured file; stdout belongs to MCP.
@@ -70,14 +77,15 @@ def logging_to(settings: LogSettings, redact: Callable[[str], str]) -> Iterator[
         handler = _File(settings.file, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(RedactingFormatter(redact))
     root = logging.getLogger()
-    previous = root.level
+    before = {logger: logger.level for logger in map(logging.getLogger, (None, *_ROOMS, *_LIBRARIES))}
     root.addHandler(handler)
     set_level(settings.level)
     try:
         yield
     finally:
         root.removeHandler(handler)
-        root.setLevel(previous)
+        for logger, level in before.items():
+            logger.setLevel(level)
         with suppress(OSError):  # a full disk does not take what is left
             handler.close()
 
@@ -87,8 +95,7 @@ def set_level(name: LogLevel) -> None:
     level = getattr(logging, name.upper())
     # Our own rooms at the level asked for; libraries only when something is wrong.
     logging.getLogger().setLevel(max(level, logging.WARNING))
-    for room in ("codemode_mcp", "upstream_clients"):
+    for room in _ROOMS:
         logging.getLogger(room).setLevel(level)
-    # The SDK logs lost connections and junk from servers with tracebacks; `upstream_clients` reports both in a line.
-    for library in ("mcp", "client"):  # its client sessions log under the second
+    for library in _LIBRARIES:
         logging.getLogger(library).setLevel(logging.CRITICAL if level > logging.DEBUG else logging.DEBUG)

@@ -30,10 +30,15 @@ def test_a_remote_server_can_be_logged_in_to() -> None:
     [
         ("traker", "there is no server 'traker'; did you mean 'tracker'?"),
         ("qqq", "there is no server 'qqq'; configured: tracker, local, fixed"),
-        ("local", "server 'local' is started by a command; only a server with a URL has a login"),
-        ("off", "server 'off' is disabled in the configuration"),
+        (
+            "local",
+            "server 'local' is started by a command; only a server with a URL has a login; "
+            "put what it needs into its env",
+        ),
+        ("off", "server 'off' is disabled in the configuration; remove \"disabled\" from its entry to log in"),
         ("fixed", "server 'fixed' is given an Authorization header; take it out of its headers to log in instead"),
     ],
+    ids=["misspelt", "unknown", "a command", "disabled", "a header"],
 )
 def test_another_one_is_named_with_the_reason(name: str, message: str) -> None:
     with pytest.raises(NoLoginHere) as refused:
