@@ -497,3 +497,11 @@ async def test_a_server_that_hangs_ends_with_its_own_time_and_says_so(tmp_path: 
     (check,) = checkup.checks
     assert "within 0.3 s" in check.detail
     assert "mcpServers.hangs.connectTimeoutMs (now 300)" in check.advice
+
+
+def test_a_variable_that_is_not_set_is_to_be_exported(tmp_path: Path) -> None:
+    file = tmp_path / "codemode-mcp.json"
+    file.write_text('{"mcpServers": {"s": {"command": "x", "env": {"TOKEN": "${MY_TOKEN}"}}}}', "utf-8")
+    loaded, checks = check_config(str(file), {})
+    assert loaded is None
+    assert checks[0].advice == "export MY_TOKEN=... where codemode-mcp is started, or correct the file"

@@ -222,9 +222,11 @@ def _say_next(plan: Plan) -> None:
     if own and local.exists() and not os.path.samefile(local, plan.path):
         say(f"in this folder {_plain(local)} is used in its place, unless you name one with --config")
     option = "" if own else f" --config {_plain(plan.path)}"
-    client = next((each.client for each in plan.sources if each.client is not None), "NAME")
+    client = next((each.client for each in plan.sources if each.client is not None), None)
+    # Without moving, the client goes on starting what is configured here now.
+    into = "NAME" if client is None else f"{client} --move-servers"
     say(f"next: codemode-mcp doctor{option}")
-    say(f"then: codemode-mcp install --client {client}{option}")
+    say(f"then: codemode-mcp install --client {into}{option}")
 
 
 # for programs

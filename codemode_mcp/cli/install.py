@@ -190,6 +190,8 @@ def _tell(plan: Plan, launched: Launch, title: str) -> None:
         say(f"  - {_names(plan.replaced)}: this server too, under another name")
     if plan.moved:
         say(f"  - {_names(plan.moved)}: behind this server, in {plan.entry['args'][_config_at(plan)]}")
+    if plan.config is not None and plan.config.secret:
+        say("    their secrets went along as they stand, into a file that only you can read")
     for name, note in plan.notes:
         say(f"    {_name(name)}: {note}")
     if plan.place.scope == "project":

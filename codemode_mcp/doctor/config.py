@@ -35,8 +35,7 @@ def check_config(path: str | None, environ: Mapping[str, str]) -> tuple[Config |
         found = find_config(path, environ=environ, cwd=Path.cwd(), user_config_dir=config_dir())
         config = load_config(found, environ=environ)
     except ConfigError as error:
-        advice = "give the path of a file that is there" if found is None else CORRECT
-        checks = [Check("config", "fail", problem, advice) for problem in error.problems]
+        checks = [Check("config", "fail", problem, _cure(problem, found)) for problem in error.problems]
         return None, [*checks, *_file(found, environ)]
     if found is None:
         advice = "write codemode-mcp.json with your mcpServers, name one with --config, or see codemode-mcp import"
@@ -48,6 +47,13 @@ def check_config(path: str | None, environ: Mapping[str, str]) -> tuple[Config |
         checks.append(Check("config", "warn", detail, 'add servers to "mcpServers", or see codemode-mcp import'))
     checks += [Check("config", "info" if note.endswith(": disabled") else "warn", note) for note in config.notes]
     return config, [*checks, *_file(found, environ)]
+
+
+def _cure(problem: str, found: Path | None) -> str:
+    if found is None:
+        return "give the path of a file that is there"
+    unset = re.search(r"the variable (\w+) is not set", problem)
+    return CORRECT if unset is None else f"export {unset[1]}=... where codemode-mcp is started, or correct the file"
 
 
 def _file(path: Path | None, environ: Mapping[str, str]) -> Iterable[Check]:

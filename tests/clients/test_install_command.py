@@ -61,6 +61,7 @@ def test_it_says_what_it_did_how_to_take_it_back_and_what_comes_next(home: Path)
     assert done.stdout == f"{home / '.cursor' / 'mcp.json'}\n"
     said = " ".join(done.stderr.split())
     assert "Cursor has this server now: + codemode - files: behind this server" in said
+    assert "their secrets went along as they stand, into a file that only you can read" in said
     assert "stays with Cursor: odd\\x1b[31m, because `command`" in said
     assert "way back: codemode-mcp install --client cursor --undo" in said
     (copy,) = (home / ".cursor").glob("mcp.json.*.bak")
