@@ -33,16 +33,13 @@ def main() -> None:
 
 
 def _have_streams() -> None:
-    """Where one is closed, nothing is read or written, and what is opened next is not in its place. What stdout cannot
-    encode is escaped, as it is on stderr."""
+    """Where one is closed, nothing is read or written, and what is opened next is not in its place."""
     import os
     import sys
 
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

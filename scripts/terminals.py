@@ -85,7 +85,7 @@ def transcript(picture: Picture) -> str:
         shown = shown.replace(path, "~" if path == str(home) else "~/codemode-mcp")
     shown = re.sub(r"(?<= on Linux) \S+(?=,)", "", shown)
     # Times are other ones each time.
-    shown = re.sub(r"\b20\d\d-?\d\d-?\d\d[-T_]?\d\d[-:]?\d\d[-:]?\d\dZ?", "20260607-090000", shown)
+    shown = re.sub(r"\b20\d\d-?\d\d-?\d\d[-T_]?\d\d[-:]?\d\d[-:]?\d\dZ?", "2026-06-07-090000", shown)
     return shown.rstrip() + "\n"
 
 

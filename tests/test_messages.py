@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -14,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from codemode_mcp.__main__ import _have_streams
-from codemode_mcp.cli import COMMANDS, app
+from codemode_mcp.cli import COMMANDS, app, main
 from codemode_mcp.cli.shared import COLUMNS, say
 
 if TYPE_CHECKING:
@@ -248,9 +249,18 @@ def test_a_closed_stream_is_one_without_anything(monkeypatch: pytest.MonkeyPatch
 def test_what_stdout_cannot_encode_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
-    _have_streams()
+    main(SimpleNamespace(invoked_subcommand="tools"))
     print("cut\u2026", flush=True)
     assert written.getvalue().strip() == rb"cut\u2026"
+
+
+def test_before_serve_nothing_that_was_printed_gets_to_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    print("printed by a library")
+    main(SimpleNamespace(invoked_subcommand="serve"))
+    assert written.getvalue() == b""
 
 
 def test_nothing_that_is_said_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:

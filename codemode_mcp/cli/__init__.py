@@ -5,7 +5,9 @@ Each command is read from its module when it is asked for: `serve` starts withou
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -80,8 +82,14 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def main(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def main(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
     """An MCP server with two tools, exec and wait, that puts every other MCP server behind a sandboxed program."""
+    # What stdout cannot encode is escaped, as it is on stderr. To set that writes what was printed before, and in
+    # `serve` nothing of ours may get there.
+    if context.invoked_subcommand != "serve" and isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     if version:
         from importlib import metadata
 
