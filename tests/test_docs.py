@@ -178,7 +178,7 @@ def test_every_command_of_the_pages_is_there() -> None:
         ("LEVEL=1 codemode-mcp runs list --html x", "--html"),
         ("python3 tests/gone.py", "is not there"),
         ("codemode-mcp install --client nobody", "nobody"),
-        ("codemode-mcp tools one two", "what is two?"),
+        ("codemode-mcp login one two", "what is two?"),
         ("frobnicate", "marked as `text`"),
     ],
 )

@@ -90,6 +90,8 @@ def test_a_search_says_why_nothing_matches() -> None:
     assert found("open issue", None, GITHUB).notes == []
     misspelt = found("creat_isue", None, GITHUB)
     assert misspelt.entries or "MCP.gitHub.createIssue" in misspelt.notes[0]
+    lost = replace(GITHUB, state="down", error="server 'git-hub' has gone")
+    assert found("open issue", None, lost).notes == ["server 'git-hub' has gone"]
     (note,) = found("qzxv", None, GITHUB).notes
     assert note == "nothing matches 'qzxv'; try other words; without words, all 4 tools are listed"
     near = found("remove", None, GITHUB)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from codemode_mcp.cli.completion import client_names
-from codemode_mcp.cli.shared import JsonOption, fitted, say, stop
+from codemode_mcp.cli.shared import JsonOption, fitted, say, say_command, stop
 
 if TYPE_CHECKING:
     from codemode_mcp.clients.importing import Item, Plan
@@ -225,8 +225,9 @@ def _say_next(plan: Plan) -> None:
     client = next((each.client for each in plan.sources if each.client is not None), None)
     # Without moving, the client goes on starting what is configured here now.
     into = "NAME" if client is None else f"{client} --move-servers"
-    say(f"next: codemode-mcp doctor{option}")
-    say(f"then: codemode-mcp install --client {into}{option}")
+    say("next, to check them and to have them in a client:")
+    say_command(f"codemode-mcp doctor{option}")
+    say_command(f"codemode-mcp install --client {into}{option}")
 
 
 # for programs

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from codemode_mcp.app import config_dir, data_dir
-from codemode_mcp.cli.shared import ConfigOption, say, stop
+from codemode_mcp.cli.shared import ConfigOption, say, say_command, stop
 from codemode_mcp.clients.places import TITLES, ClientName
 from codemode_mcp.clients.reading import this_machine
 from codemode_mcp.errors import ConfigError
@@ -112,9 +112,11 @@ def _install(
     say(f"{title} has this server now:")
     _tell(plan, launched, title)
     _tell_the_rest(plan, title)
-    say(f"way back: codemode-mcp install --client {place.client}{_scoped(place)} --undo")
-    say(f"      or: {installing.way_back(plan.path, backup, windows=here.system == 'win32')}")
-    say(f"next: {installing.RESTART[place.client]}; to check now: codemode-mcp doctor --config {_quoted(ours)}")
+    say("the way back, and another one that needs nothing of ours:")
+    say_command(f"codemode-mcp install --client {place.client}{_scoped(place)} --undo")
+    say_command(installing.way_back(plan.path, backup, windows=here.system == "win32"))
+    say(f"next: {installing.RESTART[place.client]}; to check it now:")
+    say_command(f"codemode-mcp doctor --config {_quoted(ours)}")
     print(plan.path)  # noqa: T201
 
 

@@ -113,7 +113,8 @@ def _search(catalog: Catalog, query: str, limit: int, only: tuple[str, ...] | No
 def _why_nothing(catalog: Catalog, query: str, hits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     from codemode_mcp.nearest import nearest
 
-    found = [hit for hit in hits if hit.get("status") != "down"]
+    # A server whose tools nobody knows is told of at every search.
+    found = [hit for hit in hits if hit.get("status") != "down" or hit["signature"]]
     if any(hit["score"] >= 1 or hit["score"] == 0 for hit in found):
         return
     if found:

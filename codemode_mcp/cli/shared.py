@@ -97,6 +97,11 @@ def harmless(text: str) -> str:
     return "\n".join("\t".join(plain(part) for part in line.split("\t")) for line in text.split("\n"))
 
 
+def say_command(text: str) -> None:
+    """A command to copy, on a line of its own: folded it would be two."""
+    print(f"  {harmless(text)}", file=sys.stderr)  # noqa: T201
+
+
 def fitted(text: str) -> str:
     """The text in lines of at most `COLUMNS`, broken between words; what continues a line is indented under it.
 

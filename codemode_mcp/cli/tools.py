@@ -27,11 +27,13 @@ app = typer.Typer()
 
 
 @app.command(
-    epilog="Example: codemode-mcp tools\n\nExample: codemode-mcp tools 'open issues' --server github\n\n"
+    epilog="Example: codemode-mcp tools\n\nExample: codemode-mcp tools open issues --server github\n\n"
     "Example: codemode-mcp tools --long --server github"
 )
 def tools(
-    query: Annotated[str | None, typer.Argument(help="Search words; default: all tools.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="QUERY", help="Search words; default: all tools.")
+    ] = None,
     server: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Of this server or plugin alone.", autocompletion=server_names),
@@ -41,6 +43,7 @@ def tools(
     as_json: JsonOption = False,
 ) -> None:
     """List the tools a program can call, or search them."""
+    query = " ".join(words) if words else None
     loaded = load(config, "warning", None)
     with logging_as(loaded, level="error"):  # servers that are down are told in the end
         found = anyio.run(partial(_tools, loaded, query, server))

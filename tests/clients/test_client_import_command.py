@@ -181,7 +181,10 @@ def test_writing_tells_where_the_backup_is_and_what_to_do_next(home: Path) -> No
     again = run("--write").stderr
     (backup,) = config_of(home).parent.glob("*.bak")
     assert str(backup) in again
-    assert "next: codemode-mcp doctor\nthen: codemode-mcp install --client claude-desktop --move-servers\n" in again
+    assert (
+        "have them in a client:\n  codemode-mcp doctor\n  codemode-mcp install --client claude-desktop --move-servers\n"
+        in again
+    )
     before = config_of(home).read_bytes()
     nothing = run("--write")
     assert nothing.exit_code == 0

@@ -63,10 +63,13 @@ def test_it_says_what_it_did_how_to_take_it_back_and_what_comes_next(home: Path)
     assert "Cursor has this server now: + codemode - files: behind this server" in said
     assert "their secrets went along as they stand, into a file that only you can read" in said
     assert "stays with Cursor: odd\\x1b[31m, because `command`" in said
-    assert "way back: codemode-mcp install --client cursor --undo" in said
+    assert (
+        "the way back, and another one that needs nothing of ours: codemode-mcp install --client cursor --undo" in said
+    )
     (copy,) = (home / ".cursor").glob("mcp.json.*.bak")
-    assert f"or: cp -p {copy} {home / '.cursor' / 'mcp.json'}" in said
-    assert "or restart Cursor; to check now: codemode-mcp doctor --config" in said
+    # A command that is folded would be two when it is pasted.
+    assert f"  cp -p {copy} {home / '.cursor' / 'mcp.json'}" in done.stderr.splitlines()
+    assert "or restart Cursor; to check it now: codemode-mcp doctor --config" in said
 
     again = run("--client", "cursor", "--move-servers")
     assert again.exit_code == 0
