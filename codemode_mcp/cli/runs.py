@@ -53,7 +53,7 @@ RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Id of a run, or how only one begins.", autocompletion=live_runs)
 ]
 CallsArgument = Annotated[
-    list[int] | None, typer.Argument(metavar="[CALL]...", help="Numbers of calls; default: all that wait.")
+    list[int] | None, typer.Argument(metavar="CALL", help="Numbers of calls; default: all that wait.")
 ]
 
 
