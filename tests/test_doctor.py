@@ -20,9 +20,38 @@ from codemode_mcp.doctor.ahead import make_ahead
 TRACKER = Path(__file__).parents[1] / "examples" / "quickstart" / "tracker.py"
 
 
-async def checks(folder: Path, **tools: Any) -> dict[str, list[Check]]:
-    """All checks of an installation with the tracker, by name."""
-    servers = {"tracker": {"command": sys.executable, "args": [str(TRACKER)]}}
+LISTING = """
+import json, sys
+read, write, close = {"readOnlyHint": True}, {"destructiveHint": False}, {"destructiveHint": True}
+hints = {"list_issues": read, "get_issue": read, "list_people": read, "create_issue": write, "comment_issue": write}
+tools = [{"name": name, "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": False, **each}}
+         for name, each in {**hints, "close_issue": close}.items()]
+results = {
+    "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
+                   "serverInfo": {"name": "tracker", "version": "1"}},
+    "tools/list": {"tools": tools},
+    "prompts/list": {"prompts": [{"name": "triage"}]},
+    "resources/list": {"resources": []},
+    "resources/templates/list": {"resourceTemplates": []},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        found = results.get(message["method"])
+        end = {"error": {"code": -32601, "message": "no"}} if found is None else {"result": found}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **end}), flush=True)
+"""
+"""A server that lists what the tracker does, and starts at once."""
+
+
+def listing(folder: Path) -> dict[str, Any]:
+    (folder / "listing.py").write_text(LISTING, "utf-8")
+    return {"command": sys.executable, "args": [str(folder / "listing.py")]}
+
+
+async def checks(folder: Path, server: dict[str, Any] | None = None, **tools: Any) -> dict[str, list[Check]]:
+    """All checks of an installation with one server, by name."""
+    servers = {"tracker": server or listing(folder)}
     path = folder / "codemode-mcp.json"
     path.write_text(json.dumps({"mcpServers": servers, "tools": tools}), "utf-8")
     found: dict[str, list[Check]] = {}
@@ -33,7 +62,7 @@ async def checks(folder: Path, **tools: Any) -> dict[str, list[Check]]:
 
 @pytest.mark.anyio
 async def test_a_sound_installation_is_all_right(tmp_path: Path) -> None:
-    found = await checks(tmp_path)
+    found = await checks(tmp_path, {"command": sys.executable, "args": [str(TRACKER)]})
     assert [check.status for check in found["engine"]] == ["ok"]
     assert [check.status for check in found["server tracker"]] == ["ok"]
     assert [check.detail for check in found["policy"]] == ["no rules: programs may call every tool"]
@@ -109,7 +138,7 @@ def register(api):
 
 async def plugin_checks(folder: Path, **plugins: Any) -> dict[str, list[Check]]:
     servers = {
-        "tracker": {"command": sys.executable, "args": [str(TRACKER)]},
+        "tracker": listing(folder),
         "off": {"command": "x", "disabled": True},
     }
     (folder / "guard.py").write_text(GUARD, "utf-8")
@@ -165,7 +194,7 @@ async def test_setup_has_every_server_list_its_tools_and_keeps_what_they_say(
     for place in ("codemode_mcp.app.listings_dir", "codemode_mcp.doctor.ahead.listings_dir"):
         monkeypatch.setattr(place, lambda: listings)
     servers = {
-        "tracker": {"command": sys.executable, "args": [str(TRACKER)]},
+        "tracker": listing(tmp_path),
         "down": {"command": "no-such-command-anywhere"},
     }
     path = tmp_path / "codemode-mcp.json"

@@ -159,18 +159,23 @@ async def test_a_server_that_ends_in_every_call(chaos: Rig) -> None:
 async def test_servers_that_end_at_once_cost_only_their_own_calls_until_they_are_mended(
     chaos: Rig, folder: Path
 ) -> None:
+    async def costs_its_own(server: str) -> None:
+        job = await chaos.run(chaos.job(server, 20, beacon="beacon"))
+        assert job.ends["done"] == 1, "that of the beacon"
+        # One that never started was sent nothing.
+        assert server == "fleeting" or job.ends["unknown"] == 0
+        assert (await chaos.run(chaos.job("beacon", 100))).ends == {"done": 100}
+        assert len(chaos.lines(server, "pid")) < 40, "it is started without a pause"
+
     try:
-        for server in ("exiting", "fleeting"):
-            job = await chaos.run(chaos.job(server, 20, beacon="beacon"))
-            assert job.ends["done"] == 1, "that of the beacon"
-            # One that never started was sent nothing.
-            assert server == "fleeting" or job.ends["unknown"] == 0
-            assert (await chaos.run(chaos.job("beacon", 100))).ends == {"done": 100}
-            assert len(chaos.lines(server, "pid")) < 40, "it is started without a pause"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(costs_its_own, "exiting")
+            tasks.start_soon(costs_its_own, "fleeting")
     finally:
         (folder / "mended").touch()
-    await chaos.works("exiting")
-    await chaos.works("fleeting")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(chaos.works, "exiting")
+        tasks.start_soon(chaos.works, "fleeting")
 
 
 async def cancel(chaos: Rig, job: Job, calls: int) -> None:
@@ -224,7 +229,7 @@ async def test_nothing_is_left_behind(chaos: Rig) -> None:
 
     await once()
     rest = await chaos.footprint()
-    for _ in range(4):
+    for _ in range(2):
         await once()
     now = await chaos.until_at_rest(rest)
     assert now.threads <= rest.threads + 4

@@ -11,6 +11,7 @@ import hashlib
 import re
 import tarfile
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -82,6 +83,7 @@ def cases(*, one_in: int = 1) -> list[Case]:
     return found
 
 
+@cache
 def _read() -> dict[str, str]:
     with tarfile.open(ARCHIVE, "r:gz") as archive:
         return {

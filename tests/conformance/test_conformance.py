@@ -17,6 +17,8 @@ from tests.conformance.run import CHANGED, ONE_IN, RATES, Places, failing, numbe
 from tests.conformance.suite import ARCHIVE, Case, cases, front_matter
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from codemode_mcp.sandbox.engine import Engine
     from tests.conformance.run import Outcome
 
@@ -109,11 +111,11 @@ def test_every_place_judges_alike(given: Case, expected: str | None, places: Pla
             assert why.startswith(expected)
 
 
-def test_a_prelude_that_breaks_a_feature_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prelude_that_breaks_a_feature_is_found(monkeypatch: pytest.MonkeyPatch, engine_cache: Path) -> None:
     with monkeypatch.context() as patched:
         source = sandbox.prelude_source()
         patched.setattr(sandbox, "prelude_source", lambda: "Object.freeze(Array.prototype);" + source)
-        with sandbox.open_engine(None, max_threads=2) as engine:
+        with sandbox.open_engine(engine_cache, max_threads=2) as engine:
             given = Case("", "sloppy", SUITE, "check(delete Array.prototype.at)")
             [found] = Places(engine).compare([given])
     assert (found.bare, found.program, found.hardened) == (None, "RangeError: no", "RangeError: no")

@@ -24,12 +24,12 @@ QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart"
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=["auto", "legacy"])
+@pytest.fixture(scope="module", params=["auto", "legacy"])
 def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -37,34 +37,46 @@ def mode(request: pytest.FixtureRequest) -> str:
 @asynccontextmanager
 async def connect(script: str, mode: str, *args: str) -> AsyncIterator[Client]:
     parameters = StdioServerParameters(command=sys.executable, args=[str(QUICKSTART / script), *args])
-    with anyio.fail_after(30):
-        async with Client(parameters, mode=mode) as client:
-            yield client
+    async with Client(parameters, mode=mode) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def tracker(mode: str) -> AsyncIterator[Client]:
+    """Of a server whose issues nobody changes."""
+    async with connect("tracker.py", mode) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def reports(mode: str) -> AsyncIterator[Client]:
+    async with connect("reports.py", mode) as client:
+        yield client
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> Any:
     """The structured content of a call that succeeds."""
-    result = await client.call_tool(tool, arguments)
+    with anyio.fail_after(30):
+        result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
     return result.structured_content
 
 
 async def call_error(client: Client, tool: str, **arguments: Any) -> str:
     """The text of a call that fails."""
-    result = await client.call_tool(tool, arguments)
+    with anyio.fail_after(30):
+        result = await client.call_tool(tool, arguments)
     assert result.is_error
     return str(result.content[0].text)  # type: ignore[union-attr]
 
 
-async def test_each_server_speaks_the_era_that_the_client_asks_for(mode: str) -> None:
-    for script in ("tracker.py", "reports.py"):
-        async with connect(script, mode) as client:
-            assert (client.protocol_version == "2026-07-28") == (mode == "auto")
+async def test_each_server_speaks_the_era_that_the_client_asks_for(tracker: Client, reports: Client, mode: str) -> None:
+    for client in (tracker, reports):
+        assert (client.protocol_version == "2026-07-28") == (mode == "auto")
 
 
-async def test_tracker_declares_schemas_and_annotations(mode: str) -> None:
-    async with connect("tracker.py", mode) as client:
-        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+async def test_tracker_declares_schemas_and_annotations(tracker: Client) -> None:
+    tools = {tool.name: tool for tool in (await tracker.list_tools()).tools}
     assert list(tools) == ["list_issues", "get_issue", "list_people", "create_issue", "comment_issue", "close_issue"]
     for tool in tools.values():
         assert tool.description
@@ -87,18 +99,18 @@ async def test_tracker_declares_schemas_and_annotations(mode: str) -> None:
     ]
 
 
-async def test_issues_can_be_narrowed_by_every_argument(mode: str) -> None:
-    async with connect("tracker.py", mode) as client:
-        everything = await call(client, "list_issues")
-        bugs = await call(client, "list_issues", state="open", label="bug", assignee="ada@example.com")
+async def test_issues_can_be_narrowed_by_every_argument(tracker: Client) -> None:
+    everything = await call(tracker, "list_issues")
+    bugs = await call(tracker, "list_issues", state="open", label="bug", assignee="ada@example.com")
     assert everything["total"] == len(everything["issues"]) == 30
     assert {(issue["state"], issue["label"], issue["assignee"]) for issue in bugs["issues"]} == {
         ("open", "bug", "ada@example.com")
     }
 
 
-async def test_an_issue_is_opened_commented_and_closed(mode: str) -> None:
-    async with connect("tracker.py", mode) as client:
+async def test_an_issue_is_opened_commented_closed_and_kept_in_a_file(tmp_path: Path) -> None:
+    database = str(tmp_path / "work.db")
+    async with connect("tracker.py", "auto", "--db", database) as client:
         new = await call(client, "create_issue", title="It's slow", label="bug", assignee="bo@example.com")
         assert (new["id"], new["state"], new["assignee"]) == (31, "open", "bo@example.com")
         for text in ("first", "second"):
@@ -111,99 +123,86 @@ async def test_an_issue_is_opened_commented_and_closed(mode: str) -> None:
 
         (resource,) = (await client.read_resource("issue://31")).contents
         assert json.loads(resource.text) == issue  # type: ignore[union-attr]
+    async with connect("tracker.py", "legacy", "--db", database) as client:
+        assert (await call(client, "list_issues"))["total"] == 31
+        assert await call(client, "get_issue", issue_id=31) == issue
 
 
-async def test_tracker_says_what_is_wrong_with_an_argument(mode: str) -> None:
-    async with connect("tracker.py", mode) as client:
-        assert "There is no issue 99" in await call_error(client, "get_issue", issue_id=99)
-        assert "list_people" in await call_error(client, "create_issue", title="x", label="bug", assignee="nobody")
-        assert "label" in await call_error(client, "create_issue", title="x", label="bugs")
-        with pytest.raises(MCPError, match="There is no issue 99"):
-            await client.read_resource("issue://99")
+async def test_tracker_says_what_is_wrong_with_an_argument(tracker: Client) -> None:
+    assert "There is no issue 99" in await call_error(tracker, "get_issue", issue_id=99)
+    assert "list_people" in await call_error(tracker, "create_issue", title="x", label="bug", assignee="nobody")
+    assert "label" in await call_error(tracker, "create_issue", title="x", label="bugs")
+    with pytest.raises(MCPError, match="There is no issue 99"):
+        await tracker.read_resource("issue://99")
 
 
-async def test_tracker_has_resources_and_a_prompt(mode: str) -> None:
-    async with connect("tracker.py", mode) as client:
-        (labels,) = (await client.list_resources()).resources
-        (template,) = (await client.list_resource_templates()).resource_templates
-        (prompt,) = (await client.list_prompts()).prompts
-        (content,) = (await client.read_resource(labels.uri)).contents
-        message = (await client.get_prompt(prompt.name, {"label": "docs"})).messages[0]
+async def test_tracker_has_resources_and_a_prompt(tracker: Client) -> None:
+    (labels,) = (await tracker.list_resources()).resources
+    (template,) = (await tracker.list_resource_templates()).resource_templates
+    (prompt,) = (await tracker.list_prompts()).prompts
+    (content,) = (await tracker.read_resource(labels.uri)).contents
+    message = (await tracker.get_prompt(prompt.name, {"label": "docs"})).messages[0]
     assert template.uri_template == "issue://{issue_id}"
     assert content.text.startswith("- bug: ")  # type: ignore[union-attr]
     assert "open docs issues" in message.content.text  # type: ignore[union-attr]
 
 
-async def test_tracker_keeps_issues_in_a_file(tmp_path: Path) -> None:
-    database = str(tmp_path / "work.db")
-    async with connect("tracker.py", "auto", "--db", database) as client:
-        await call(client, "create_issue", title="kept", label="bug")
-    async with connect("tracker.py", "auto", "--db", database) as client:
-        assert (await call(client, "list_issues"))["total"] == 31
-
-
-async def test_a_report_takes_its_time_and_tells_its_progress(mode: str) -> None:
+async def test_a_report_takes_its_time_and_tells_its_progress(reports: Client) -> None:
     seen: list[tuple[float, float | None, str | None]] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         seen.append((progress, total, message))
 
-    async with connect("reports.py", mode) as client:
-        started = anyio.current_time()
-        result = await client.call_tool(
+    before = (await call(reports, "list_reports"))["reports"]
+    started = anyio.current_time()
+    with anyio.fail_after(30):
+        result = await reports.call_tool(
             "generate_report", {"kind": "cost", "seconds": 1.2}, progress_callback=on_progress
         )
-        took = anyio.current_time() - started
-        listed = await call(client, "list_reports")
+    took = anyio.current_time() - started
+    listed = await call(reports, "list_reports")
     report = result.structured_content
     assert report is not None
     assert took >= 1.2
     assert seen == [(1, 2, "cost report: step 1 of 2"), (2, 2, "cost report: step 2 of 2")]
     assert report["unit"] == "EUR"
     assert report["total"] == sum(person["total"] for person in report["totals"])
-    assert listed == {"reports": [report]}
+    assert listed == {"reports": [*before, report]}
 
 
-async def test_a_slow_report_blocks_no_other_call_and_can_be_given_up(mode: str) -> None:
+async def test_a_slow_report_blocks_no_other_call_and_can_be_given_up(reports: Client) -> None:
     under_way = anyio.Event()
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         under_way.set()
 
-    async def generate(client: Client) -> None:
-        await client.call_tool("generate_report", {"kind": "hours"}, progress_callback=on_progress)
+    async def generate() -> None:
+        await reports.call_tool("generate_report", {"kind": "hours"}, progress_callback=on_progress)
 
-    async with connect("reports.py", mode) as client, anyio.create_task_group() as group:
-        group.start_soon(generate, client)
-        await under_way.wait()
-        assert await call(client, "list_reports") == {"reports": []}
+    before = await call(reports, "list_reports")
+    async with anyio.create_task_group() as group:
+        group.start_soon(generate)
+        with anyio.fail_after(30):
+            await under_way.wait()
+        assert await call(reports, "list_reports") == before
         group.cancel_scope.cancel()
 
 
-async def test_reports_refuses_what_it_cannot_do(mode: str) -> None:
-    async with connect("reports.py", mode) as client:
-        assert "seconds" in await call_error(client, "generate_report", kind="hours", seconds=121)
-        assert "2026-W23" in await call_error(client, "team_hours", week="2026-W01")
+async def test_reports_refuses_what_it_cannot_do(reports: Client) -> None:
+    assert "seconds" in await call_error(reports, "generate_report", kind="hours", seconds=121)
+    assert "2026-W23" in await call_error(reports, "team_hours", week="2026-W01")
 
 
-async def test_the_people_of_both_servers_can_be_joined(mode: str) -> None:
-    async with connect("tracker.py", mode) as client:
-        people = (await call(client, "list_people"))["people"]
-    async with connect("reports.py", mode) as client:
-        hours = (await call(client, "team_hours", week="2026-W22"))["people"]
-        report = await call(client, "generate_report", kind="hours", seconds=0)
+async def test_the_people_of_both_servers_can_be_joined(tracker: Client, reports: Client) -> None:
+    people = (await call(tracker, "list_people"))["people"]
+    hours = (await call(reports, "team_hours", week="2026-W22"))["people"]
+    report = await call(reports, "generate_report", kind="hours", seconds=0)
     emails = {person["email"] for person in people}
     assert emails == {person["email"] for person in hours} == {person["email"] for person in report["totals"]}
 
 
-async def test_the_configuration_starts_both_servers() -> None:
+def test_the_configuration_names_both_servers() -> None:
+    """That they start by it, the command of the README shows."""
     config = load_config(QUICKSTART / "codemode-mcp.json", environ={"PYTHON": sys.executable})
     assert [upstream.name for upstream in config.upstreams] == ["tracker", "reports"]
     assert config.notes == ()
-    for upstream in config.upstreams:
-        parameters = StdioServerParameters(
-            command=upstream.command or "", args=list(upstream.args), env=dict(upstream.env), cwd=upstream.cwd
-        )
-        with anyio.fail_after(30):
-            async with Client(parameters) as client:
-                assert (await client.list_tools()).tools

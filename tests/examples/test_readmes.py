@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import pytest
+from typer.testing import CliRunner
 
 from codemode_mcp.app import cache_dir
+from codemode_mcp.cli import app
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.typescript import find_esbuild
 from tests.integration.harness import SECONDS
@@ -52,8 +55,23 @@ COMMANDS = {place: block for place, block in blocks("sh") if place.startswith("m
 """The others are those of every day, which other tests run, or wait for a person."""
 
 
-def run(command: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(command: str, typed: str = "") -> Done:
+    """A command of a README; ours, but for the quick start's, in this process."""
+    program, *arguments = shlex.split(command.removesuffix("< /dev/null"))
+    if program == "codemode-mcp" and "quickstart" not in command:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(ROOT)
+            ours = CliRunner().invoke(
+                app, arguments, env=environment(), input=typed, prog_name=program, catch_exceptions=False
+            )
+        return Done(ours.exit_code, ours.stdout, ours.stderr)
+    done = subprocess.run(
         ["sh", "-c", command],
         cwd=ROOT,
         env=environment(),
@@ -63,6 +81,7 @@ def run(command: str, typed: str = "") -> subprocess.CompletedProcess[str]:
         timeout=2 * SECONDS,
         check=False,
     )
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize("place", CONSOLES)

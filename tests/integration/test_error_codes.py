@@ -6,10 +6,12 @@ its own, for what the operator, the clock or a damaged installation brings about
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +23,6 @@ from harness import (
     TYPES,
     Answer,
     Session,
-    cli,
     counting,
     events,
     quickstart,
@@ -30,12 +31,13 @@ from harness import (
     until,
     write_config,
 )
+from typer.testing import CliRunner
 
+from codemode_mcp.cli import app
 from codemode_mcp.errors import ERROR_CODES
 from codemode_mcp.sandbox.binary import PACKAGE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from codemode_mcp.errors import ErrorCode
@@ -167,12 +169,12 @@ PROGRAMS = {
 NARROW = {
     "loop": Fails("let n = 0;\nfor (;;) n++;", "timeout", "", ("0.2 s", "do less")),
     "loop in a function": Fails("function spin() {\n  for (;;);\n}\nspin();", "timeout", "", ("in spin",), PLAIN),
-    "loop after a call": Fails("await MCP.counting.count({ name: 'a' });\nfor (;;);", "timeout", "", ("0.2 s",)),
-    "regular expression": Fails("/^(a+)+$/.test('a'.repeat(40) + 'b')", "timeout", "", ("0.2 s",)),
+    "loop after a call": Fails("await MCP.counting.count({ name: 'a' });\nfor (;;);", "timeout", "", ("0.2 s",), PLAIN),
+    "regular expression": Fails("/^(a+)+$/.test('a'.repeat(40) + 'b')", "timeout", "", ("0.2 s",), PLAIN),
     "promises without end": Fails(
-        "const f = async () => { for (;;) await null; };\nawait f();", "timeout", "", ("0.2 s",)
+        "const f = async () => { for (;;) await null; };\nawait f();", "timeout", "", ("0.2 s",), PLAIN
     ),
-    "getter of the value": Fails("return { get a() { for (;;); } }", "timeout", "", ("0.2 s",)),
+    "getter of the value": Fails("return { get a() { for (;;); } }", "timeout", "", ("0.2 s",), PLAIN),
     "yield": Fails("await yield_control(); return 1", "snapshot_limit_exceeded", "", ("maxSnapshotBytes", "(1024)")),
     "timer": Fails(
         "await new Promise((r) => setTimeout(r, 60_000))", "snapshot_limit_exceeded", "", ("maxSnapshotBytes",)
@@ -184,9 +186,9 @@ NARROW = {
 """On a server with 200 ms for a program and 1,024 bytes for a suspended one."""
 
 
-@pytest.fixture(scope="module", params=["auto", "legacy"])
-async def session(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Session]:
-    servers = quickstart() | {name: counting(folder / f"{name}-{request.param}") for name in ("counting", "mortal")}
+@pytest.fixture(scope="module")
+async def sessions(folder: Path) -> AsyncIterator[dict[str, Session]]:
+    """By the language of what each is asked to run: a client of either era, with a server of its own."""
     settings = {
         "memoryLimitBytes": 16 << 20,
         "maxOutputBytes": 2000,
@@ -194,8 +196,19 @@ async def session(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator
         "maxPendingToolCalls": 1,
         "maxQueuedToolCalls": 1,
     }
-    async with serve(write_config(folder, servers, codeMode=settings), mode=request.param) as session:
-        yield session
+    async with AsyncExitStack() as stack:
+        found = {}
+        for language, mode in zip(LANGUAGES, ("auto", "legacy"), strict=True):
+            servers = {name: counting(folder / f"{name}-{mode}") for name in ("counting", "mortal")}
+            servers["tracker"] = quickstart()["tracker"]
+            config = write_config(folder, servers, name=f"{mode}.json", codeMode=settings)
+            found[language] = await stack.enter_async_context(serve(config, mode=mode))
+        yield found
+
+
+@pytest.fixture
+def session(sessions: dict[str, Session]) -> Session:
+    return sessions["javascript"]
 
 
 @pytest.fixture(scope="module")
@@ -229,8 +242,10 @@ async def check(session: Session, row: Fails, language: str) -> None:
 
 @pytest.mark.usefixtures("esbuild")
 @pytest.mark.parametrize(("row", "language"), rows(PROGRAMS))
-async def test_a_program_fails_with_its_code_its_place_and_advice(session: Session, row: Fails, language: str) -> None:
-    await check(session, row, language)
+async def test_a_program_fails_with_its_code_its_place_and_advice(
+    sessions: dict[str, Session], row: Fails, language: str
+) -> None:
+    await check(sessions[language], row, language)
 
 
 @pytest.mark.usefixtures("esbuild")
@@ -278,13 +293,9 @@ IMITATIONS = {
 }
 
 
-@pytest.mark.usefixtures("esbuild")
-@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("name", IMITATIONS)
-async def test_an_error_that_only_looks_like_ours_is_the_programs_own(
-    session: Session, name: str, language: str
-) -> None:
-    answer = await session.exec(IMITATIONS[name], language=language)
+async def test_an_error_that_only_looks_like_ours_is_the_programs_own(session: Session, name: str) -> None:
+    answer = await session.exec(IMITATIONS[name], language="javascript")
     assert answer.code == "internal_error", answer.error
 
 
@@ -308,15 +319,16 @@ class Told(NamedTuple):
     error: str
 
 
-SCENARIOS: dict[str, tuple[ErrorCode, tuple[str, ...], Callable[[Path], Awaitable[Answer | Told]]]] = {}
+Scenario = Callable[..., Awaitable[Answer | Told]]
+
+SCENARIOS: dict[str, tuple[ErrorCode, tuple[str, ...], Scenario]] = {}
+"""Each is given what its parameters name: a folder of its own, or a server that others are given too."""
 
 
-def reaches(
-    code: ErrorCode, *words: str
-) -> Callable[[Callable[[Path], Awaitable[Answer | Told]]], Callable[[Path], Awaitable[Answer | Told]]]:
+def reaches(code: ErrorCode, *words: str) -> Callable[[Scenario], Scenario]:
     """Puts a scenario into the table: the code that it ends with, and parts of the message."""
 
-    def add(scenario: Callable[[Path], Awaitable[Answer | Told]]) -> Callable[[Path], Awaitable[Answer | Told]]:
+    def add(scenario: Scenario) -> Scenario:
         SCENARIOS[scenario.__name__.replace("_", " ")] = (code, words, scenario)
         return scenario
 
@@ -332,6 +344,15 @@ def shadowing(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder / "shadow"), os.environ.get("PYTHONPATH")]))}
 
 
+@pytest.fixture(scope="module")
+async def strict(folder: Path) -> AsyncIterator[Session]:
+    """A server that runs JavaScript alone, and suspends one program."""
+    servers = {"counting": counting(folder / "log-strict")}
+    settings = {"languages": ["javascript"], "maxSuspendedRuns": 1}
+    async with serve(write_config(folder, servers, name="strict.json", codeMode=settings)) as session:
+        yield session
+
+
 @asynccontextmanager
 async def still_working(config: Path, env: dict[str, str] | None = None) -> AsyncIterator[Session]:
     """A server that runs a program after all that has happened to it."""
@@ -342,8 +363,9 @@ async def still_working(config: Path, env: dict[str, str] | None = None) -> Asyn
 
 @reaches("invalid_config", "mcpServers.a.comand: unknown key", '"command"')
 async def a_mistyped_key(folder: Path) -> Told:
-    done = await anyio.to_thread.run_sync(cli, "serve", "--config", str(write_config(folder, {"a": {"comand": "x"}})))
-    assert (done.returncode, done.stdout) == (2, "")
+    config = write_config(folder, {"a": {"comand": "x"}})
+    done = CliRunner().invoke(app, ["serve", "--config", str(config)], catch_exceptions=False)
+    assert (done.exit_code, done.stdout) == (2, "")
     code, _, rest = done.stderr.partition(":")
     return Told(code, rest)
 
@@ -377,38 +399,40 @@ async def no_esbuild(folder: Path) -> Answer:
         return await session.exec("return 1 as number", language="typescript")
 
 
-@reaches("runtime_unavailable", "esbuild", "does not run")
-async def an_esbuild_that_is_none(folder: Path) -> Answer:
-    (folder / "esbuild").write_text("no program", "utf-8")
-    async with still_working(write_config(folder, {}, esbuild=str(folder / "esbuild"))) as session:
-        return await session.exec("return 1 as number", language="typescript")
-
-
 @reaches("invalid_input", "there is no run")
-async def a_run_of_an_earlier_server(folder: Path) -> Answer:
-    config = write_config(folder, {})
-    async with serve(config) as session:
+async def a_run_of_an_earlier_server_and_an_esbuild_that_is_none(folder: Path) -> Answer:
+    (folder / "esbuild").write_text("no program", "utf-8")
+    config = write_config(folder, {}, esbuild=str(folder / "esbuild"))
+    async with still_working(config) as session:
+        failed = await session.exec("return 1 as number", language="typescript")
+        assert failed.code == "runtime_unavailable"
+        assert "esbuild" in failed.error
+        assert "does not run" in failed.error
         run_id = (await session.exec("await yield_control(); return 1")).run_id
     async with still_working(config) as session:
         return await session.wait(run_id)
 
 
 @reaches("unsupported_language", "'typescript'", "javascript")
-async def a_language_that_is_switched_off(folder: Path) -> Answer:
-    config = write_config(folder, {}, codeMode={"languages": ["javascript"]})
-    async with still_working(config) as session:
-        return await session.exec("return 1", language="typescript")
+async def a_language_that_is_switched_off(strict: Session) -> Answer:
+    return await strict.exec("return 1", language="typescript")
 
 
 @reaches("snapshot_expired", "1 s", "start the program again")
 async def a_run_left_alone_for_too_long(folder: Path) -> Answer:
-    config = write_config(folder, {"counting": counting(folder / "log")}, codeMode={"snapshotTtlSeconds": 1})
-    async with still_working(config) as session:
+    log = folder / "log"
+    settings = {"timeoutMs": 100, "snapshotTtlSeconds": 1}
+    async with still_working(write_config(folder, {"counting": counting(log)}, codeMode=settings)) as session:
+        calling = await session.exec('return await MCP.counting.hold({ name: "old" })')
         parked = await session.exec("await yield_control(); return 1")
         # The store drops it at its next look; what is past its time is refused before that too. The time itself has to
         # pass: it began before the answer came, so that it is over for certain, however late this goes on.
         await anyio.sleep(1.1)
-        return await session.wait(parked.run_id)
+        expired = await session.wait(parked.run_id)
+        await until(lambda: "cancelled old" in events(log))
+        assert (await session.wait(calling.run_id)).code == "snapshot_expired"
+        assert (await session.wait("run_unknown")).code == "invalid_input"
+        return expired
 
 
 DAMAGE = b"""
@@ -426,53 +450,78 @@ MemoryStore.park = damage
 """
 
 
+FAULT = b"""
+from codemode_mcp.runs.driver import Driver
+
+complete = Driver._complete
+
+async def fail(self, run, report):
+    if report.value == "fail":
+        raise RuntimeError("a secret of ours")
+    return await complete(self, run, report)
+
+Driver._complete = fail
+"""
+
+
+class Faulty(NamedTuple):
+    session: Session
+    log: Path
+
+
+@pytest.fixture(scope="module")
+async def faulty(folder: Path) -> AsyncIterator[Faulty]:
+    """A server that damages what it keeps of a program that yields, and breaks where one returns "fail"."""
+    config = folder / "faulty.json"
+    log = folder / "faulty.log"
+    config.write_text(json.dumps({"log": {"file": str(log)}}), "utf-8")
+    async with serve(config, env=shadowing(folder, {"sitecustomize.py": DAMAGE + FAULT})) as session:
+        yield Faulty(session, log)
+        assert await session.value("return 1") == 1
+
+
 @reaches("snapshot_restore_failed", "cannot be restored", "damaged", "start it again")
-async def a_snapshot_that_was_damaged_in_its_store(folder: Path) -> Answer:
-    async with still_working(write_config(folder, {}), shadowing(folder, {"sitecustomize.py": DAMAGE})) as session:
-        parked = await session.exec("text('before'); await yield_control(); return 1")
-        failed = await session.wait(parked.run_id)
-        assert await session.wait(parked.run_id) == failed
-        return failed
+async def a_snapshot_that_was_damaged_in_its_store(faulty: Faulty) -> Answer:
+    parked = await faulty.session.exec("text('before'); await yield_control(); return 1")
+    failed = await faulty.session.wait(parked.run_id)
+    assert await faulty.session.wait(parked.run_id) == failed
+    return failed
+
+
+@reaches("internal_error", "inside codemode-mcp", "log")
+async def a_fault_of_ours(faulty: Faulty) -> Answer:
+    answer = await faulty.session.exec("return 'fail'")
+    assert "secret" not in answer.read
+    assert "a secret of ours" in faulty.log.read_text("utf-8")
+    return answer
 
 
 @reaches("too_many_pending_tool_calls", "maxSuspendedRuns is 1", "cancel: true")
-async def one_suspended_run_more_than_there_may_be(folder: Path) -> Answer:
-    async with still_working(write_config(folder, {}, codeMode={"maxSuspendedRuns": 1})) as session:
-        parked = await session.exec("await yield_control(); return 'first'")
-        refused = await session.exec("text('kept'); await yield_control(); return 'second'")
-        assert refused.texts == ["kept"]
-        assert (await session.wait(parked.run_id)).value == "first"
-        return refused
+async def one_suspended_run_more_than_there_may_be(strict: Session) -> Answer:
+    parked = await strict.exec("await yield_control(); return 'first'")
+    refused = await strict.exec("text('kept'); await yield_control(); return 'second'")
+    assert refused.texts == ["kept"]
+    assert (await strict.wait(parked.run_id)).value == "first"
+    again = await strict.exec("await yield_control(); return 'third'")
+    assert (await strict.wait(again.run_id)).value == "third"
+    return refused
 
 
 @reaches("aborted", "cancelled")
-async def a_suspended_run_that_is_cancelled(folder: Path) -> Answer:
-    log = folder / "log"
-    async with still_working(write_config(folder, {"counting": counting(log)}, codeMode={"timeoutMs": 200})) as session:
-        parked = await session.exec("return await MCP.counting.hold({ name: 'x' })")
-        aborted = await session.wait(parked.run_id, cancel=True)
-        await until(lambda: "cancelled x" in events(log))
-        return aborted
+async def a_run_that_is_cancelled_while_somebody_waits_for_it(strict: Session, log: Path) -> Answer:
+    parked = await strict.exec("await yield_control(); return await MCP.counting.hold({ name: 'x' })")
+    answers: list[Answer] = []
 
+    async def wait() -> None:
+        answers.append(await strict.wait(parked.run_id))
 
-@reaches("aborted", "cancelled")
-async def a_run_that_is_cancelled_while_somebody_waits_for_it(folder: Path) -> Answer:
-    log = folder / "log"
-    async with still_working(write_config(folder, {"counting": counting(log)})) as session:
-        code = "await yield_control(); return await MCP.counting.hold({ name: 'x' })"
-        parked = await session.exec(code)
-        answers: list[Answer] = []
-
-        async def wait() -> None:
-            answers.append(await session.wait(parked.run_id))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(wait)
-            await until(lambda: "call x" in events(log))
-            aborted = await session.wait(parked.run_id, cancel=True)
-        assert [answer.code for answer in answers] == ["aborted"]
-        await until(lambda: "cancelled x" in events(log))
-        return aborted
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await until(lambda: "call x" in events(log))
+        aborted = await strict.wait(parked.run_id, cancel=True)
+    assert [answer.code for answer in answers] == ["aborted"]
+    await until(lambda: "cancelled x" in events(log))
+    return aborted
 
 
 @reaches("aborted", "shutting down")
@@ -491,41 +540,19 @@ async def a_server_that_is_told_to_end(folder: Path) -> Told:
     return Told(structured["code"], structured["error"])
 
 
-FAULT = b"""
-from codemode_mcp.runs.driver import Driver
-
-complete = Driver._complete
-
-async def fail(self, run, report):
-    if report.value == "fail":
-        raise RuntimeError("a secret of ours")
-    return await complete(self, run, report)
-
-Driver._complete = fail
-"""
-
-
-@reaches("internal_error", "inside codemode-mcp", "log")
-async def a_fault_of_ours(folder: Path) -> Answer:
-    log = folder / "server.log"
-    config = folder / "config.json"
-    config.write_text(json.dumps({"log": {"file": str(log)}}), "utf-8")
-    async with still_working(config, shadowing(folder, {"sitecustomize.py": FAULT})) as session:
-        answer = await session.exec("return 'fail'")
-    assert "secret" not in answer.read
-    assert "a secret of ours" in log.read_text("utf-8")
-    return answer
-
-
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_what_happens_around_programs_has_its_code_too(tmp_path: Path, name: str) -> None:
+async def test_what_happens_around_programs_has_its_code_too(
+    tmp_path: Path, folder: Path, strict: Session, faulty: Faulty, name: str
+) -> None:
     if name == "a server that is told to end" and sys.platform == "win32":
         pytest.skip("Windows has no such signals")
     code, words, scenario = SCENARIOS[name]
-    told = await scenario(tmp_path)
+    shared = {"folder": tmp_path, "strict": strict, "log": folder / "log-strict", "faulty": faulty}
+    told = await scenario(**{each: shared[each] for each in inspect.signature(scenario).parameters})
     assert told.code == code
     for word in words:
         assert word in told.error
+    assert await strict.value("return 1") == 1
 
 
 def test_every_code_is_reached() -> None:

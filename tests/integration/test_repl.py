@@ -10,7 +10,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
+from codemode_mcp.cli import app
 from codemode_mcp.repl.terminal import MAX_HISTORY, open_history
 from tests.integration.harness import COMMAND, QUICKSTART, counting, write_config
 from tests.integration.terminal import terminal
@@ -18,16 +20,17 @@ from tests.integration.terminal import terminal
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from click.testing import Result
+
 TRACKER = {"tracker": {"command": sys.executable, "args": [str(QUICKSTART / "tracker.py")]}}
 
 pytestmark = pytest.mark.anyio
 
 
-def piped(config: Path, text: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, "repl", "--config", str(config), *flags]
-    return subprocess.run(
-        command, input=text, capture_output=True, text=True, encoding="utf-8", check=False, timeout=60
-    )
+def piped(config: Path, text: str) -> Result:
+    """In this process, at no terminal."""
+    arguments = ["repl", "--config", str(config)]
+    return CliRunner().invoke(app, arguments, input=text, prog_name="codemode-mcp", catch_exceptions=False)
 
 
 def test_a_session_over_a_pipe_feels_whole(tmp_path: Path) -> None:
@@ -64,7 +67,7 @@ await yield_control("tea")
 "never"
 """,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
     values = ["24", "a\tline 1", "25", "2", "in it", "3", "3", "its own", "10", '{"a": 3}', "[1]", "[1, 2]"]
     assert lines[: len(values)] == values
@@ -103,7 +106,7 @@ twice(point)
 const n: number = 1
 """,
     )
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert done.stdout.splitlines() == ["1", "4", "4"]
     said = [line for line in done.stderr.splitlines() if line]
     assert said[:2] == ["Error: no", "    at cell.js:2:9"]

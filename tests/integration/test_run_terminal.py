@@ -11,18 +11,28 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from harness import COMMAND, SECONDS, cli, counting, events, write_config
+from harness import COMMAND, SECONDS, counting, events, write_config
 from terminal import terminal
+from typer.testing import CliRunner
+
+from codemode_mcp.cli import app
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from click.testing import Result
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
 REMEMBERING = """\
 const made = [];
-for (const name of ["a", "b", "c"]) made.push(await MCP.up.count({ name }).then(() => "made", () => "not made"));
+for (const name of "abcdef") made.push(await MCP.up.count({ name }).then(() => "made", () => "not made"));
 return made.join(", ");"""
+
+
+def invoke(*arguments: str, text: str | None = None) -> Result:
+    """The command in this process, at no terminal."""
+    return CliRunner().invoke(app, list(arguments), input=text, prog_name="codemode-mcp", catch_exceptions=False)
 
 
 @pytest.fixture
@@ -49,26 +59,18 @@ async def test_what_a_program_prints_is_there_before_it_ends(config: str, tmp_pa
 
 
 @pytest.mark.anyio
-async def test_a_person_at_the_terminal_is_asked_and_may_approve_for_the_whole_run(config: str, tmp_path: Path) -> None:
+async def test_a_person_at_the_terminal_denies_by_whatever_is_no_yes_and_may_approve_for_the_whole_run(
+    config: str, tmp_path: Path
+) -> None:
     async with terminal("run", "-e", REMEMBERING, "--config", config) as person:
         await person.see(r'call 1: "mcp:up:count".*"a".*Type yes: .*run: .*> ')
-        person.type("yes\n")
-        await person.see(r'call 2: "mcp:up:count".*"b".*> ')
-        person.type("run\n")
+        person.type("yes please\n")
+        for number, typed in enumerate(("x" * 200 + "yes\n", "yes\n", "approve\n", "run\n"), 2):
+            await person.see(rf'call {number}: "mcp:up:count".*"{"abcde"[number - 1]}".*> ')
+            person.type(typed)
         assert await person.end() == 0
-    assert person.text.rstrip().endswith("made, made, made")
-    assert [line for line in events(tmp_path / "log") if line.startswith("call")] == ["call a", "call b", "call c"]
-
-
-@pytest.mark.anyio
-async def test_whatever_is_not_a_yes_denies(config: str, tmp_path: Path) -> None:
-    async with terminal("run", "-e", REMEMBERING, "--config", config) as person:
-        for number in (1, 2, 3):
-            await person.see(rf"call {number}: .*> ")
-            person.type(("yes please\n", "x" * 200 + "yes\n", "approve\n")[number - 1])
-        assert await person.end() == 0
-    assert person.text.rstrip().endswith("not made, not made, not made")
-    assert [line for line in events(tmp_path / "log") if line.startswith("call")] == []
+    assert person.text.rstrip().endswith("not made, not made, made, not made, made, made")
+    assert [line for line in events(tmp_path / "log") if line.startswith("call")] == ["call c", "call e", "call f"]
 
 
 @pytest.mark.anyio
@@ -94,8 +96,8 @@ async def test_a_program_that_hides_what_it_prints_is_seen_through_at_a_terminal
 def test_a_program_comes_from_stdin_and_its_trace_goes_to_stderr_and_a_page(config: str, tmp_path: Path) -> None:
     page = tmp_path / "trace.html"
     arguments = ("run", "-", "--trace", "--trace-html", str(page), "--config", config)
-    done = cli(*arguments, text='text("shown"); await MCP.up.refuse(); return [1]')
-    assert (done.returncode, done.stdout) == (0, "shown\n[1]\n")
+    done = invoke(*arguments, text='text("shown"); await MCP.up.refuse(); return [1]')
+    assert (done.exit_code, done.stdout) == (0, "shown\n[1]\n")
     assert re.search(r"^mcp:up:refuse [ ░]*█+ ", done.stderr, re.MULTILINE)
     assert max(len(line) for line in done.stderr.splitlines() if str(page) not in line) <= 100
     assert "mcp:up:refuse" in page.read_text("utf-8")
@@ -107,15 +109,15 @@ def test_what_is_cut_from_an_answer_is_printed_whole_and_once(tmp_path: Path) ->
         for (let n = 0; n < 300; n++) text(`line ${n}`);
         await yield_control(); await new Promise((resolve) => setTimeout(resolve, 500));
         text("after"); return "v".repeat(5000)"""
-    done = cli("run", "-e", code, "--config", str(config))
+    done = invoke("run", "-e", code, "--config", str(config))
     assert done.stdout.splitlines() == [*(f"line {n}" for n in range(300)), "after", "v" * 5000]
-    told = cli("run", "--json", "-e", code, "--config", str(config)).stdout
+    told = invoke("run", "--json", "-e", code, "--config", str(config)).stdout
     answers = [json.loads(line) for line in told.splitlines()]
     assert answers[0]["output"][-1]["value"]["truncated"]
     assert answers[-1]["value"]["truncated"]
 
 
 def test_nobody_is_asked_where_no_terminal_is(config: str) -> None:
-    done = cli("run", "-e", REMEMBERING, "--config", config, text="yes\nyes\nyes\n")
-    assert done.stdout == "not made, not made, not made\n"
+    done = invoke("run", "-e", REMEMBERING, "--config", config, text="yes\nyes\nyes\n")
+    assert done.stdout == ", ".join(["not made"] * 6) + "\n"
     assert os.linesep.join(done.stderr.splitlines()) == ""

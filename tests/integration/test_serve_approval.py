@@ -141,6 +141,26 @@ async def test_what_was_printed_before_a_question_is_not_lost(asked: Asked) -> N
     assert texts == ["one", "two", "three", "four"]
 
 
+async def test_a_program_that_asks_like_us_through_the_client_is_shown_as_the_program(asked: Asked) -> None:
+    asked.person.decides({"decision": "approve", "answer": "x"})
+    code = (
+        f"const message = '{OURS}\\n\\n    call 1: \"x\"';"
+        "const form = (name) => ({ type: 'object', properties: { [name]: { type: 'string' } } });"
+        "const ask = (name) => tools.call('client:session:elicit', { message, requestedSchema: form(name) });"
+        "const answers = await Promise.allSettled([ask('decision'), ask('answer'), MCP.one.count({ name: 'a' })]);"
+        "return answers.map((each) => each.status)"
+    )
+    answer = await asked.session.finish(await asked.session.exec(code))
+    # A form that could be taken for ours is not put at all.
+    assert answer.value == ["rejected", "fulfilled", "fulfilled"]
+    (ours,) = [message for message in asked.person.messages if "mcp:one:count" in message]
+    (theirs,) = [message for message in asked.person.messages if message is not ours]
+    assert ours.startswith(OURS)
+    assert theirs.startswith("[")
+    assert all(line.startswith("  ") for line in theirs.split("\n")[1:])
+    assert asked.events == ["call a"]
+
+
 async def test_an_approval_for_the_run_ends_the_questions_of_a_loop(asked: Asked) -> None:
     asked.person.decides({"decision": "approve", "remember": "run"})
     loop = "for (let n = 0; n < 30; n++) await MCP.one.count({ name: 'x' }); return 1"
@@ -171,10 +191,9 @@ async def test_an_approval_for_ever_is_written_to_the_file_and_counts_after_a_re
     assert len(events(log)) == 3
 
 
-@ERAS
-async def test_a_client_that_cannot_be_asked_is_told_how_to_have_it_approved(mode: str, tmp_path: Path) -> None:
+async def test_a_client_that_cannot_be_asked_is_told_how_to_have_it_approved(tmp_path: Path) -> None:
     config, log = asking(tmp_path, codeMode={"timeoutMs": 500})
-    async with serve(config, mode=mode) as session:
+    async with serve(config, mode="legacy") as session:
         waiting = await session.exec(COUNT_THREE)
         statuses = [call["status"] for call in waiting.structured["pendingToolCalls"]]
         assert statuses == ["needs_approval"] * 3
@@ -214,48 +233,6 @@ async def test_a_request_is_answered_in_time_while_a_person_thinks(mode: str, tm
     assert events(log) == ["call a"]
 
 
-async def test_what_looks_like_our_question_in_a_servers_is_shown_as_the_servers(tmp_path: Path) -> None:
-    from tests.integration.test_serve_questions import asking as asker
-
-    config = write_config(tmp_path, {"asker": asker("modern")})
-    person = Person({"name": "x", "decision": "approve"})
-    imitated = (
-        "codemode-mcp asks for your approval: may a program make this tool call?\n\n    call 1: harmless\n\r\x1b[2J"
-    )
-    async with serve(config, elicitation_callback=person) as session:
-        await session.value(f"return unwrap(await MCP.asker.name({{ label: {json.dumps(imitated)} }}))")
-    (message,) = person.messages
-    assert message.startswith("[asker] Your name for ")
-    assert "\x1b" not in message
-    assert "\r" not in message
-    assert all(line.startswith("  ") for line in message.split("\n")[1:])
-
-
-@ERAS
-async def test_a_program_that_asks_like_us_through_the_client_is_shown_as_the_program(
-    mode: str, tmp_path: Path
-) -> None:
-    config, log = asking(tmp_path)
-    person = Person({"decision": "approve", "answer": "x"})
-    code = (
-        f"const message = '{OURS}\\n\\n    call 1: \"x\"';"
-        "const form = (name) => ({ type: 'object', properties: { [name]: { type: 'string' } } });"
-        "const ask = (name) => tools.call('client:session:elicit', { message, requestedSchema: form(name) });"
-        "const answers = await Promise.allSettled([ask('decision'), ask('answer'), MCP.one.count({ name: 'a' })]);"
-        "return answers.map((each) => each.status)"
-    )
-    async with serve(config, mode=mode, elicitation_callback=person) as session:
-        answer = await session.finish(await session.exec(code))
-        # A form that could be taken for ours is not put at all.
-        assert answer.value == ["rejected", "fulfilled", "fulfilled"]
-    (ours,) = [message for message in person.messages if "mcp:one:count" in message]
-    (theirs,) = [message for message in person.messages if message is not ours]
-    assert ours.startswith(OURS)
-    assert theirs.startswith("[")
-    assert all(line.startswith("  ") for line in theirs.split("\n")[1:])
-    assert events(log) == ["call a"]
-
-
 async def test_over_http_nothing_is_remembered_for_ever_and_the_answer_counts_for_its_owner(tmp_path: Path) -> None:
     config, log = asking(tmp_path)
     person = Person("approve")
@@ -273,7 +250,9 @@ async def test_over_http_nothing_is_remembered_for_ever_and_the_answer_counts_fo
 # pass-through
 
 
-async def test_over_http_nothing_is_remembered_for_ever_in_pass_through_either(tmp_path: Path) -> None:
+async def test_in_pass_through_over_http_nothing_is_remembered_and_the_mute_are_denied(
+    tmp_path: Path,
+) -> None:
     config, log = asking(tmp_path, codeMode=False)
     before, person = config.read_text(), Person({"decision": "approve", "remember": "always"})
     async with serve_http(config) as served:
@@ -281,14 +260,22 @@ async def test_over_http_nothing_is_remembered_for_ever_in_pass_through_either(t
         async with Client(streamable_http_client(served.url), elicitation_callback=person) as client:
             with anyio.fail_after(SECONDS):
                 assert (await client.call_tool("one__count", {"name": "a"})).is_error
+        for mode in ("auto", "legacy"):
+            async with Client(streamable_http_client(served.url), mode=mode) as client:
+                with anyio.fail_after(SECONDS):
+                    denied = await client.call_tool("one__count", {"name": "a"})
+                assert denied.is_error
+                assert "its user cannot be asked" in denied.content[0].text
     assert "remember" not in person.shown[0].requested_schema["properties"]
     assert (events(log), config.read_text()) == ([], before)
 
 
 @ERAS
-async def test_a_call_in_pass_through_is_put_to_its_client(mode: str, tmp_path: Path) -> None:
+async def test_a_call_in_pass_through_is_put_to_its_client_and_an_approval_for_ever_kept_where_it_can_be(
+    mode: str, tmp_path: Path
+) -> None:
     config, log = asking(tmp_path, codeMode=False)
-    person = Person("approve", "deny")
+    person = Person("approve", "deny", {"decision": "approve", "remember": "always"})
     async with serve(config, mode=mode, elicitation_callback=person) as session:
         with anyio.fail_after(SECONDS):
             approved = await session.client.call_tool("one__count", {"name": "a"})
@@ -296,48 +283,21 @@ async def test_a_call_in_pass_through_is_put_to_its_client(mode: str, tmp_path: 
             denied = await session.client.call_tool("one__count", {"name": "b"})
             assert denied.is_error
             assert "one__count was not approved: the user denied it" in denied.content[0].text
-    assert events(log) == ["call a"]
-    assert person.messages[0].startswith("codemode-mcp asks for your approval: may the client make this tool call?")
-    assert '"name": "a"' in person.messages[0]
-    assert person.shown[0].requested_schema["properties"]["remember"]["enum"] == ["no", "always"]
-
-
-@ERAS
-async def test_a_call_in_pass_through_is_denied_where_its_client_cannot_be_asked(mode: str, tmp_path: Path) -> None:
-    config, log = asking(tmp_path, codeMode=False)
-    async with serve(config, mode=mode) as session:
-        with anyio.fail_after(SECONDS):
-            denied = await session.client.call_tool("one__count", {"name": "a"})
-        assert denied.is_error
-        assert "its user cannot be asked" in denied.content[0].text
-    assert events(log) == []
-
-
-@ERAS
-async def test_an_approval_for_ever_in_pass_through_is_kept(mode: str, tmp_path: Path) -> None:
-    config, log = asking(tmp_path, codeMode=False)
-    person = Person({"decision": "approve", "remember": "always"})
-    async with serve(config, mode=mode, elicitation_callback=person) as session:
-        with anyio.fail_after(SECONDS):
-            await session.client.call_tool("one__count", {"name": "a"})
+            assert events(log) == ["call a"]
+            ours = "codemode-mcp asks for your approval: may the client make this tool call?"
+            assert person.messages[0].startswith(ours)
+            assert '"name": "a"' in person.messages[0]
+            assert person.shown[0].requested_schema["properties"]["remember"]["enum"] == ["no", "always"]
+            await session.client.call_tool("one__count", {"name": "c"})
             assert json.loads(config.read_text())["tools"]["approved"] == ["mcp:one:count"]
             await until(lambda: "the configuration has changed: other rules" in session.stderr)
-            await session.client.call_tool("one__count", {"name": "b"})
-    assert len(person.messages) == 1
-    assert events(log) == ["call a", "call b"]
-
-
-async def test_an_approval_in_pass_through_that_cannot_be_kept_says_so(tmp_path: Path) -> None:
-    config, log = asking(tmp_path, codeMode=False)
-    person = Person({"decision": "approve", "remember": "always"})
-    async with serve(config, elicitation_callback=person) as session:
-        with anyio.fail_after(SECONDS):
-            await session.client.list_tools()
+            await session.client.call_tool("one__count", {"name": "d"})
+            assert len(person.messages) == 3
             config.unlink()
-            result = await session.client.call_tool("one__count", {"name": "a"})
+            result = await session.client.call_tool("one__release", {"name": "e"})
         assert not result.is_error
         assert "The approval counts for this call alone" in result.content[-1].text
-    assert events(log) == ["call a"]
+    assert events(log) == ["call a", "call c", "call d", "call e"]
 
 
 async def test_a_call_in_pass_through_is_answered_in_time_though_nobody_decides(tmp_path: Path) -> None:

@@ -10,12 +10,17 @@ import stat
 import sys
 from typing import TYPE_CHECKING, Any
 
+import anyio.to_thread
 import pytest
+from typer.testing import CliRunner
 
-from tests.integration.harness import MODERN, cli, counting, http_server, parse_message, raw, serve, until
+from codemode_mcp.cli import app
+from tests.integration.harness import MODERN, counting, http_server, parse_message, raw, serve, until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from typer.testing import Result
 
 pytestmark = pytest.mark.anyio
 
@@ -77,8 +82,18 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("include", [False, True])
-async def test_no_secret_is_in_any_log_span_trajectory_or_message(tmp_path: Path, include: bool) -> None:
+async def command(*arguments: str) -> Result:
+    """A command in this process."""
+
+    def run() -> Result:
+        return CliRunner().invoke(app, list(arguments), prog_name="codemode-mcp", catch_exceptions=False)
+
+    return await anyio.to_thread.run_sync(run)
+
+
+async def test_no_secret_is_in_any_log_span_trajectory_or_message_and_nothing_until_the_end_is_missing(
+    tmp_path: Path,
+) -> None:
     spans = tmp_path / "spans"
     spans.touch()
     site = tmp_path / "site"
@@ -102,7 +117,7 @@ async def test_no_secret_is_in_any_log_span_trajectory_or_message(tmp_path: Path
             },
             "wrong": {"url": url, "headers": {"Authorization": f"Bearer {CANARIES['header']}-not", "X": "${EXPANDED}"}},
         }
-        audit = {"trajectory": "runs.jsonl", "includeInputs": include}
+        audit = {"trajectory": "runs.jsonl", "includeInputs": True}
         config = write(tmp_path, servers, audit=audit)
         async with raw(config, "--log-level", "debug", env=environment) as client:
             await client.initialize("2025-11-25")
@@ -113,8 +128,17 @@ async def test_no_secret_is_in_any_log_span_trajectory_or_message(tmp_path: Path
             wait = {"name": "wait", "arguments": {"runId": parked["runId"]}}
             answer = await client.request("tools/call", wait)
             assert answer["result"]["structuredContent"]["status"] == "failed"
+            code = "await yield_control(); return 1"
+            answer = await client.request("tools/call", {"name": "exec", "arguments": {"code": code}})
+            left = answer["result"]["structuredContent"]["runId"]
+            hold = {"name": "exec", "arguments": {"code": "await MCP.good.hold({name: 'a'})"}}
+            await client.send(id=100, method="tools/call", params=hold)
+            await until(lambda: "call a" in (tmp_path / "log").read_text("utf-8"))
             assert await client.end() == 0
     trajectory = (tmp_path / "runs.jsonl").read_text("utf-8")
+    ends = {event["id"]: event["status"] for event in lines(tmp_path / "runs.jsonl") if event["kind"] == "run_ended"}
+    assert (ends[parked["runId"]], ends[left]) == ("failed", "aborted")
+    assert sorted(ends.values()) == ["aborted", "aborted", "failed"]
     kinds = {event["kind"] for event in lines(tmp_path / "runs.jsonl")}
     told = ["exec", "wait", "run_started", "call_started", "call_ended", "parked", "restored", "run_ended", "answered"]
     assert kinds == set(told)
@@ -128,7 +152,7 @@ async def test_no_secret_is_in_any_log_span_trajectory_or_message(tmp_path: Path
             assert canary not in text, f"{name} is in the {where}"
     for where, text in recorded.items():
         for name, secret in IN_ARGUMENTS.items():
-            if where == "trajectory" and include and name in ("plain", "key"):
+            if where == "trajectory" and name in ("plain", "key"):
                 assert secret in text
                 continue
             for part in re.findall(r"canary-?argument-?\d+", secret):
@@ -138,10 +162,7 @@ async def test_no_secret_is_in_any_log_span_trajectory_or_message(tmp_path: Path
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, None])
-async def test_what_happened_until_the_end_is_in_the_file_however_the_server_ends(
-    tmp_path: Path, how: signal.Signals | None
-) -> None:
+async def test_what_happened_until_a_signal_is_in_the_file(tmp_path: Path) -> None:
     config = write(tmp_path, {"good": counting(tmp_path / "log")}, audit={"trajectory": "runs.jsonl"})
     async with raw(config) as client:
         params = {**MODERN, "name": "exec", "arguments": {"code": "await yield_control(); return 1"}}
@@ -149,11 +170,8 @@ async def test_what_happened_until_the_end_is_in_the_file_however_the_server_end
         hold = {"code": "await MCP.good.hold({name: 'a'})"}
         await client.send(id=7, method="tools/call", params={**MODERN, "name": "exec", "arguments": hold})
         await until(lambda: "call a" in (tmp_path / "log").read_text("utf-8") if (tmp_path / "log").exists() else 0)
-        if how is None:
-            assert await client.end() == 0
-        else:
-            client.process.send_signal(how)
-            assert await client.exit_code() == 0
+        client.process.send_signal(signal.SIGTERM)
+        assert await client.exit_code() == 0
     found = lines(tmp_path / "runs.jsonl")
     ends = {event["id"]: event["status"] for event in found if event["kind"] == "run_ended"}
     begun = [event["id"] for event in found if event["kind"] == "run_started"]
@@ -164,27 +182,31 @@ async def test_what_happened_until_the_end_is_in_the_file_however_the_server_end
     assert stat.S_IMODE((tmp_path / "runs.jsonl").stat().st_mode) == 0o600
 
 
-async def test_requests_of_two_servers_are_in_one_file_and_trace_draws_each_run(tmp_path: Path) -> None:
+async def test_requests_of_two_servers_are_in_one_file_without_inputs_and_trace_draws_each_run(tmp_path: Path) -> None:
     config = write(tmp_path, {"good": counting(tmp_path / "log")}, audit={"trajectory": "runs.jsonl"})
     async with serve(config) as one, serve(config) as other:
-        first = await one.exec("await MCP.good.count({name: 'a'}); await yield_control('soon'); return 1")
+        first = await one.exec("await MCP.good.count({name: 'a'}); await yield_control('alert(1)'); return 1")
         await other.value("return await MCP.good.count({name: '<script>alert(1)</script>'})")
+        refused = await other.exec("await MCP.good.count({ name: { 'alert(1)': 1 } })")
+        assert "alert(1)" in (await other.exec("throw new Error('alert(1)')")).error
         await one.wait(first.run_id)
-    listed = cli("trace", "--config", str(config), "--json")
+    assert refused.code == "nested_tool_failed"
+    assert "alert" not in (tmp_path / "runs.jsonl").read_text("utf-8")
+    listed = await command("trace", "--config", str(config), "--json")
     traces = json.loads(listed.stdout)
-    assert [trace["status"] for trace in traces] == ["completed", "completed"]
-    assert traces[1]["id"] == first.run_id
-    shown = cli("trace", first.run_id[:12], "--config", str(config))
-    assert shown.returncode == 0, shown.stderr
+    assert [trace["status"] for trace in traces] == ["failed", "failed", "completed", "completed"]
+    assert traces[3]["id"] == first.run_id
+    shown = await command("trace", first.run_id[:12], "--config", str(config))
+    assert shown.exit_code == 0, shown.stderr
     assert "mcp:good:count" in shown.stdout
     assert "parked 1 time" in shown.stdout
     assert re.search(r"^exec .*waiting", shown.stdout, re.MULTILINE)
     assert re.search(r"^wait .*completed", shown.stdout, re.MULTILINE)
     page = tmp_path / "page.html"
-    assert cli("trace", first.run_id, "--config", str(config), "--html", str(page)).returncode == 0
+    assert (await command("trace", first.run_id, "--config", str(config), "--html", str(page))).exit_code == 0
     assert "mcp:good:count" in page.read_text("utf-8")
-    wrong = cli("trace", "run_", "--config", str(config))
-    assert wrong.returncode == 1
+    wrong = await command("trace", "run_", "--config", str(config))
+    assert wrong.exit_code == 1
     assert "more than one run" in wrong.stderr
 
 
@@ -195,7 +217,7 @@ async def test_a_folder_that_is_not_there_stops_nothing_and_doctor_says_so(tmp_p
         assert await session.value("return 2") == 2
         await until(lambda: "cannot be written" in session.stderr)
         assert await session.value("return 3") == 3
-    checks = json.loads(cli("doctor", "--config", str(config), "--json").stdout)
+    checks = json.loads((await command("doctor", "--config", str(config), "--json")).stdout)
     (check,) = [each for each in checks if each["name"] == "trajectory"]
     assert check["status"] == "fail"
     assert "No such file" in check["detail"]
@@ -219,5 +241,5 @@ async def test_calls_in_pass_through_mode_are_recorded_and_traced(tmp_path: Path
     assert (begun["kind"], ended["kind"], ended["status"]) == ("call_started", "call_ended", "completed")
     assert begun["tool"] == "mcp:good:count"
     assert "confidential" not in (tmp_path / "runs.jsonl").read_text("utf-8")
-    shown = cli("trace", begun["id"][:10], "--config", str(config))
+    shown = await command("trace", begun["id"][:10], "--config", str(config))
     assert re.search(r"^mcp:good:count .*█", shown.stdout, re.MULTILINE) or "#" in shown.stdout, shown

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
 import pytest
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
 
-from tests.integration.harness import serve, write_config
+from tests.integration.harness import Session, serve, write_config
+from tests.integration.http_harness import ERAS, serve_http
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.integration.harness import Session
+    from tests.integration.http_harness import Served
 
 pytestmark = pytest.mark.anyio
 
-ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["modern client", "legacy client"])
+SHOWN: list[Any] = []
 
 
 async def fill_in(context: Any, params: Any) -> types.ElicitResult:
+    SHOWN.append(params)
+    if "[github]" in params.message:
+        return types.ElicitResult(action="cancel")
     if "no thanks" in params.message:
         return types.ElicitResult(action="decline")
     fields = params.requested_schema["properties"]
@@ -46,6 +53,13 @@ async def folders(context: Any) -> types.ListRootsResult:
 
 
 ALL = {"elicitation_callback": fill_in, "sampling_callback": think, "list_roots_callback": folders}
+
+
+@asynccontextmanager
+async def connected(served: Served, mode: str, **callbacks: Any) -> AsyncIterator[Session]:
+    """A client that can be asked this, over HTTP: there a server has room for many."""
+    async with Client(streamable_http_client(served.url), mode=mode, **callbacks) as client:
+        yield Session(client, served.stderr_path)
 
 
 @pytest.fixture(scope="module", params=["auto", "legacy"], ids=["modern client", "legacy client"])
@@ -99,8 +113,7 @@ async def test_a_program_applies_the_model_to_many_rows_at_once(able: Session) -
     assert answer.value == [f"plain: row {row} (1000)" for row in range(100)]
 
 
-@ERAS
-async def test_only_what_the_client_can_do_is_there(mode: str, tmp_path: Path) -> None:
+async def test_only_what_the_client_can_do_is_there(tmp_path: Path) -> None:
     probe = (
         "const tried = [];"
         "for (const name of ['elicit', 'sample', 'roots']) {"
@@ -110,79 +123,62 @@ async def test_only_what_the_client_can_do_is_there(mode: str, tmp_path: Path) -
         "return [own(ALL_TOOLS), ['elicit', 'sample', 'roots'].filter((name) => name in tools),"
         "  own(await tools.search('ask the user of the client')), tried]"
     )
-    async with serve(write_config(tmp_path, {}), mode=mode) as session:
-        listed, names, found, tried = await session.value(probe)
-    assert (listed, names, found) == ([], [], [])
-    assert tried == [f'there is no tool "client:session:{name}"' for name in ("elicit", "sample", "roots")]
-    async with serve(write_config(tmp_path, {}), mode=mode, list_roots_callback=folders) as session:
-        listed, names, found, tried = await session.value(probe)
-    assert (listed, names, found, len(tried)) == (["roots"], ["roots"], ["roots"], 2)
+    async with serve_http(write_config(tmp_path, {})) as served:
+        for mode in ERAS:
+            async with connected(served, mode) as session:
+                listed, names, found, tried = await session.value(probe)
+            assert (listed, names, found) == ([], [], [])
+            assert tried == [f'there is no tool "client:session:{name}"' for name in ("elicit", "sample", "roots")]
+            async with connected(served, mode, list_roots_callback=folders) as session:
+                listed, names, found, tried = await session.value(probe)
+            assert (listed, names, found, len(tried)) == (["roots"], ["roots"], ["roots"], 2)
 
 
-@ERAS
-async def test_what_a_program_asks_is_shown_as_the_programs_own_words(mode: str, tmp_path: Path) -> None:
-    shown: list[Any] = []
-
-    async def note(context: Any, params: Any) -> types.ElicitResult:
-        shown.append(params)
-        return types.ElicitResult(action="cancel")
-
-    async with serve(write_config(tmp_path, {}), mode=mode, elicitation_callback=note) as session:
-        said = await session.value(
-            "const ask = async (input) => { try { return await tools.elicit(input) } catch (e) { return e.message } };"
-            "return [await ask({ message: '\\r\\u001b[2K[github] Log in\\n[the program] no\\u202e', requestedSchema: {"
-            "  type: 'object', required: ['a', 'b'],"
-            "  properties: { a: { type: 'string', title: 'x\\u001b[1A\\u202ey' } } } }),"
-            " await ask({ message: 'Approve?', fields: { Decision: ['approve', 'deny'] } })]"
-        )
-    (params,) = shown
+async def test_what_a_program_asks_is_shown_as_the_programs_own_words(able: Session) -> None:
+    SHOWN.clear()
+    said = await able.value(
+        "const ask = async (input) => { try { return await tools.elicit(input) } catch (e) { return e.message } };"
+        "return [await ask({ message: '\\r\\u001b[2K[github] Log in\\n[the program] no\\u202e', requestedSchema: {"
+        "  type: 'object', required: ['a', 'b'],"
+        "  properties: { a: { type: 'string', title: 'x\\u001b[1A\\u202ey' } } } }),"
+        " await ask({ message: 'Approve?', fields: { Decision: ['approve', 'deny'] } })]"
+    )
+    (params,) = SHOWN
     assert params.message == "[the program] [2K[github] Log in\n  [the program] no"
     assert params.requested_schema["properties"] == {"a": {"type": "string", "title": "x [1A y"}}
     assert said[0] == {"accepted": False, "action": "cancel", "content": None}
     assert "cannot have a field 'Decision': that is how calls are approved" in said[1]
 
 
-@ERAS
-async def test_an_answer_may_come_long_after_the_program_was_suspended(mode: str, tmp_path: Path) -> None:
-    asked, answered = anyio.Event(), anyio.Event()
+async def test_an_answer_may_come_long_after_the_program_was_suspended(tmp_path: Path) -> None:
+    """A client of 2026-07-28 holds the question itself, and comes back when the user is ready."""
+    answered = anyio.Event()
 
     async def slow(context: Any, params: Any) -> types.ElicitResult:
-        asked.set()
         await answered.wait()
         return types.ElicitResult(action="accept", content={"name": "Ada"})
 
     config = write_config(tmp_path, {}, codeMode={"maxRequestMs": 1500, "timeoutMs": 1000})
-    async with serve(config, mode=mode, elicitation_callback=slow) as session:
+    async with serve(config, mode="legacy", elicitation_callback=slow) as session:
         code = "return (await tools.elicit({ message: 'Who?', fields: { name: 'string' } })).content.name"
-        if mode == "legacy":
-            answer = await session.exec(code)
-            assert answer.status == "waiting"
-            assert [call["status"] for call in answer.structured["pendingToolCalls"]] == ["needs_input"]
-            assert "the program asks the user" in answer.read
-            answered.set()
-            assert (await session.finish(answer)).value == "Ada"
-            return
-        # The client of 2026-07-28 holds the question itself, and comes back when the user is ready.
-        async with anyio.create_task_group() as group:
-
-            async def later() -> None:
-                await asked.wait()
-                answered.set()
-
-            group.start_soon(later)
-            assert await session.value(code) == "Ada"
+        answer = await session.exec(code)
+        assert answer.status == "waiting"
+        assert [call["status"] for call in answer.structured["pendingToolCalls"]] == ["needs_input"]
+        assert "the program asks the user" in answer.read
+        answered.set()
+        assert (await session.finish(answer)).value == "Ada"
 
 
-@ERAS
-async def test_policy_decides_about_client_tools_too(mode: str, tmp_path: Path) -> None:
-    config = write_config(tmp_path, {}, deny=["client:session:sample"])
-    async with serve(config, mode=mode, **ALL) as session:
-        listed, named, refusal = await session.value(
-            "const id = 'client:session:sample';"
-            "const refusal = await tools.call(id, { prompt: 'hi' }).catch((e) => e.message.replaceAll(id, 'ID'));"
-            "const own = ALL_TOOLS.filter((each) => each.source === 'client').map((each) => each.name);"
-            "return [own, 'sample' in tools, refusal]"
-        )
-    assert (listed, named) == (["elicit", "roots"], False)
-    assert refusal.startswith('there is no tool "ID". Nearest: ')
-    assert "sample" not in refusal
+async def test_policy_decides_about_client_tools_too(tmp_path: Path) -> None:
+    async with serve_http(write_config(tmp_path, {}, deny=["client:session:sample"])) as served:
+        for mode in ERAS:
+            async with connected(served, mode, **ALL) as session:
+                listed, named, refusal = await session.value(
+                    "const id = 'client:session:sample'; const options = { prompt: 'hi' };"
+                    "const refusal = await tools.call(id, options).catch((e) => e.message.replaceAll(id, 'ID'));"
+                    "const own = ALL_TOOLS.filter((each) => each.source === 'client').map((each) => each.name);"
+                    "return [own, 'sample' in tools, refusal]"
+                )
+            assert (listed, named) == (["elicit", "roots"], False)
+            assert refusal.startswith('there is no tool "ID". Nearest: ')
+            assert "sample" not in refusal

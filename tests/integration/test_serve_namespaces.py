@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -13,6 +14,7 @@ from codemode_mcp.descriptions import PROMPTS_BYTES, TOOLS_BYTES
 from tests.integration.harness import SECONDS, serve
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from tests.integration.harness import Session
@@ -55,18 +57,26 @@ def register(api):
 """
 
 
-def write(folder: Path, *, text: str = TRACKER, works: bool = True, enabled: bool = True, **tools: Any) -> Path:
-    (folder / "tracker.py").write_text(text, "utf-8")
+def plugin(
+    folder: Path, name: str = "tracker", its: str = "issues", *, everywhere: str | None = None, works: bool = True
+) -> dict[str, Any]:
+    """The entry of a plugin and of its namespace; `everywhere`: the global name, where that is another."""
+    (folder / f"{name}.py").write_text(
+        TRACKER.replace('"issues", "issues"', f'"{its}", "{everywhere or its}"'), "utf-8"
+    )
+    return {"module": f"{name}.py:register", "config": {"team": ["ada"], "works": works}}
+
+
+def write(folder: Path, plugins: dict[str, Any], **tools: Any) -> Path:
     path = folder / "config.json"
-    plugin = {"module": "tracker.py:register", "config": {"team": ["ada"], "works": works}, "enabled": enabled}
-    path.write_text(json.dumps({"plugins": {"tracker": plugin}, "tools": tools}), "utf-8")
+    path.write_text(json.dumps({"plugins": plugins, "tools": tools}), "utf-8")
     return path
 
 
 async def described(session: Session) -> str:
     """What the two tools say."""
     with anyio.fail_after(SECONDS):
-        tools = (await session.client.list_tools()).tools
+        tools = (await session.client.list_tools(cache_mode="refresh")).tools
     assert [tool.name for tool in tools] == ["exec", "wait"]
     size = sum(
         len(tool.name.encode()) + len((tool.description or "").encode()) + len(json.dumps(tool.input_schema).encode())
@@ -83,104 +93,127 @@ async def becomes(session: Session, kind: str) -> None:
             await anyio.sleep(0.05)
 
 
-async def test_a_program_works_with_a_namespace(tmp_path: Path) -> None:
-    async with serve(write(tmp_path)) as session:
-        answer = await session.exec(
-            "return [issues === namespaces.issues, issues.team, issues.run, await issues.list({ open: true }),"
-            "  await issues.issue.add('a title'), await issues.issue.add().catch((error) => error.message)]"
-        )
-        same, team, run, listed, added, refused = answer.value
-        assert (same, team, listed, added) == (True, ["ada"], [{"open": True}], {"title": "A TITLE"})
-        assert run.startswith("run_")
-        assert refused.startswith("issues.issue.add takes other arguments: missing a required argument: 'title'")
-        assert [call["tool"] for call in answer.structured["telemetry"]["calls"]][:2] == [
-            "plugin:tracker:list",
-            "plugin:tracker:add",
-        ]
-        files = await session.value("return [(await API.list()).files, await API.read('namespaces.d.ts')]")
-        assert {"path": "namespaces.d.ts", "description": "issues: Issues of the team"}.items() <= files[0][-1].items()
-        assert "declare const issues: { readonly [name: string]: any };" in files[1]["content"]
-        assert "plugin:tracker:add" in files[1]["content"]
+@dataclass
+class Person:
+    """Approves what holds the word KEEP."""
 
+    shown: list[str] = field(default_factory=list)
 
-async def test_the_prompt_is_in_the_description_for_whoever_sees_the_namespace(tmp_path: Path) -> None:
-    async with serve(write(tmp_path)) as session:
-        assert await session.value("return typeof issues") == "object"
-        text = await described(session)
-        assert "\n- issues: Call issues.list() first; issues.issue.add(title) adds one." in text
-    async with serve(write(tmp_path, deny=["plugin:tracker:add"])) as session:
-        assert await session.value("return [typeof issues, Object.keys(namespaces)]") == ["undefined", []]
-        text = await described(session)
-        assert "issues" not in text
-        assert "Globals of plugins" not in text
-
-
-async def test_a_call_that_is_suspended_is_resumed_by_wait(tmp_path: Path) -> None:
-    async with serve(write(tmp_path, codeMode={"timeoutMs": 600})) as session:
-        waiting = await session.exec(
-            "const it = await issues.slow({ n: 1 }); return [it, await issues.list(), issues.run]"
-        )
-        assert waiting.status == "waiting"
-        assert [call["tool"] for call in waiting.structured["pendingToolCalls"]] == ["plugin:tracker:slow"]
-        (tmp_path / "go").touch()
-        ended = await session.finish(await session.wait(waiting.run_id))
-        assert ended.value == [{"slow": {"n": 1}}, [{}], waiting.run_id]
-
-
-async def test_a_person_is_shown_what_is_sent_and_not_what_the_program_wrote(tmp_path: Path) -> None:
-    shown: list[str] = []
-
-    async def person(context: Any, params: Any) -> types.ElicitResult:
-        shown.append(params.message)
+    async def __call__(self, context: Any, params: Any) -> types.ElicitResult:
+        self.shown.append(params.message)
         decision = "approve" if "KEEP" in params.message else "deny"
         return types.ElicitResult(action="accept", content={"decision": decision})
 
-    path = write(tmp_path, ask=["plugin:tracker:add"])
-    async with serve(path, elicitation_callback=person) as session:
-        answer = await session.finish(await session.exec("return await issues.issue.add('keep')"))
-        assert answer.value == {"title": "KEEP"}
-        answer = await session.finish(
-            await session.exec("return await issues.issue.add('other').catch((error) => error.message)")
+
+@pytest.fixture(scope="module")
+def person() -> Person:
+    return Person()
+
+
+@pytest.fixture(scope="module")
+async def session(folder: Path, person: Person) -> AsyncIterator[Session]:
+    """With a plugin whose namespace is in order, and others with which something is the matter."""
+    plugins = {
+        "tracker": plugin(folder),
+        "asked": plugin(folder, "asked", "desk"),
+        "denied": plugin(folder, "denied", "hidden"),
+        "failing": plugin(folder, "failing", "broken", works=False),
+        "greedy": plugin(folder, "greedy", "greedy", everywhere="MCP"),
+    }
+    rules = {"ask": ["plugin:asked:add"], "deny": ["plugin:denied:add"]}
+    config = write(folder, plugins, **rules, codeMode={"timeoutMs": 600})
+    async with serve(config, elicitation_callback=person) as session:
+        yield session
+
+
+async def done(session: Session, code: str) -> Any:
+    """The value of a program, also of one that takes longer."""
+    return (await session.finish(await session.exec(code))).value
+
+
+async def test_a_program_works_with_a_namespace(session: Session) -> None:
+    answer = await session.finish(
+        await session.exec(
+            "return [issues === namespaces.issues, issues.team, issues.run, await issues.list({ open: true }),"
+            "  await issues.issue.add('a title'), await issues.issue.add().catch((error) => error.message)]"
         )
-        assert answer.value.startswith("issues.issue.add was not approved")
-    assert len(shown) == 2
-    assert "plugin:tracker:add" in shown[0]
-    assert "KEEP" in shown[0]
+    )
+    same, team, run, listed, added, refused = answer.value
+    assert (same, team, listed, added) == (True, ["ada"], [{"open": True}], {"title": "A TITLE"})
+    assert run.startswith("run_")
+    assert refused.startswith("issues.issue.add takes other arguments: missing a required argument: 'title'")
+    assert [call["tool"] for call in answer.structured["telemetry"]["calls"]][:2] == [
+        "plugin:tracker:list",
+        "plugin:tracker:add",
+    ]
+    listed, read = await done(session, "return [(await API.list()).files, await API.read('namespaces.d.ts')]")
+    assert listed[-1]["path"] == "namespaces.d.ts"
+    assert "issues: Issues of the team" in listed[-1]["description"]
+    assert "declare const issues: { readonly [name: string]: any };" in read["content"]
+    assert "plugin:tracker:add" in read["content"]
 
 
-async def test_a_scope_that_fails_is_a_rejection_that_names_the_plugin_and_tells_nothing(tmp_path: Path) -> None:
-    async with serve(write(tmp_path, works=False)) as session:
-        message = await session.value("return await issues.list().catch((error) => error.message)")
-        assert message.startswith("issues.list: the namespace cannot be used in this run: plugin 'tracker' failed")
-        assert "SECRET" not in message
-        assert await session.value("return await tools.call('plugin:tracker:list', { a: 1 })") == [{"a": 1}]
+async def test_the_prompt_is_in_the_description_for_whoever_sees_the_namespace(session: Session) -> None:
+    kinds = await done(session, "return [typeof issues, typeof hidden, Object.keys(namespaces)]")
+    assert kinds == ["object", "undefined", ["issues", "desk", "broken"]]
+    text = await described(session)
+    assert "\n- issues: Call issues.list() first; issues.issue.add(title) adds one." in text
+    assert "hidden" not in text
 
 
-async def test_a_plugin_whose_namespace_is_refused_is_rolled_back_whole(tmp_path: Path) -> None:
-    path = write(tmp_path, text=TRACKER.replace('"issues", "issues"', '"issues", "MCP"'))
-    async with serve(path) as session:
-        seen = await session.value(
-            "return [Object.keys(namespaces), ALL_TOOLS.filter((tool) => tool.source === 'plugin'), await API.list()]"
-        )
-        assert seen[:2] == [[], []]
-        assert "namespaces.d.ts" not in json.dumps(seen)
-        assert "namespace 'issues': the global name 'MCP' is taken" in session.stderr
+async def test_a_call_that_is_suspended_is_resumed_by_wait(session: Session, folder: Path) -> None:
+    waiting = await session.exec("const it = await issues.slow({ n: 1 }); return [it, await issues.list(), issues.run]")
+    assert waiting.status == "waiting"
+    assert [call["tool"] for call in waiting.structured["pendingToolCalls"]] == ["plugin:tracker:slow"]
+    (folder / "go").touch()
+    ended = await session.finish(await session.wait(waiting.run_id))
+    assert ended.value == [{"slow": {"n": 1}}, [{}], waiting.run_id]
+
+
+async def test_a_person_is_shown_what_is_sent_and_not_what_the_program_wrote(session: Session, person: Person) -> None:
+    assert await done(session, "return await desk.issue.add('keep')") == {"title": "KEEP"}
+    refused = await done(session, "return await desk.issue.add('other').catch((error) => error.message)")
+    assert refused.startswith("desk.issue.add was not approved")
+    assert len(person.shown) == 2
+    assert "plugin:asked:add" in person.shown[0]
+    assert "KEEP" in person.shown[0]
+
+
+async def test_a_scope_that_fails_is_a_rejection_that_names_the_plugin_and_tells_nothing(session: Session) -> None:
+    message = await done(session, "return await broken.list().catch((error) => error.message)")
+    assert message.startswith("broken.list: the namespace cannot be used in this run: plugin 'failing' failed")
+    assert "SECRET" not in message
+    assert await done(session, "return await tools.call('plugin:failing:list', { a: 1 })") == [{"a": 1}]
+
+
+async def test_a_plugin_whose_namespace_is_refused_is_rolled_back_whole(session: Session) -> None:
+    seen = await done(
+        session,
+        "return [Object.keys(namespaces), ALL_TOOLS.map((tool) => tool.id), await API.read('namespaces.d.ts')]",
+    )
+    assert "plugin:failing:list" in seen[1]
+    assert "greedy" not in json.dumps(seen)
+    assert "namespace 'greedy': the global name 'MCP' is taken" in session.stderr
 
 
 async def test_a_plugin_that_is_taken_out_takes_its_namespace_with_it(tmp_path: Path) -> None:
-    async with serve(write(tmp_path)) as session:
+    tracker = plugin(tmp_path)
+    async with serve(write(tmp_path, {"tracker": tracker})) as session:
         parked = await session.exec(
             "await yield_control(); return [issues.team, await issues.list().catch((error) => error.message)]"
         )
         assert "- issues:" in await described(session)
-        write(tmp_path, enabled=False)
+        write(tmp_path, {"tracker": {**tracker, "enabled": False}})
 
         await becomes(session, "undefined")
-        assert "issues" not in await described(session)
+        text = await described(session)
+        assert "issues" not in text
+        assert "Globals of plugins" not in text
+        assert "namespaces.d.ts" not in json.dumps(await session.value("return await API.list()"))
         team, message = (await session.finish(await session.wait(parked.run_id))).value
         assert team == ["ada"]
         assert "'tracker'" in message
-        write(tmp_path)
+        write(tmp_path, {"tracker": tracker})
 
         await becomes(session, "object")
         assert "- issues:" in await described(session)

@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from typer.testing import CliRunner
 
-from tests.integration.harness import REPOSITORY, SECONDS, cli, raw, serve, until
+from codemode_mcp.cli import app
+from tests.integration.harness import REPOSITORY, SECONDS, cli, counting, events, raw, serve, until
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from typer.testing import Result
+
+    from tests.integration.harness import Session
 
 pytestmark = pytest.mark.anyio
 
@@ -70,101 +77,104 @@ HELLO = """
 # the example
 
 
+@pytest.fixture(scope="module")
+async def example(folder: Path, installed: dict[str, str]) -> AsyncIterator[Session]:
+    """A server with the example, whose issues are in `folder / "issues.json"`."""
+    issues = {
+        "config": {"file": str(folder / "issues.json"), "labels": ["bug", "wish"]},
+        "middleware": ["mcp:granted:*"],
+    }
+    servers = {name: counting(folder / name) for name in ("granted", "other")}
+    async with serve(write(folder, {"issues": issues}, mcpServers=servers), env=installed) as session:
+        yield session
+
+
 async def test_a_program_uses_the_tools_and_the_namespace_of_the_installed_example(
-    tmp_path: Path, installed: dict[str, str]
+    example: Session, folder: Path
 ) -> None:
-    config = write(tmp_path, {"issues": {"config": {"file": str(tmp_path / "issues.json"), "labels": ["bug"]}}})
     program = """
         const first = await issues.create("The export   is slow", "bug");
         await tools.call("plugin:issues:create", { title: "Another" });
         const all = await issues.list();
         await issues.closeAll(first.number);
         const open = await tools.call("plugin:issues:list", { state: "open" });
+        const since = (issue) => issue.number - first.number;
         return {
-            first, titles: all.issues.map((issue) => issue.title), open: open.issues.map((issue) => issue.number),
+            first, titles: all.issues.filter((issue) => since(issue) >= 0).map((issue) => issue.title),
+            open: open.issues.map(since).filter((number) => number >= 0),
             labels: issues.labels, same: namespaces.issues === issues,
             ids: ALL_TOOLS.filter((tool) => tool.source === "plugin").map((tool) => tool.id),
         };
     """
-    async with serve(config, env=installed) as session:
-        value = await session.value(program)
-        assert value["first"].pop("author") is not None
-        assert value == {
-            # The hook has changed the title.
-            "first": {"number": 1, "title": "The export is slow", "labels": ["bug"], "state": "open"},
-            "titles": ["The export is slow", "Another"],
-            "open": [2],
-            "labels": ["bug"],
-            "same": True,
-            "ids": ["plugin:issues:close", "plugin:issues:create", "plugin:issues:list"],
-        }
-    stored = json.loads((tmp_path / "issues.json").read_text("utf-8"))
-    assert [issue["state"] for issue in stored] == ["closed", "open"]
+    value = await example.value(program)
+    assert value["first"].pop("author") is not None
+    number = value["first"].pop("number")
+    assert value == {
+        # The hook has changed the title.
+        "first": {"title": "The export is slow", "labels": ["bug"], "state": "open"},
+        "titles": ["The export is slow", "Another"],
+        "open": [1],
+        "labels": ["bug", "wish"],
+        "same": True,
+        "ids": ["plugin:issues:close", "plugin:issues:create", "plugin:issues:list"],
+    }
+    stored = {issue["number"]: issue for issue in json.loads((folder / "issues.json").read_text("utf-8"))}
+    assert [stored[each]["state"] for each in (number, number + 1)] == ["closed", "open"]
 
 
-async def test_what_goes_wrong_in_the_example_is_told_in_words(tmp_path: Path, installed: dict[str, str]) -> None:
-    config = write(tmp_path, {"issues": {}})
-    async with serve(config, env=installed) as session:
-        for call, words in (
-            ('issues.create("x", "nonsense")', "there is no label 'nonsense'; labels are bug, idea"),
-            ('issues.create("key ghp_0123456789abc")', "the title holds what looks like a secret"),
-            ("issues.closeAll(7)", "there is no issue #7; closed so far: 0"),
-            ("issues.closeAll()", "numbers"),
-            ('tools.call("plugin:issues:create", { title: 3 })', "title: expected string"),
-            ('tools.call("plugin:issues:purge", {})', "there is no tool"),
-            ('tools.call("plugin:issue:list", {})', "plugin:issues:list"),
-        ):
-            answer = await session.exec(f"return await {call}")
-            assert (answer.code, words in answer.error) == ("nested_tool_failed", True), answer.error
+async def test_what_goes_wrong_in_the_example_is_told_in_words(example: Session) -> None:
+    for call, words in (
+        ('issues.create("x", "nonsense")', "there is no label 'nonsense'; labels are bug, wish"),
+        ('issues.create("key ghp_0123456789abc")', "the title holds what looks like a secret"),
+        ("issues.closeAll(7000)", "there is no issue #7000; closed so far: 0"),
+        ("issues.closeAll()", "numbers"),
+        ('tools.call("plugin:issues:create", { title: 3 })', "title: expected string"),
+        ('tools.call("plugin:issues:purge", {})', "there is no tool"),
+        ('tools.call("plugin:issue:list", {})', "plugin:issues:list"),
+    ):
+        answer = await example.exec(f"return await {call}")
+        assert (answer.code, words in answer.error) == ("nested_tool_failed", True), answer.error
 
 
-async def test_an_optional_tool_is_there_where_a_rule_names_it(tmp_path: Path, installed: dict[str, str]) -> None:
-    config = write(tmp_path, {"issues": {}}, tools={"allow": ["*", "plugin:issues:purge"]})
-    async with serve(config, env=installed) as session:
-        program = 'await issues.closeAll((await issues.create("x")).number); return await tools.purge()'
-        assert await session.value(program) == {"deleted": 1}
-
-
-async def test_middleware_sees_the_results_of_servers_that_the_operator_grants_it(
-    tmp_path: Path, installed: dict[str, str]
-) -> None:
+async def test_middleware_sees_the_results_of_servers_that_the_operator_grants_it(example: Session) -> None:
     program = """
-        await issues.create("mcp:other:fail is broken");
-        await issues.create("mcp:third:fail is broken");
-        const results = await Promise.all([MCP.other.fail({}), MCP.third.fail({})]);
-        return results.map((result) => result.content.map((block) => block.text));
+        const numbers = [];
+        for (const server of ["granted", "other"])
+            numbers.push((await issues.create(`mcp:${server}:refuse is broken`)).number);
+        const results = await Promise.all([MCP.granted.refuse({}), MCP.other.refuse({})]);
+        return [numbers[0], ...results.map((result) => result.content.map((block) => block.text))];
     """
-    code = """
-        from mcp.server.mcpserver import MCPServer
-        server = MCPServer("other")
-        @server.tool()
-        def fail() -> str:
-            raise ValueError("it fails")
-        server.run()
-    """
-    (tmp_path / "other.py").write_text(textwrap.dedent(code), "utf-8")
-    server = {"command": sys.executable, "args": [str(tmp_path / "other.py")]}
-    config = write(tmp_path, {"issues": {"middleware": ["mcp:other:*"]}}, mcpServers={"other": server, "third": server})
-    async with serve(config, env=installed) as session:
-        granted, other = await session.value(program)
-    assert any("Known issues: #1 mcp:other:fail is broken" in text for text in granted), granted
+    number, granted, other = await example.value(program)
+    assert any(f"Known issues: #{number} mcp:granted:refuse is broken" in text for text in granted), granted
     assert not any("Known issues" in text for text in other), other
 
 
-async def test_progress_of_a_plugins_tool_reaches_the_client(tmp_path: Path, installed: dict[str, str]) -> None:
+async def test_progress_of_a_plugins_tool_reaches_the_client(example: Session) -> None:
     heard: list[str] = []
 
     async def listen(_: float, __: float | None, message: str | None) -> None:
         heard.append(message or "")
 
-    config = write(tmp_path, {"issues": {}})
-    async with serve(config, env=installed) as session:
-        await session.call(
-            "exec",
-            {"code": 'for (const n of [1, 2]) await issues.create("x"); await issues.closeAll(1, 2)'},
-            progress_callback=listen,
-        )
-    assert any("closing #1" in message for message in heard), heard
+    code = 'const made = []; for (const n of [1, 2]) made.push((await issues.create("x")).number);'
+    answer = await example.call(
+        "exec", {"code": code + "await issues.closeAll(...made); return made[0]"}, progress_callback=listen
+    )
+    assert any(f"closing #{answer.value}" in message for message in heard), heard
+
+
+async def test_an_optional_tool_is_there_where_a_rule_names_it_and_no_server_is_called_without_its_guard(
+    tmp_path: Path, installed: dict[str, str]
+) -> None:
+    guard = in_file(tmp_path, "guard", "def register(api): raise ValueError", hooks=["mcp:*"])
+    plugins = {"issues": {}, "guard": guard}
+    servers, rules = {"up": counting(tmp_path / "log")}, {"allow": ["*", "plugin:issues:purge"]}
+    async with serve(write(tmp_path, plugins, mcpServers=servers, tools=rules), env=installed) as session:
+        program = 'await issues.closeAll((await issues.create("x")).number); return await tools.purge()'
+        assert await session.value(program) == {"deleted": 1}
+        answer = await session.exec("return await MCP.up.count({ name: 'x' })")
+        assert "plugin 'guard', which has to see its calls, could not be loaded" in answer.error
+        assert await session.value("return 1") == 1
+    assert events(tmp_path / "log") == []
 
 
 def test_the_examples_own_tests_pass(installed: dict[str, str], tmp_path: Path) -> None:
@@ -185,9 +195,19 @@ def test_the_examples_own_tests_pass(installed: dict[str, str], tmp_path: Path) 
 # the command line
 
 
-def test_doctor_says_what_each_plugin_has_registered_what_is_refused_and_what_is_not_loaded(
-    tmp_path: Path, installed: dict[str, str]
-) -> None:
+def invoke(*arguments: str) -> Result:
+    """A command in this process."""
+    return CliRunner().invoke(app, list(arguments), prog_name="codemode-mcp", catch_exceptions=False)
+
+
+@pytest.fixture
+def found(installed: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example is installed for this process, too."""
+    monkeypatch.syspath_prepend(installed["PYTHONPATH"].partition(os.pathsep)[0])
+
+
+@pytest.mark.usefixtures("found")
+def test_doctor_says_what_each_plugin_has_registered_what_is_refused_and_what_is_not_loaded(tmp_path: Path) -> None:
     config = write(
         tmp_path,
         {
@@ -197,11 +217,11 @@ def test_doctor_says_what_each_plugin_has_registered_what_is_refused_and_what_is
             "eager": in_file(tmp_path, "eager", HELLO, hooks=["mcp:*"]),
         },
     )
-    done = cli("doctor", "--json", "--config", str(config), env=installed)
+    done = invoke("doctor", "--json", "--config", str(config))
     listed = json.loads(done.stdout)
     checks = {(check["name"], check["status"]): check for check in listed}
     assert "4 tools, 1 hook, 1 middleware, 1 namespace" in [check["detail"] for check in listed]
-    assert done.returncode == 1
+    assert done.exit_code == 1
     # The last one of this name and status.
     assert checks["plugin tracker", "info"]["detail"] == "optional, and no rule names it: plugin:tracker:purge"
     assert checks["plugin tracker", "warn"]["detail"] == (
@@ -216,10 +236,11 @@ def test_doctor_says_what_each_plugin_has_registered_what_is_refused_and_what_is
     assert "the package codemode-issues has it" in checks["plugin issues", "info"]["detail"]
 
 
-def test_the_plugins_tools_are_in_the_listing_of_the_command_line(tmp_path: Path, installed: dict[str, str]) -> None:
+@pytest.mark.usefixtures("found")
+def test_the_plugins_tools_are_in_the_listing_of_the_command_line(tmp_path: Path) -> None:
     config = write(tmp_path, {"issues": {}})
-    done = cli("tools", "--json", "--config", str(config), env=installed)
-    assert done.returncode == 0, done.stderr
+    done = invoke("tools", "--json", "--config", str(config))
+    assert done.exit_code == 0, done.stderr
     assert "plugin:issues:create" in done.stdout
     assert "plugin:issues:purge" not in done.stdout
 
@@ -268,30 +289,6 @@ async def test_nothing_that_a_plugin_prints_gets_between_the_messages(tmp_path: 
         assert "from a child" in client.stderr
 
 
-async def test_listing_tools_does_not_wait_for_plugins_and_a_program_does(tmp_path: Path) -> None:
-    go_on = tmp_path / "go on"
-    code = f"""
-        while not os.path.exists({str(go_on)!r}):
-            time.sleep(0.01)
-    """
-    config = write(tmp_path, {"p": in_file(tmp_path, "p", textwrap.dedent(code) + textwrap.dedent(HELLO))})
-    async with serve(config) as session:
-        names = [tool.name for tool in (await session.client.list_tools()).tools]
-        assert names == ["exec", "wait"]
-        async with anyio.create_task_group() as group:
-            values: list[Any] = []
-
-            async def run() -> None:
-                values.append(await session.value("return await tools.hello()"))
-
-            group.start_soon(run)
-            # Other requests are answered meanwhile.
-            await session.client.list_tools(cache_mode="refresh")
-            assert values == []
-            go_on.touch()
-        assert values == ["hello"]
-
-
 async def test_the_server_ends_in_time_while_a_plugins_tool_hangs(tmp_path: Path) -> None:
     code = """
         def register(api):
@@ -312,26 +309,48 @@ async def test_the_server_ends_in_time_while_a_plugins_tool_hangs(tmp_path: Path
         assert time.monotonic() - began < 5
 
 
-async def test_plugins_come_and_go_and_a_run_under_way_keeps_its_catalog(tmp_path: Path) -> None:
-    first = in_file(tmp_path, "p", HELLO)
+async def change(session: Session, folder: Path, plugins: dict[str, Any], words: str) -> None:
+    """Change the configuration, and return when the log has these words once more."""
+    before = session.stderr.count(words)
+    write(folder, plugins)
+    await until(lambda: session.stderr.count(words) > before)
+
+
+async def test_programs_wait_for_plugins_listing_does_not_and_plugins_come_and_go_but_not_from_a_run_under_way(
+    tmp_path: Path,
+) -> None:
+    go_on = tmp_path / "go on"
+    code = f"""
+        while not os.path.exists({str(go_on)!r}):
+            time.sleep(0.01)
+    """
+    first = in_file(tmp_path, "p", textwrap.dedent(code) + textwrap.dedent(HELLO))
     second = in_file(tmp_path, "q", HELLO, config={"say": "hi"})
-    config = write(tmp_path, {"p": first})
+    changed = {**second, "config": {"say": "ho"}}
+    async with serve(write(tmp_path, {"p": first})) as session:
+        names = [tool.name for tool in (await session.client.list_tools()).tools]
+        assert names == ["exec", "wait"]
+        async with anyio.create_task_group() as group:
+            values: list[Any] = []
 
-    async def change(session: Any, plugins: dict[str, Any], words: str) -> None:
-        before = session.stderr.count(words)
-        write(tmp_path, plugins)
-        await until(lambda: session.stderr.count(words) > before)
+            async def run() -> None:
+                values.append(await session.value("return await tools.hello()"))
 
-    async with serve(config) as session:
-        assert await session.value("return ALL_TOOLS.map((tool) => tool.id).includes('plugin:p:hello')") is True
+            group.start_soon(run)
+            # Other requests are answered meanwhile.
+            await session.client.list_tools(cache_mode="refresh")
+            assert values == []
+            go_on.touch()
+        assert values == ["hello"]
+
         parked = await session.exec(
             "await yield_control(); try { await tools.call('plugin:p:hello') } catch (error) { return error.message }"
         )
-        await change(session, {"p": first, "q": second}, "plugin 'q' loaded")
+        await change(session, tmp_path, {"p": first, "q": second}, "plugin 'q' loaded")
         assert await session.value("return await tools.call('plugin:q:hello')") == "hi"
-        await change(session, {"p": first, "q": {**second, "config": {"say": "ho"}}}, "plugin 'q' loaded")
+        await change(session, tmp_path, {"p": first, "q": changed}, "plugin 'q' loaded")
         assert await session.value("return await tools.call('plugin:q:hello')") == "ho"
-        await change(session, {"q": {**second, "config": {"say": "ho"}}}, "removed plugin 'p'")
+        await change(session, tmp_path, {"q": changed}, "removed plugin 'p'")
         listed = await session.value("return ALL_TOOLS.map((tool) => tool.id)")
         assert "plugin:q:hello" in listed
         assert "plugin:p:hello" not in listed
@@ -357,13 +376,3 @@ async def test_principals_over_http_have_tools_of_their_own(tmp_path: Path) -> N
         for session, foreign in ((alice, "others"), (bob, "alices")):
             answer = await session.exec(f"return await tools.call('plugin:p:{foreign}')")
             assert "there is no tool" in answer.error
-
-
-async def test_a_server_whose_guard_cannot_be_loaded_is_not_called_without_it(tmp_path: Path) -> None:
-    server = {"tracker": {"command": sys.executable, "args": [str(REPOSITORY / "examples/quickstart/tracker.py")]}}
-    guard = in_file(tmp_path, "guard", "def register(api): raise ValueError", hooks=["mcp:*"])
-    config = write(tmp_path, {"guard": guard}, mcpServers=server)
-    async with serve(config) as session:
-        answer = await session.exec("return await MCP.tracker.listPeople()")
-        assert "plugin 'guard', which has to see its calls, could not be loaded" in answer.error
-        assert await session.value("return 1") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ import mcp_types as types
 import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from typer.testing import CliRunner
 
-from tests.integration.harness import SECONDS, SERVERS, Session, cli, npm_server, serve, write_config
+from codemode_mcp.cli import app
+from tests.integration.harness import SECONDS, SERVERS, Session, npm_server, serve, write_config
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http, write_http_config
 
 if TYPE_CHECKING:
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["modern client", "legacy client"])
 UPSTREAM_ERAS = pytest.mark.parametrize("upstream", ["modern", "legacy"], ids=["modern upstream", "legacy upstream"])
 
 
@@ -31,11 +33,17 @@ def asking(upstream: str) -> dict[str, Any]:
     return {"command": sys.executable, "args": [str(SERVERS / "asking.py"), upstream]}
 
 
+SHOWN: list[str] = []
+
+
 async def give_name(context: Any, params: Any) -> types.ElicitResult:
+    SHOWN.append(params.message)
     if params.mode == "url":
         assert params.url == "https://example.com/consent"
         return types.ElicitResult(action="accept")
     assert params.message.startswith("[asker] Your name for ")
+    if "no thanks" in params.message:
+        return types.ElicitResult(action="decline")
     return types.ElicitResult(action="accept", content={"name": params.message.split()[-1].rstrip("?").upper()})
 
 
@@ -55,11 +63,11 @@ ALL = {"elicitation_callback": give_name, "sampling_callback": think, "list_root
 
 @pytest.fixture(
     scope="module",
-    params=[(mode, upstream) for upstream in ("modern", "legacy") for mode in ("auto", "legacy")],
-    ids=["modern-modern", "modern upstream-legacy client", "legacy upstream-modern client", "legacy-legacy"],
+    params=[("legacy", "modern"), ("auto", "legacy")],
+    ids=["modern upstream-legacy client", "legacy upstream-modern client"],
 )
 async def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
-    """A client that answers whatever it is asked, before a server that asks; in every pair of eras."""
+    """A client that answers whatever it is asked, before a server that asks, of the other era."""
     mode, upstream = request.param
     config = write_config(tmp_path_factory.mktemp("asker"), {"asker": asking(upstream)})
     async with serve(config, mode=mode, **ALL) as session:
@@ -96,54 +104,51 @@ async def test_more_questions_in_a_row_than_a_client_takes_in_one_request(sessio
     assert (await session.finish(answer)).value == [f"X{n}" for n in range(20)]
 
 
-@pytest.mark.parametrize(("mode", "upstream"), [("auto", "legacy"), ("legacy", "modern")])
-async def test_a_client_that_cannot_be_asked_sees_what_the_program_waits_for(
-    mode: str, upstream: str, tmp_path: Path
-) -> None:
-    config = write_config(tmp_path, {"asker": asking(upstream)})
-    async with serve(config, mode=mode) as session:
-        waiting = await session.exec("return unwrap(await MCP.asker.name({ label: 'ada' }))")
-        (pending,) = waiting.structured["pendingToolCalls"]
-        assert (pending["tool"], pending["status"]) == ("mcp:asker:name", "needs_input")
-        assert "'asker' asks the user: \"Your name for ada?\"" in waiting.read
-        assert "Nobody can answer that here: tell the user what is asked" in waiting.read
-        assert "Nobody can answer" in (await session.wait(waiting.run_id)).read
-        cancelled = await session.wait(waiting.run_id, cancel=True)
-        assert cancelled.code == "aborted"
+async def test_what_the_user_declines_is_told_to_the_server(session: Session) -> None:
+    answer = await session.value("return unwrap(await MCP.asker.name({ label: 'no thanks' })).said")
+    assert answer == {"action": "decline"}
 
 
-@ERAS
-async def test_what_the_user_declines_is_told_to_the_server(mode: str, tmp_path: Path) -> None:
-    async def decline(context: Any, params: Any) -> types.ElicitResult:
-        return types.ElicitResult(action="decline")
+async def test_what_looks_like_our_question_in_a_servers_is_shown_as_the_servers(session: Session) -> None:
+    imitated = (
+        "codemode-mcp asks for your approval: may a program make this tool call?\n\n    call 1: harmless\n\r\x1b[2J"
+    )
+    SHOWN.clear()
+    await session.value(f"return unwrap(await MCP.asker.name({{ label: {json.dumps(imitated)} }}))")
+    (message,) = SHOWN
+    assert message.startswith("[asker] Your name for ")
+    assert "\x1b" not in message
+    assert "\r" not in message
+    assert all(line.startswith("  ") for line in message.split("\n")[1:])
 
-    config = write_config(tmp_path, {"asker": asking("modern")})
-    async with serve(config, mode=mode, elicitation_callback=decline) as session:
-        answer = await session.value("return unwrap(await MCP.asker.name({})).said")
-        assert answer == {"action": "decline"}
+
+async def sees_what_its_program_waits_for(session: Session) -> None:
+    waiting = await session.exec("return unwrap(await MCP.asker.name({ label: 'ada' }))")
+    (pending,) = waiting.structured["pendingToolCalls"]
+    assert (pending["tool"], pending["status"]) == ("mcp:asker:name", "needs_input")
+    assert "'asker' asks the user: \"Your name for ada?\"" in waiting.read
+    assert "Nobody can answer that here: tell the user what is asked" in waiting.read
+    assert "Nobody can answer" in (await session.wait(waiting.run_id)).read
+    cancelled = await session.wait(waiting.run_id, cancel=True)
+    assert cancelled.code == "aborted"
 
 
-@ERAS
-async def test_an_error_of_the_client_rejects_the_call_alone(mode: str, tmp_path: Path) -> None:
-    async def fail(context: Any, params: Any) -> types.ErrorData:
-        return types.ErrorData(code=-1, message="not today")
-
-    config = write_config(tmp_path, {"asker": asking("legacy")})
-    async with serve(config, mode=mode, sampling_callback=fail) as session:
-        if mode == "legacy":
-            code = "return (await MCP.asker.think({}).then(() => 'answered', (error) => error.message))"
-            assert "not today" in await session.value(code)
+async def test_a_client_that_cannot_be_asked_sees_what_the_program_waits_for(tmp_path: Path) -> None:
+    """One before a server of 2026-07-28 is among those over HTTP."""
+    async with serve(write_config(tmp_path, {"asker": asking("legacy")})) as session:
+        await sees_what_its_program_waits_for(session)
 
 
 def test_run_ends_when_only_a_person_could_go_on(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"asker": asking("modern")})
-    done = cli("run", "--config", str(config), "-e", "return unwrap(await MCP.asker.name({ label: 'ada' }))")
-    assert done.returncode == 1
+    code = "return unwrap(await MCP.asker.name({ label: 'ada' }))"
+    done = CliRunner().invoke(app, ["run", "--config", str(config), "-e", code], catch_exceptions=False)
+    assert done.exit_code == 1
     assert "'asker' asks the user: \"Your name for ada?\", which this client could not be asked" in done.stderr
     assert "aborted" in done.stderr
 
 
-async def test_a_person_may_think_for_longer_than_a_request_lasts(tmp_path: Path) -> None:
+async def test_a_person_may_think_for_longer_than_a_request_lasts_and_an_error_rejects_one_call(tmp_path: Path) -> None:
     asked: list[str] = []
     decided = anyio.Event()
 
@@ -152,15 +157,20 @@ async def test_a_person_may_think_for_longer_than_a_request_lasts(tmp_path: Path
         await decided.wait()
         return types.ElicitResult(action="accept", content={"name": "ADA"})
 
+    async def fail(context: Any, params: Any) -> types.ErrorData:
+        return types.ErrorData(code=-1, message="not today")
+
     limits = {"timeoutMs": 1000, "maxRequestMs": 2000}
     config = write_config(tmp_path, {"asker": asking("legacy")}, codeMode=limits)
-    async with serve(config, mode="legacy", elicitation_callback=think_long) as session:
+    async with serve(config, mode="legacy", elicitation_callback=think_long, sampling_callback=fail) as session:
         waiting = await session.exec("return unwrap(await MCP.asker.name({})).said")
         while not asked:
             waiting = await session.wait(waiting.run_id)
         assert "which is being asked" in (await session.wait(waiting.run_id)).read
         decided.set()
         assert (await session.finish(waiting)).value == {"action": "accept", "content": {"name": "ADA"}}
+        code = "return (await MCP.asker.think({}).then(() => 'answered', (error) => error.message))"
+        assert "not today" in (await session.finish(await session.exec(code))).value
     assert len(asked) == 1
 
 
@@ -192,9 +202,14 @@ async def test_clients_over_http_are_asked_about_their_own_programs_only(upstrea
                 return found"""
             answers[who] = (await session.finish(await session.exec(code))).value
 
-    async with serve_http(config) as served, anyio.create_task_group() as group:
-        for number, (token, mode) in enumerate([(ALICE, "auto"), (ALICE, "legacy"), (BOB, "auto"), (BOB, "legacy")]):
-            group.start_soon(take_part, served, f"client-{number}", token, mode)
+    clients = [(ALICE, "auto"), (ALICE, "legacy"), (BOB, "auto"), (BOB, "legacy")]
+    async with serve_http(config) as served:
+        async with anyio.create_task_group() as group:
+            for number, (token, mode) in enumerate(clients):
+                group.start_soon(take_part, served, f"client-{number}", token, mode)
+        if upstream == "modern":
+            async with served.client("legacy", ALICE) as mute:
+                await sees_what_its_program_waits_for(mute)
     assert answers == {f"client-{number}": [f"client-{number}"] * 3 for number in range(4)}
 
 

@@ -122,7 +122,7 @@ async def test_recursing_without_end_is_the_programs_own_error(engine: Engine, c
 
 
 FLOOD = """
-const all = await Promise.allSettled(Array.from({ length: 100_000 }, (_, i) => MCP.echo.say({ text: i })));
+const all = await Promise.allSettled(Array.from({ length: 20_000 }, (_, i) => MCP.echo.say({ text: i })));
 const codes = {};
 for (const one of all) codes[one.reason?.code ?? one.status] = (codes[one.reason?.code ?? one.status] ?? 0) + 1;
 return codes
@@ -135,7 +135,7 @@ async def test_of_a_flood_of_calls_exactly_the_accepted_ones_are_sent(engine: En
     async with bench(engine, source, timeout_ms=20_000, max_queued_tool_calls=queued) as it:
         outcome = await it.execute(FLOOD)
         accepted = 16 + queued
-        assert outcome.value == {"fulfilled": accepted, "too_many_pending_tool_calls": 100_000 - accepted}
+        assert outcome.value == {"fulfilled": accepted, "too_many_pending_tool_calls": 20_000 - accepted}
         assert len(source.calls) == accepted
         assert sorted(arguments["text"] for _, arguments in source.calls) == list(range(accepted))
         await goes_on(it)
@@ -166,12 +166,12 @@ async def test_more_timers_than_there_may_be_are_refused_and_the_others_fire(eng
             let fired = 0, refused = 0, over;
             const done = new Promise((resolve) => { over = resolve });
             const fire = () => { if (++fired === 500) over() };
-            for (let i = 0; i < 100_000; i++) try { setTimeout(fire, 0) } catch { refused++ }
+            for (let i = 0; i < 20_000; i++) try { setTimeout(fire, 0) } catch { refused++ }
             await done;
             return [fired, refused]
         """
         outcome = await it.execute(code)
-        assert outcome.value == [500, 90_000]
+        assert outcome.value == [500, 10_000]
         await goes_on(it)
 
 
@@ -264,7 +264,7 @@ async def test_what_a_parked_flood_of_runs_leaves_behind_expires(engine: Engine)
 async def test_an_owner_of_endless_loops_does_not_starve_another(engine: Engine) -> None:
     ended: list[str] = []
 
-    async with bench(engine, timeout_ms=300, max_running_runs=4) as it, anyio.create_task_group() as group:
+    async with bench(engine, timeout_ms=150, max_running_runs=4) as it, anyio.create_task_group() as group:
 
         async def loop() -> None:
             outcome = await it.manager.execute(Cell("for (;;);", "javascript", Caller("greedy")))
@@ -281,7 +281,7 @@ async def test_an_owner_of_endless_loops_does_not_starve_another(engine: Engine)
         took = time.monotonic() - began
         before = len(ended)
     assert len(ended) == 30
-    # Thirty loops of half a second, four at once at most, take four seconds; the others do not wait for all.
+    # Thirty loops, four at once at most, take more than seven times their limit; the others do not wait for all.
     assert before <= 15, (before, took)
 
 
@@ -299,3 +299,4 @@ async def test_a_flood_of_turns_of_one_owner_does_not_hold_up_another(engine: En
         for n in range(5):
             assert (await it.manager.execute(Cell(f"return {n}", "javascript", Caller("modest")))).value == n
         assert ends == []
+        group.cancel_scope.cancel()

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 SERVERS = Path(__file__).parent / "servers"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
+    """Of module scope, so that a server can be shared by the tests of a module."""
     return "asyncio"
 
 
@@ -122,3 +123,22 @@ def http_server() -> Callable[..., Any]:
                 await server.kill()
 
     return run
+
+
+@pytest.fixture(scope="module")
+async def server_of() -> AsyncIterator[Callable[..., Any]]:
+    """`await server_of("--legacy")`: one that all tests of a module with these flags share, and that none may end."""
+    started: dict[tuple[str, ...], HttpServer] = {}
+
+    async def shared(*flags: str) -> HttpServer:
+        if flags not in started:
+            started[flags] = HttpServer(*flags)
+            await started[flags].start()
+        return started[flags]
+
+    try:
+        yield shared
+    finally:
+        with anyio.CancelScope(shield=True):
+            for server in started.values():
+                await server.kill()

@@ -34,9 +34,10 @@ def text(outcome: ToolOutcome) -> str:
 
 @pytest.mark.parametrize(("flags", "era"), KINDS)
 async def test_a_server_is_connected_listed_and_called(
-    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
+    flags: tuple[str, ...], era: str, server_of: Any, pool_of: Any
 ) -> None:
-    async with http_server(*flags) as server, pool_of(server.spec("auto")) as pool:
+    server = await server_of(*flags)
+    async with pool_of(server.spec("auto")) as pool:
         (view,) = pool.views()
         assert (view.state, view.era, view.error) == ("ready", era, None)
         assert "echo" in [tool.name for tool in view.tools]
@@ -45,20 +46,22 @@ async def test_a_server_is_connected_listed_and_called(
 
 @pytest.mark.parametrize(("flags", "era"), KINDS)
 async def test_cancelling_the_caller_cancels_the_call_upstream(
-    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
+    flags: tuple[str, ...], era: str, server_of: Any, pool_of: Any
 ) -> None:
-    async with http_server(*flags) as server, pool_of(server.spec()) as pool:
+    server = await server_of(*flags)
+    async with pool_of(server.spec()) as pool:
         source = pool.source("srv")
         with pytest.raises(UpstreamCallError, match="timed out"):
-            await source.call_tool("hang", {}, timeout=0.3)
-        assert text(await source.call_tool("wait_cancelled", {}, timeout=10)) == "done"
+            await source.call_tool("hang", {"key": "alone"}, timeout=0.3)
+        assert text(await source.call_tool("wait_cancelled", {"key": "alone"}, timeout=10)) == "done"
 
 
 @pytest.mark.parametrize(("flags", "era"), KINDS)
 async def test_half_a_character_in_the_arguments_harms_nobody(
-    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
+    flags: tuple[str, ...], era: str, server_of: Any, pool_of: Any
 ) -> None:
-    async with http_server(*flags) as server, pool_of(server.spec()) as pool:
+    server = await server_of(*flags)
+    async with pool_of(server.spec()) as pool:
         source = pool.source("srv")
         assert text(await source.call_tool("echo", {"text": "\ud83d!"}, timeout=10)) == "\ufffd!"
         assert text(await source.call_tool("echo", {"text": "after"}, timeout=10)) == "after"
@@ -119,23 +122,25 @@ async def test_a_notification_that_nobody_takes_holds_no_later_message_for_long(
 
 @pytest.mark.parametrize(("flags", "era"), KINDS)
 async def test_progress_of_a_call_reaches_its_caller(
-    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
+    flags: tuple[str, ...], era: str, server_of: Any, pool_of: Any
 ) -> None:
     seen = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         seen.append((progress, total, message))
 
-    async with http_server(*flags) as server, pool_of(server.spec()) as pool:
+    server = await server_of(*flags)
+    async with pool_of(server.spec()) as pool:
         await pool.source("srv").call_tool("progress", {}, on_progress=on_progress, timeout=10)
     assert seen == [(0.0, 3.0, "step 0"), (1.0, 3.0, "step 1"), (2.0, 3.0, "step 2")]
 
 
 @pytest.mark.parametrize(("flags", "era"), KINDS)
 async def test_a_change_of_the_tools_is_noticed(
-    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any, changes: Any
+    flags: tuple[str, ...], era: str, server_of: Any, pool_of: Any, changes: Any
 ) -> None:
-    async with http_server(*flags) as server, pool_of(server.spec(), on_change=changes) as pool:
+    server = await server_of(*flags)
+    async with pool_of(server.spec(), on_change=changes) as pool:
         source = pool.source("srv")
         await source.call_tool("grow", {"legacy": era == "legacy"}, timeout=10)
         await changes.until(source, lambda view: any(tool.name.startswith("grown") for tool in view.tools))
@@ -143,26 +148,29 @@ async def test_a_change_of_the_tools_is_noticed(
 
 @pytest.mark.parametrize(("flags", "era"), KINDS)
 async def test_a_result_of_many_megabytes_arrives(
-    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
+    flags: tuple[str, ...], era: str, server_of: Any, pool_of: Any
 ) -> None:
-    async with http_server(*flags) as server, pool_of(server.spec()) as pool:
+    server = await server_of(*flags)
+    async with pool_of(server.spec()) as pool:
         assert len(text(await pool.source("srv").call_tool("big", {"bytes": 5_000_000}, timeout=20))) == 5_000_000
 
 
-async def test_an_annotated_argument_travels_as_a_header_too(http_server: Any, pool_of: Any) -> None:
-    async with http_server() as server, pool_of(server.spec()) as pool:
+async def test_an_annotated_argument_travels_as_a_header_too(server_of: Any, pool_of: Any) -> None:
+    server = await server_of()
+    async with pool_of(server.spec()) as pool:
         assert text(await pool.source("srv").call_tool("routed", {"tenant": "acme"}, timeout=10)) == "acme"
 
 
-async def test_a_hundred_calls_are_in_flight_at_once(http_server: Any, pool_of: Any) -> None:
-    async with http_server() as server, pool_of(server.spec()) as pool:
+async def test_a_hundred_calls_are_in_flight_at_once(server_of: Any, pool_of: Any) -> None:
+    server = await server_of()
+    async with pool_of(server.spec()) as pool:
         source = pool.source("srv")
         with anyio.fail_after(30):
             async with anyio.create_task_group() as tasks:
                 for _ in range(120):
-                    tasks.start_soon(source.call_tool, "wait_cancelled", {})
+                    tasks.start_soon(source.call_tool, "wait_cancelled", {"key": "many"})
                 with pytest.raises(UpstreamCallError, match="timed out"):
-                    await source.call_tool("hang", {}, timeout=1)
+                    await source.call_tool("hang", {"key": "many"}, timeout=1)
 
 
 async def test_headers_are_sent_and_a_missing_one_is_explained(http_server: Any, pool_of: Any) -> None:
@@ -176,13 +184,15 @@ async def test_headers_are_sent_and_a_missing_one_is_explained(http_server: Any,
             )
 
 
-async def test_a_wrong_path_is_explained(http_server: Any, pool_of: Any) -> None:
-    async with http_server() as server, pool_of(server.spec(path="/wrong")) as pool:
+async def test_a_wrong_path_is_explained(server_of: Any, pool_of: Any) -> None:
+    server = await server_of()
+    async with pool_of(server.spec(path="/wrong")) as pool:
         assert 'answered HTTP 404 (Not Found); check the path in "url" of mcpServers.srv' in str(pool.views()[0].error)
 
 
-async def test_a_header_that_is_no_http_is_explained_without_its_value(http_server: Any, pool_of: Any) -> None:
-    async with http_server() as server, pool_of(server.spec(headers={"X-Key": "one\ntwo secret"})) as pool:
+async def test_a_header_that_is_no_http_is_explained_without_its_value(server_of: Any, pool_of: Any) -> None:
+    server = await server_of()
+    async with pool_of(server.spec(headers={"X-Key": "one\ntwo secret"})) as pool:
         error = str(pool.views()[0].error)
         assert 'check "headers" of mcpServers.srv' in error
         assert "secret" not in error
@@ -212,7 +222,7 @@ async def test_a_restarted_legacy_server_rejects_one_call_as_not_sent_and_the_ne
 
 
 @pytest.mark.parametrize(("flags", "era"), KINDS)
-async def test_a_server_that_goes_away_is_down_and_comes_back(
+async def test_a_server_that_goes_away_is_down_and_comes_back_and_one_that_dies_in_mid_call_rejects_it_as_sent(
     flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any, changes: Any
 ) -> None:
     async with http_server(*flags) as server, pool_of(server.spec(), on_change=changes) as pool:
@@ -228,23 +238,17 @@ async def test_a_server_that_goes_away_is_down_and_comes_back(
             await source.call_tool("echo", {}, timeout=10)
         await changes.until(source, lambda view: view.state == "ready")
         assert text(await source.call_tool("echo", {"text": "back"}, timeout=10)) == "back"
-
-
-@pytest.mark.parametrize(("flags", "era"), KINDS)
-async def test_a_server_that_dies_in_mid_call_rejects_it_as_sent(
-    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
-) -> None:
-    async with http_server(*flags) as server, pool_of(server.spec()) as pool:
         with pytest.raises(UpstreamCallError) as caught:
-            await pool.source("srv").call_tool("die", {}, timeout=20)
+            await source.call_tool("die", {}, timeout=20)
         assert caught.value.dispatched
 
 
 @pytest.mark.parametrize(("status", "dispatched"), [(403, False), (413, False), (429, False), (500, True), (503, True)])
 async def test_an_http_error_in_the_place_of_an_answer_is_explained(
-    status: int, dispatched: bool, http_server: Any, pool_of: Any
+    status: int, dispatched: bool, server_of: Any, pool_of: Any
 ) -> None:
-    async with http_server() as server, pool_of(server.spec()) as pool:
+    server = await server_of()
+    async with pool_of(server.spec()) as pool:
         source = pool.source("srv")
         with pytest.raises(UpstreamCallError, match=f"answered HTTP {status}") as caught:
             await source.call_tool(f"http_{status}", {}, timeout=10)
@@ -254,11 +258,12 @@ async def test_an_http_error_in_the_place_of_an_answer_is_explained(
 
 @pytest.mark.parametrize("flags", [(), ("--json",)], ids=["event stream", "plain body"])
 async def test_an_answer_beyond_the_limit_fails_its_call_alone(
-    flags: tuple[str, ...], http_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
+    flags: tuple[str, ...], server_of: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "MAX_MESSAGE_BYTES", 100_000)
     monkeypatch.setattr(transports, "MAX_MESSAGE_BYTES", 100_000)
-    async with http_server(*flags) as server, pool_of(server.spec()) as pool:
+    server = await server_of(*flags)
+    async with pool_of(server.spec()) as pool:
         source = pool.source("srv")
         with pytest.raises(UpstreamCallError):
             await source.call_tool("big", {"bytes": 200_000}, timeout=10)
@@ -298,10 +303,10 @@ async def dropping_proxy(port: int) -> AsyncIterator[int]:
 
 @pytest.mark.parametrize(("flags", "era"), KINDS[:2])
 async def test_a_broken_post_fails_its_request_and_not_the_connection(
-    flags: tuple[str, ...], era: str, http_server: Any, pool_of: Any
+    flags: tuple[str, ...], era: str, server_of: Any, pool_of: Any
 ) -> None:
+    server = await server_of(*flags)
     async with (
-        http_server(*flags) as server,
         dropping_proxy(server.port) as port,
         pool_of(UpstreamSpec("srv", transport="http", url=f"http://127.0.0.1:{port}/mcp")) as pool,
     ):
@@ -309,7 +314,7 @@ async def test_a_broken_post_fails_its_request_and_not_the_connection(
         answers = []
 
         async def waiter() -> None:
-            answers.append(text(await source.call_tool("wait_cancelled", {}, timeout=10)))
+            answers.append(text(await source.call_tool("wait_cancelled", {"key": "broken"}, timeout=10)))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(waiter)
@@ -318,5 +323,5 @@ async def test_a_broken_post_fails_its_request_and_not_the_connection(
                 await source.call_tool("echo", {"text": "drop-me"}, timeout=10)
             assert caught.value.dispatched
             with pytest.raises(UpstreamCallError, match="timed out"):
-                await source.call_tool("hang", {}, timeout=0.3)
+                await source.call_tool("hang", {"key": "broken"}, timeout=0.3)
         assert answers == ["done"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 
 import anyio
 from mcp.server.lowlevel import Server
@@ -23,7 +24,8 @@ tools = [
         input_schema={"type": "object", "properties": {"tenant": {"type": "object", "x-mcp-header": "Tenant"}}},
     ),
 ]
-hanging, cancelled = anyio.Event(), anyio.Event()
+# By the `key` that calls of one test have in common.
+hanging, cancelled = defaultdict(anyio.Event), defaultdict(anyio.Event)
 bus = InMemorySubscriptionBus()
 
 
@@ -33,7 +35,7 @@ async def list_tools(ctx, params):
 
 async def call_tool(ctx, params):
     arguments = params.arguments or {}
-    answer = "done"
+    answer, key = "done", arguments.get("key")
     match params.name:
         case "echo":
             answer = str(arguments.get("text"))
@@ -41,13 +43,13 @@ async def call_tool(ctx, params):
             for step in range(3):
                 await ctx.session.report_progress(step, 3.0, f"step {step}")
         case "hang":
-            hanging.set()
+            hanging[key].set()
             try:
                 await anyio.sleep_forever()
             finally:
-                cancelled.set()
+                cancelled[key].set()
         case "wait_cancelled":
-            await (hanging if arguments.get("hanging") else cancelled).wait()
+            await (hanging if arguments.get("hanging") else cancelled)[key].wait()
         case "grow":
             tools.append(Tool(name=f"grown_{len(tools)}", input_schema=ANY))
             await bus.publish(ToolsListChanged())
