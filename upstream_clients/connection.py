@@ -111,6 +111,7 @@ class Connection:
         self._client_info = Implementation(name=client_name, version=client_version)
         self._backoff = backoff or Backoff()
         self._cache = cache
+        self._remembering = anyio.Lock()
         self._sleep = sleep
         self._clock = clock
         # The mutable state.
@@ -306,7 +307,8 @@ class Connection:
         if self._cache is not None:
             # Also when the connection ends just now: it takes milliseconds, and spares the next process the server.
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._cache.save, self._spec, self._upstream.view())
+                async with self._remembering:  # or an older list that takes longer would be the one that stays
+                    await anyio.to_thread.run_sync(self._cache.save, self._spec, self._upstream.view())
 
     async def _close_when_hung(self, link: Link) -> None:
         why = await Vigil(self._upstream, link).until_hung()

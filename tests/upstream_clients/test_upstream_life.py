@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -301,6 +302,27 @@ async def test_a_listing_that_has_changed_since_is_replaced_at_the_first_connect
 async def test_a_change_announced_while_connected_is_kept_too(
     raw_server: Any, pool_of: Any, cache: ListingCache, changes: Any
 ) -> None:
+    async with pool_of(raw_server(), cache=cache, on_change=changes) as pool:
+        await pool.source("srv").call_tool("grow", {})
+        await changes.until(pool.source("srv"), lambda view: len(view.tools) == 8)
+    async with UpstreamPool([raw_server()], cache=cache) as pool:
+        assert len(pool.views()[0].tools) == 8
+
+
+async def test_of_two_lists_that_are_kept_at_the_same_time_the_newer_stays(
+    raw_server: Any, pool_of: Any, tmp_path: Path, changes: Any
+) -> None:
+    newer_is_kept = threading.Event()
+
+    class Slow(ListingCache):
+        def save(self, spec: UpstreamSpec, view: UpstreamView) -> None:
+            if len(view.tools) == 7:
+                newer_is_kept.wait(1)  # what it does not get while this one is under way
+            super().save(spec, view)
+            if len(view.tools) == 8:
+                newer_is_kept.set()
+
+    cache = Slow(tmp_path / "kept")
     async with pool_of(raw_server(), cache=cache, on_change=changes) as pool:
         await pool.source("srv").call_tool("grow", {})
         await changes.until(pool.source("srv"), lambda view: len(view.tools) == 8)
