@@ -416,14 +416,14 @@ def find_esbuild(configured: str | None, *, environ: Mapping[str, str], cache_di
     """
     if configured is not None:
         path = Path(configured).expanduser()
-        if _version(path) is None:
+        if version_of(path) is None:
             raise RuntimeUnavailable(f"The configured esbuild, {path}, is missing or does not run.")
         return path
     looked = [f"bundled ({_BUNDLED})"]
     if _BUNDLED.is_file():
         return _BUNDLED
     on_path = shutil.which("esbuild", path=environ.get("PATH", ""))
-    version = _version(Path(on_path)) if on_path is not None and Path(on_path).is_absolute() else None
+    version = version_of(Path(on_path)) if on_path is not None and Path(on_path).is_absolute() else None
     if on_path is not None and version is not None and version.rpartition(".")[0] == _FAMILY:
         return Path(on_path)
     looked.append(f"PATH ({on_path} is {version or 'unusable'}, not {_FAMILY}.x)" if on_path else "PATH")
@@ -459,8 +459,8 @@ def _cached(cache_dir: Path) -> Path:
 
 
 @functools.cache
-def _version(path: Path) -> str | None:
-    """What `--version` says; `None` when it cannot run. Asked once per path and process."""
+def version_of(path: Path) -> str | None:
+    """What `--version` of an esbuild says; `None` when it cannot run. Blocks; asked once per path and process."""
     try:
         done = subprocess.run(
             [str(path), "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False

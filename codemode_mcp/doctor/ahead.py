@@ -15,7 +15,7 @@ import anyio.to_thread
 from codemode_mcp.app import cache_dir, listings_dir, open_app, vectors_dir
 from codemode_mcp.control.display import counted
 from codemode_mcp.doctor.check import Check
-from codemode_mcp.doctor.engine import look_at_cache, version_of
+from codemode_mcp.doctor.engine import look_at_cache
 from codemode_mcp.doctor.servers import GRACE_SECONDS, advice_for, is_kept
 from codemode_mcp.errors import CodeModeError
 
@@ -44,7 +44,7 @@ async def make_ahead(config: Config, tell: Tell, *, servers: bool) -> None:
 
 
 def _esbuild(config: Config) -> Check:
-    from codemode_mcp.typescript import fetch_esbuild, find_esbuild
+    from codemode_mcp.typescript import fetch_esbuild, find_esbuild, version_of
 
     configured = config.tools.esbuild
     if "typescript" not in config.tools.code_mode.languages:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -101,7 +100,7 @@ async def esbuild(app: App, config: Config) -> Iterable[Check]:
         return [Check("esbuild", "ok", "not needed: TypeScript is not enabled")]
     from codemode_mcp.app import cache_dir
     from codemode_mcp.esbuild_pin import VERSION
-    from codemode_mcp.typescript import find_esbuild
+    from codemode_mcp.typescript import find_esbuild, version_of
 
     configured = config.tools.esbuild
     fetch = "run codemode-mcp setup (npm fetches it); offline, name a binary in tools.esbuild; JavaScript needs neither"
@@ -121,15 +120,3 @@ async def esbuild(app: App, config: Config) -> Iterable[Check]:
         return [Check("esbuild", "ok", f"{version}, {where}")]
     detail = f"{version or 'of an unknown version'}, {where}; this version is tested with {VERSION}"
     return [Check("esbuild", "info" if configured is None else "warn", detail, f"use esbuild {VERSION}")]
-
-
-def version_of(esbuild: Path) -> str | None:
-    """What it says of itself, if that looks like a version. Blocks."""
-    try:
-        done = subprocess.run(
-            [str(esbuild), "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    said = done.stdout.decode("utf-8", "replace").strip()
-    return said if said and len(said) < 30 and said.isascii() and said.isprintable() else None
