@@ -337,7 +337,7 @@ class Dispatcher:
             text = await interception.after(event, entry.path, result, self._settings.max_tool_result_bytes)
         else:
             text = json_text(result)
-        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        size = sizes.size(text)
         if size > self._settings.max_tool_result_bytes:
             raise UpstreamError(
                 f"{entry.path}: the result has {size} bytes, more than maxToolResultBytes "
