@@ -15,7 +15,7 @@ import secrets
 import stat
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from upstream_clients.lenient import read_tools
 from upstream_clients.tools import UpstreamView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from upstream_clients.spec import UpstreamSpec
@@ -112,14 +112,18 @@ class ListingCache:
 
     def _key(self, *, make: bool) -> bytes | None:
         path = self.folder / _KEY_FILE
-        with suppress(OSError, ValueError):
-            key, _ = _read(path, _KEY_BYTES)
-            if len(key) == _KEY_BYTES:
-                return key
-        if not make:
-            return None
-        key = secrets.token_bytes(_KEY_BYTES)
-        _replace(path, key)
+        key = _key_at(path)
+        if key is not None or not make:
+            return key
+        # Servers list at the same time, in several processes: whoever is first has made the key for all of them.
+        made = secrets.token_bytes(_KEY_BYTES)
+        with suppress(FileExistsError):
+            _create(path, made)
+            return made
+        key = _key_at(path)
+        if key is None:  # there is something else
+            _replace(path, made)
+            key = made
         return key
 
     def _prune(self) -> None:
@@ -232,14 +236,38 @@ def _read(path: Path, limit: int) -> tuple[bytes, float]:
         return file.read(limit), about.st_mtime
 
 
+def _key_at(path: Path) -> bytes | None:
+    with suppress(OSError, ValueError):
+        key, _ = _read(path, _KEY_BYTES)
+        if len(key) == _KEY_BYTES:
+            return key
+    return None
+
+
 def _replace(path: Path, data: bytes) -> None:
     """All or nothing; readable by the user alone, as `mkstemp` makes files."""
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    with _written(path.parent, data) as name:
+        os.replace(name, path)
+
+
+def _create(path: Path, data: bytes) -> None:
+    """Likewise. Raises `FileExistsError` where there is something already."""
+    with _written(path.parent, data) as name:
+        try:
+            os.link(name, path)
+        except FileExistsError:
+            raise
+        except OSError:
+            os.replace(name, path)  # a file system without links
+
+
+@contextmanager
+def _written(folder: Path, data: bytes) -> Iterator[str]:
+    handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        os.replace(name, path)
-    except BaseException:
+        yield name
+    finally:
         with suppress(OSError):
             os.unlink(name)
-        raise

@@ -170,6 +170,23 @@ async def test_a_damaged_or_foreign_file_is_ignored_and_written_anew(cache: List
 
 
 @pytest.mark.skipif(os.name == "nt", reason="named pipes and links of POSIX")
+async def test_two_that_list_first_at_the_same_time_agree_about_the_key(
+    cache: ListingCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = os.urandom
+    others = iter([cache])
+
+    def while_another_saves(size: int) -> bytes:
+        for other in others:
+            other.save(spec_of(), VIEW)
+        return made(size)
+
+    monkeypatch.setattr("upstream_clients.listing_cache.secrets.token_bytes", while_another_saves)
+    cache.save(spec_of(), VIEW)
+    assert len(kept(cache)) == 1
+    assert cache.load(spec_of()) is not None
+
+
 async def test_what_is_no_file_in_the_place_of_one_is_ignored(cache: ListingCache, tmp_path: Path) -> None:
     cache.save(spec_of(), VIEW)
     (path,) = kept(cache)
