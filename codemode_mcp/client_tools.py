@@ -20,7 +20,7 @@ from upstream_clients.tools import Annotations, Question, Tool, ToolOutcome, Ups
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from upstream_clients.tools import AdmitFn, Asking, JsonObject, ProgressFn, QuestionMethod, SentFn
+    from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, QuestionMethod, SentFn
 
 SESSION: Final = "session"
 """The source of client tools: `client:session:elicit`."""
@@ -179,6 +179,7 @@ class ClientTools:
         asking: Asking | None = None,
         on_sent: SentFn | None = None,
         admit: AdmitFn | None = None,
+        begin: BeginFn | None = None,
     ) -> ToolOutcome:
         """Put the question and wait for the answer. `timeout` stands still, as with every question.
 
@@ -193,6 +194,8 @@ class ClientTools:
             )
         if asking is None:
             raise UpstreamCallError(SESSION, "nobody can be asked here", dispatched=False)
+        if begin is not None:
+            await begin()
         if admit is not None:
             admit(declared)
         if on_sent is not None:
@@ -204,7 +207,13 @@ class ClientTools:
         return ToolOutcome(_result(method, params, answer))
 
     async def request(
-        self, method: str, params: JsonObject, *, asking: Asking | None = None, on_sent: SentFn | None = None
+        self,
+        method: str,
+        params: JsonObject,
+        *,
+        asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        begin: BeginFn | None = None,
     ) -> JsonObject:
         raise UpstreamCallError(SESSION, "the client has no resources or prompts", dispatched=False)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy import Policy
     from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings
     from codemode_mcp.shapes import Shapes
-    from upstream_clients.tools import AskFn, JsonObject, ProgressFn, SentFn, Tool, ToolSource
+    from upstream_clients.tools import AskFn, BeginFn, JsonObject, ProgressFn, SentFn, Tool, ToolSource
 
 log = logging.getLogger("codemode_mcp.calls")
 
@@ -251,17 +251,19 @@ class Dispatcher:
         ask: AskFn | None = None,
         approve: ApproveFn | None = None,
         note: Callable[[str], None] = lambda _: None,
+        begin: BeginFn | None = None,
     ) -> Completion:
         """Carry one nested call to its tool and back. Failures are completions, not exceptions.
 
         Cancelling it cancels the request upstream. `ask` puts what the tool's server wants to know, `approve` waits for
         a person where policy wants one; None: nobody can be asked. `note` takes what the reader of the run's result is
         told. The record says when the request was sent: before, it waits for a connection, or behind other calls.
+        `begin` is awaited once, right before that, and what it raises is the end of the call: nothing was sent.
         """
         context.counts.call += 1
         try:
             asking = None if ask is None else Asking(context.run_id, ask)
-            result = await self._call(call, context, record, on_progress, asking, approve, note)
+            result = await self._call(call, context, record, on_progress, asking, approve, note, begin)
         except CodeModeError as error:
             completion = Completion(call.id, error=_guest_error(error, record))
         except Exception:
@@ -294,6 +296,7 @@ class Dispatcher:
         asking: Asking | None,
         approve: ApproveFn | None,
         note: Callable[[str], None],
+        begin: BeginFn | None,
     ) -> str:
         catalog = context.catalog
         if call.through is not None and call.through.refusal:
@@ -327,7 +330,7 @@ class Dispatcher:
         if asked_for is not None:
             await self._approved(entry, call, context, arguments, asked_for, approve)
         result = await self._send(
-            entry, arguments, context, record, on_progress, asking, timeout, approved=asked_for is not None
+            entry, arguments, context, record, on_progress, asking, timeout, begin, approved=asked_for is not None
         )
         if record.watched:
             record.seen = sizes.seen(result)
@@ -439,6 +442,7 @@ class Dispatcher:
         on_progress: ProgressFn | None,
         asking: Asking | None,
         timeout: float | None,
+        begin: BeginFn | None,
         *,
         approved: bool,
     ) -> Any:
@@ -464,13 +468,14 @@ class Dispatcher:
                     asking=asking,
                     on_sent=on_sent,
                     admit=lambda present: self._admit_present(entry, context, present, record, approved=approved),
+                    begin=begin,
                 )
                 for note in outcome.notes:
                     log.warning("%s: %s", entry.id, note)
                 result: Any = outcome.result
             else:
                 result = await self._perform(
-                    source, entry, entry.operation, arguments, asking, timeout, record, on_sent
+                    source, entry, entry.operation, arguments, asking, timeout, record, on_sent, begin
                 )
         except UpstreamCallError as error:
             record.dispatched = error.dispatched
@@ -494,6 +499,7 @@ class Dispatcher:
         timeout: float | None,
         record: CallRecord,
         on_sent: SentFn,
+        begin: BeginFn | None,
     ) -> Mapping[str, Any]:
         """An operation on resources or prompts, all its pages within `timeout` seconds."""
         room = self._settings.max_tool_result_bytes
@@ -504,7 +510,9 @@ class Dispatcher:
             return room >= 0
 
         def request(method: str, params: JsonObject) -> Awaitable[JsonObject]:
-            return source.request(method, params, asking=asking, on_sent=on_sent)
+            nonlocal begin
+            first, begin = begin, None
+            return source.request(method, params, asking=asking, on_sent=on_sent, begin=first)
 
         with anyio.move_on_after(timeout):
             return await perform(operation, arguments, request, has_room)

@@ -16,6 +16,7 @@ from upstream_clients.schemas import compile_check
 from upstream_clients.tools import (
     AdmitFn,
     Asking,
+    BeginFn,
     JsonObject,
     ProgressFn,
     Question,
@@ -70,7 +71,9 @@ class ScriptedSource:
         asking: Asking | None = None,
         on_sent: SentFn | None = None,
         admit: AdmitFn | None = None,
+        begin: BeginFn | None = None,
     ) -> ToolOutcome:
+        await self._begin(begin)
         self._admit(tool, admit)
         self._take(tool, arguments, on_sent)
         await anyio.lowlevel.checkpoint()
@@ -79,17 +82,32 @@ class ScriptedSource:
         return read_outcome(self._answer(tool, arguments), None if schema is None else compile_check(schema))
 
     async def request(
-        self, method: str, params: JsonObject, *, asking: Asking | None = None, on_sent: SentFn | None = None
+        self,
+        method: str,
+        params: JsonObject,
+        *,
+        asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        begin: BeginFn | None = None,
     ) -> JsonObject:
+        await self._begin(begin)
         self._take(method, params, on_sent)
         await anyio.lowlevel.checkpoint()
         return self._answer(method, params)
 
+    @property
+    def _is_up(self) -> bool:
+        return self._view.state not in ("down", "stopped")
+
     def _listed(self, tool: str) -> Tool | None:
         return next((each for each in self._view.tools if each.name == tool), None)
 
+    async def _begin(self, begin: BeginFn | None) -> None:
+        if begin is not None and self._is_up:
+            await begin()
+
     def _admit(self, tool: str, admit: AdmitFn | None) -> None:
-        if admit is not None and self._view.state not in ("down", "stopped"):
+        if admit is not None and self._is_up:
             admit(self._listed(tool))
 
     def _take(self, asked: str, arguments: JsonObject, on_sent: SentFn | None) -> None:
@@ -129,7 +147,9 @@ class SlowSource(ScriptedSource):
         asking: Asking | None = None,
         on_sent: SentFn | None = None,
         admit: AdmitFn | None = None,
+        begin: BeginFn | None = None,
     ) -> ToolOutcome:
+        await self._begin(begin)
         self._admit(tool, admit)
         self.pending += 1
         self._arrived.set()
@@ -178,7 +198,9 @@ class AskingSource(ScriptedSource):
         asking: Asking | None = None,
         on_sent: SentFn | None = None,
         admit: AdmitFn | None = None,
+        begin: BeginFn | None = None,
     ) -> ToolOutcome:
+        await self._begin(begin)
         self._admit(tool, admit)
         self._take(tool, arguments, on_sent)
         answers: list[JsonObject] = []

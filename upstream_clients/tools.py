@@ -15,6 +15,10 @@ SentFn = Callable[[], None]
 """Told right before a request is sent, each time that it is; until then it waits, and the server knows nothing. What
 this raises keeps it from being sent."""
 
+BeginFn = Callable[[], Awaitable[None]]
+"""Awaited right before a call is sent for the first time, when there is a connection and its turn has come. What it
+raises keeps it from being sent."""
+
 Operation = Literal["tool", "resource", "prompt"]
 
 
@@ -155,6 +159,7 @@ class ToolSource(Protocol):
         asking: Asking | None = None,
         on_sent: SentFn | None = None,
         admit: AdmitFn | None = None,
+        begin: BeginFn | None = None,
     ) -> ToolOutcome:
         """Call one tool; `timeout` in seconds, which stand still while a question is open.
 
@@ -163,7 +168,13 @@ class ToolSource(Protocol):
         ...
 
     async def request(
-        self, method: str, params: JsonObject, *, asking: Asking | None = None, on_sent: SentFn | None = None
+        self,
+        method: str,
+        params: JsonObject,
+        *,
+        asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        begin: BeginFn | None = None,
     ) -> JsonObject:
         """One of `resources/list`, `resources/read`, `resources/templates/list`, `prompts/list`, `prompts/get`,
         `completion/complete`."""

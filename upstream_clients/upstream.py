@@ -19,7 +19,17 @@ from upstream_clients.gate import Gate
 from upstream_clients.questions import CallQuestions, converse
 from upstream_clients.results import OutputCheck, read_outcome, without_plumbing
 from upstream_clients.schemas import compile_check
-from upstream_clients.tools import AdmitFn, Asking, JsonObject, ProgressFn, SentFn, Tool, ToolOutcome, UpstreamView
+from upstream_clients.tools import (
+    AdmitFn,
+    Asking,
+    BeginFn,
+    JsonObject,
+    ProgressFn,
+    SentFn,
+    Tool,
+    ToolOutcome,
+    UpstreamView,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -139,24 +149,31 @@ class Upstream:
         asking: Asking | None = None,
         on_sent: SentFn | None = None,
         admit: AdmitFn | None = None,
+        begin: BeginFn | None = None,
     ) -> ToolOutcome:
         """Call one tool; waits for a connection that is being made, within the same `timeout` (seconds).
 
-        Raises, besides what `admit` does:
+        Raises, besides what `begin` and `admit` do:
             UpstreamUnavailable: the server is down or did not come up in time; nothing was sent.
             UpstreamCallError: the tool did not answer.
         """
         params = {"name": tool, "arguments": dict(arguments)}
-        raw = await self._send("tools/call", params, on_progress, timeout, asking, on_sent, admit)
+        raw = await self._send("tools/call", params, on_progress, timeout, asking, on_sent, begin, admit)
         return read_outcome(raw, self._output_check(tool))
 
     async def request(
-        self, method: str, params: JsonObject, *, asking: Asking | None = None, on_sent: SentFn | None = None
+        self,
+        method: str,
+        params: JsonObject,
+        *,
+        asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        begin: BeginFn | None = None,
     ) -> JsonObject:
         """One of `REQUESTS`, within the default timeout. Raises as `call_tool`, and `ValueError` for other methods."""
         if method not in REQUESTS:
             raise ValueError(f"{method!r} is none of {', '.join(sorted(REQUESTS))}")
-        raw = await self._send(method, params, None, None, asking, on_sent)
+        raw = await self._send(method, params, None, None, asking, on_sent, begin)
         return without_plumbing(raw)
 
     async def _send(
@@ -167,6 +184,7 @@ class Upstream:
         timeout: float | None,
         asking: Asking | None,
         on_sent: SentFn | None,
+        begin: BeginFn | None,
         admit: AdmitFn | None = None,
     ) -> JsonObject:
         limit = self.spec.timeout if timeout is None else timeout
@@ -174,11 +192,16 @@ class Upstream:
         questions = CallQuestions(self.name, _subject(method, params), asking, call.scope)
 
         async def send(params: Mapping[str, Any]) -> JsonObject:
+            nonlocal begin
             await self._connected()
             async with self._gate.admitted("" if asking is None else asking.run):
                 link = await self._connected()
                 link.hurry(self._gate.waiting)
                 async with link.turn(questions):
+                    if begin is not None:
+                        first, begin = begin, None
+                        await first()
+                    # From here on nothing is awaited until the request is on its way.
                     if admit is not None:
                         # There is a connection, so these tools are of its own listing, and none that was remembered.
                         admit(self._tools.get(params["name"]))

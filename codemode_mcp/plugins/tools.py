@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
     from codemode_mcp.plugins.registry import Plugin
-    from upstream_clients.tools import AdmitFn, Asking, JsonObject, ProgressFn, SentFn
+    from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn
 
 log = logging.getLogger("codemode_mcp.plugins")
 
@@ -358,6 +358,7 @@ class PluginSource:
         asking: Asking | None = None,
         on_sent: SentFn | None = None,
         admit: AdmitFn | None = None,
+        begin: BeginFn | None = None,
     ) -> ToolOutcome:
         made = await self._find(tool)
         if admit is not None:
@@ -372,10 +373,12 @@ class PluginSource:
         try:
             if made.own_input:
                 given = await run_code(self._plugin, f"the input model of {what}", seconds, made.read, arguments)
-                if admit is not None:  # that took time
-                    admit(made.tool)
             else:
                 given = made.read(arguments)
+            if begin is not None:
+                await begin()
+            if admit is not None and (made.own_input or begin is not None):  # that took time
+                admit(made.tool)
             dispatched = True
             if on_sent is not None:
                 on_sent()
@@ -418,7 +421,13 @@ class PluginSource:
         return await self._plugin.threads.run(write, result) if made.own_output else write(result)
 
     async def request(
-        self, method: str, params: JsonObject, *, asking: Asking | None = None, on_sent: SentFn | None = None
+        self,
+        method: str,
+        params: JsonObject,
+        *,
+        asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        begin: BeginFn | None = None,
     ) -> JsonObject:
         raise self._error(f"plugin {self.name!r} has tools only", dispatched=False)
 

@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from codemode_mcp.callers import Caller
@@ -358,6 +359,37 @@ async def test_policy_decides_by_the_tool_as_it_is_when_it_is_called(tmp_path: P
         with pytest.raises(RuntimeError, match="denied"):
             await host.call("plugin:p:t", admit=refuse, on_sent=lambda: order.append("sent"))
         assert order == ["admitted", "sent"]
+
+
+OWN_INPUT = "from pydantic import BaseModel\nclass Given(BaseModel):\n    n: int = 0\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [tool("run=lambda input: 1"), tool("run=lambda input: 1, input=Given", OWN_INPUT)],
+    ids=["a dict", "a model"],
+)
+async def test_a_call_is_begun_when_its_input_is_read_and_looked_at_once_more(tmp_path: Path, code: str) -> None:
+    order: list[str] = []
+
+    async def begin() -> None:
+        await anyio.lowlevel.checkpoint()
+        order.append("begun")
+
+    async def fail() -> None:
+        raise RuntimeError("not written down")
+
+    options: dict[str, Any] = {
+        "admit": lambda _: order.append("admitted"),
+        "on_sent": lambda: order.append("sent"),
+    }
+    async with plugins(tmp_path, plugin("p", code)) as host:
+        assert await host.call("plugin:p:t", begin=begin, **options) == 1
+        assert order == ["admitted", "begun", "admitted", "sent"]
+        order.clear()
+        with pytest.raises(RuntimeError, match="not written down"):
+            await host.call("plugin:p:t", begin=fail, **options)
+        assert order == ["admitted"]
 
 
 # for whom

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.plugins import PluginTool, ToolContext, ToolError
 from codemode_mcp.plugins.bundled import results
-from codemode_mcp.values import Values
+from codemode_mcp.values import PREVIEW, MemoryValues, Page, Put, Values
 
 pytestmark = pytest.mark.anyio
 
@@ -31,23 +32,27 @@ def tools_of(values: Values, owner: str) -> dict[str, PluginTool]:
     return tools
 
 
+async def store(values: Values, owner: str, key: str, text: str) -> None:
+    assert await values.carry_out(owner, [Put(key, text)], 1) == [None]
+
+
 async def load(values: Values, key: str, offset: int = 0, **more: Any) -> Any:
     return await tools_of(values, "me")["load"].run({"key": key, "offset": offset, **more})
 
 
 async def test_what_is_kept_is_listed_results_first_with_a_preview() -> None:
-    values = Values(1_000_000)
-    values.store("other", "theirs", "1")
-    values.store("me", "mine", '{"a":1}')
-    ref = values.offload("me", json.dumps("x" * 500))
-    values.store("one more", "theirs", "1")
+    values = MemoryValues(1_000_000)
+    await store(values, "other", "theirs", "1")
+    await store(values, "me", "mine", '{"a":1}')
+    ref = await values.offload("me", json.dumps("x" * 500))
+    await store(values, "one more", "theirs", "1")
     listed = await tools_of(values, "me")["list"].run({"offset": 0, "limit": 50})
     assert listed["total"] == 2
     assert [(item["key"], item["kind"], item["characters"]) for item in listed["items"]] == [
         (ref, "result", 502),
         ("mine", "stored", 7),
     ]
-    assert listed["items"][0]["preview"] == '"' + "x" * (results.PREVIEW - 2) + "…"
+    assert listed["items"][0]["preview"] == '"' + "x" * (PREVIEW - 2) + "…"
     assert listed["items"][1]["preview"] == '{"a":1}'
     second = await tools_of(values, "me")["list"].run({"offset": 1, "limit": 1})
     assert [item["key"] for item in second["items"]] == ["mine"]
@@ -69,15 +74,15 @@ async def test_what_is_kept_is_listed_results_first_with_a_preview() -> None:
     ids=lambda value: str(value)[:20],
 )
 async def test_a_part_of_a_value_is_loaded(value: Any, part: dict[str, Any], expected: tuple[Any, ...]) -> None:
-    values = Values(1_000_000)
-    values.store("me", "key", json.dumps(value))
+    values = MemoryValues(1_000_000)
+    await store(values, "me", "key", json.dumps(value))
     loaded = await load(values, "key", **part)
     assert loaded == {"key": "key", **dict(zip(("type", "total", "offset", "value"), expected, strict=True))}
 
 
 async def test_what_belongs_to_others_looks_like_what_is_not_there() -> None:
-    values = Values(1_000_000)
-    ref = values.offload("other", "1")
+    values = MemoryValues(1_000_000)
+    ref = await values.offload("other", "1")
     assert ref is not None
     messages = []
     for key in (ref, "result:0000000000000000"):
@@ -88,5 +93,23 @@ async def test_what_belongs_to_others_looks_like_what_is_not_there() -> None:
     assert "nothing is kept under" in messages[0]
 
 
+class Away(MemoryValues):
+    """A place that does not answer."""
+
+    async def load(self, owner: str, key: str) -> str | None:
+        raise StoreUnavailable("the store is away")
+
+    async def listed(self, owner: str, offset: int, limit: int) -> Page:
+        raise StoreUnavailable("the store is away")
+
+
+async def test_where_values_cannot_be_reached_the_tools_say_why() -> None:
+    values = Away(1000)
+    with pytest.raises(ToolError, match="the store is away"):
+        await load(values, "k")
+    with pytest.raises(ToolError, match="the store is away"):
+        await tools_of(values, "me")["list"].run({"offset": 0, "limit": 50})
+
+
 async def test_where_nobody_is_known_there_are_no_tools() -> None:
-    assert tools_of(Values(1000), "") == {}
+    assert tools_of(MemoryValues(1000), "") == {}

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from fake_link import FakeLink, connect
 
 from upstream_clients import Annotations, Asking, Tool, UpstreamPool, UpstreamSpec, UpstreamUnavailable
 from upstream_clients.listing_cache import ListingCache
 from upstream_clients.upstream import Upstream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from upstream_clients import JsonObject
 
 pytestmark = pytest.mark.anyio
@@ -136,43 +134,9 @@ async def test_nothing_is_looked_at_when_there_is_no_connection(raw_server: Any,
     assert guard.seen == []
 
 
-class FakeLink:
-    """Lets calls have their turn when told."""
-
-    alive = True
-
-    def __init__(self) -> None:
-        self.turn_has_come = anyio.Event()
-        self.waits = anyio.Event()
-        self.sent: list[str] = []
-
-    def hurry(self, waiting: Any) -> None: ...
-
-    @asynccontextmanager
-    async def turn(self, call: Any) -> AsyncIterator[None]:
-        self.waits.set()
-        await self.turn_has_come.wait()
-        yield
-
-    async def send(self, method: str, params: Any, on_progress: Any, call: Any) -> JsonObject:
-        self.sent.append(params["name"])
-        return {"content": []}
-
-
 async def test_what_is_listed_anew_while_a_call_waits_for_its_turn_counts() -> None:
     upstream, link, guard = Upstream(UpstreamSpec("srv", command="server")), FakeLink(), Guard()
-    upstream.ready(
-        link,
-        era="legacy",
-        protocol_version="2025-11-25",
-        server_version=None,
-        instructions=None,
-        resources=False,
-        prompts=False,
-        completions=False,
-        tools=(Tool("look", annotations=READS),),
-        problems=(),
-    )
+    connect(upstream, link, Tool("look", annotations=READS))
     refused = anyio.Event()
 
     async def call() -> None:

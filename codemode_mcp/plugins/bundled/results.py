@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio.to_thread
 
+from codemode_mcp.errors import CodeModeError
 from codemode_mcp.plugins.api import PluginTool, ToolError
 from upstream_clients.tools import Annotations
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from codemode_mcp.plugins.api import PluginApi, ToolContext
 
 MAX_LISTED = 200
-PREVIEW = 80
-"""Characters of a value's JSON that a list shows."""
 
 LARGE = 100_000
 """Characters from which on JSON is read in a thread."""
@@ -28,14 +27,39 @@ LARGE = 100_000
 _READ_ONLY = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 
 
+class Listed(Protocol):
+    """An entry; `values.Listed`."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def characters(self) -> int:
+        """Of its JSON."""
+        ...
+
+    @property
+    def preview(self) -> str: ...
+
+
+class Page(Protocol):
+    """Some of an owner's entries, and how many there are in all; `values.Page`."""
+
+    @property
+    def total(self) -> int: ...
+
+    @property
+    def entries(self) -> Sequence[Listed]: ...
+
+
 class Kept(Protocol):
     """Where values are kept; `values.Values`."""
 
-    def listed(self, owner: str) -> Sequence[tuple[str, str]]:
-        """What there is of an owner, as keys and JSON texts."""
+    async def listed(self, owner: str, offset: int, limit: int) -> Page:
+        """What there is of an owner."""
         ...
 
-    def load(self, owner: str, key: str) -> str | None:
+    async def load(self, owner: str, key: str) -> str | None:
         """The JSON text under a key, or None."""
         ...
 
@@ -102,24 +126,29 @@ def register(api: PluginApi, kept: Callable[[], Kept]) -> None:
 
 def _tools(kept: Callable[[], Kept], owner: str) -> list[PluginTool]:
     async def list_(given: Any) -> dict[str, Any]:
-        found = kept().listed(owner)
-        shown = found[given["offset"] : given["offset"] + given["limit"]]
+        try:
+            page = await kept().listed(owner, given["offset"], given["limit"])
+        except CodeModeError as error:
+            raise ToolError(error.message) from None
         return {
             "items": [
                 {
-                    "key": key,
-                    "kind": "result" if key.startswith("result:") else "stored",
-                    "characters": len(text),
-                    "preview": text if len(text) <= PREVIEW else text[: PREVIEW - 1] + "…",
+                    "key": each.key,
+                    "kind": "result" if each.key.startswith("result:") else "stored",
+                    "characters": each.characters,
+                    "preview": each.preview,
                 }
-                for key, text in shown
+                for each in page.entries
             ],
-            "total": len(found),
+            "total": page.total,
         }
 
     async def load(given: Any) -> dict[str, Any]:
         key: str = given["key"]
-        text = kept().load(owner, key)
+        try:
+            text = await kept().load(owner, key)
+        except CodeModeError as error:
+            raise ToolError(error.message) from None
         if text is None:
             raise ToolError(f"nothing is kept under {key[:100]!r}; core:results:list says what there is")
         if len(text) > LARGE:
