@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.run import OnOutput
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.semantic import Meaning
-    from codemode_mcp.settings import Language, ToolSettings
+    from codemode_mcp.settings import Language, StoreKind, ToolSettings
     from codemode_mcp.typescript import Transformed
     from codemode_mcp.values import Values
     from upstream_clients.pool import UpstreamPool
@@ -69,6 +69,9 @@ PROMPTS_SECONDS = 0.5
 
 ROOTS_SECONDS = 5.0
 """That a client has to name its folders to a server that is starting."""
+
+PARK_SECONDS = 3.0
+"""For programs to be suspended when everything ends, where a store keeps them."""
 
 CLOSE_SECONDS = 3.0
 """For an engine that is still being compiled when everything ends."""
@@ -97,6 +100,11 @@ def config_dir() -> Path:
 def data_dir() -> Path:
     """The user's folder for what has to stay."""
     return Path(platformdirs.user_data_dir("codemode-mcp", appauthor=False))
+
+
+def state_dir() -> Path:
+    """The user's folder for what outlives the process and belongs to this machine."""
+    return Path(platformdirs.user_state_dir("codemode-mcp", appauthor=False))
 
 
 class App:
@@ -209,14 +217,20 @@ class App:
             run_id, owner, cancel=cancel, from_start=from_start, client=client, answers=answers, caller=caller
         )
 
-    def offload(self, owner: str, text: str) -> str | None:
+    async def offload(self, owner: str, text: str) -> str | None:
+        """See `output.Offload`."""
         from codemode_mcp.runs.store import is_holder
 
-        return None if self._values is None or is_holder(owner) else self._values.offload(owner, text)
+        return None if self._values is None or is_holder(owner) else await self._values.offload(owner, text)
 
-    def stored(self, owner: str, key: str) -> str | None:
+    async def stored(self, owner: str, key: str) -> str | None:
         """The JSON text of what a program of this owner has kept by `store`."""
-        return None if self._values is None else self._values.load(owner, key)
+        return None if self._values is None else await self._values.load(owner, key)
+
+    async def retire(self) -> None:
+        """Take no more requests, and have those that are open answered: everything is about to end."""
+        if self._manager is not None:
+            await self._manager.retire()
 
     # for the command line
 
@@ -372,6 +386,9 @@ class App:
         assert self._plugins is not None
         return self._plugins.source(entry.source, entry.source_name, context.caller, context.run_id, context.owner)
 
+    def _measure(self, kind: StoreKind, seconds: float, failed: bool) -> None:
+        self.auditor.measure("store_used", kind, seconds=seconds, failed=failed)
+
     async def _be_controlled(self, transport: Literal["stdio", "http"], manager: RunManager) -> None:
         """Answer `codemode-mcp runs` until cancelled."""
         from codemode_mcp.audit.redaction import Inputs
@@ -401,10 +418,9 @@ class App:
         from codemode_mcp.plugins.bundled import bundled
         from codemode_mcp.plugins.host import Plugins
         from codemode_mcp.runs.manager import open_manager
-        from codemode_mcp.runs.store import MemoryStore
         from codemode_mcp.semantic import Meaning, available
         from codemode_mcp.shapes import Shapes
-        from codemode_mcp.values import Values
+        from codemode_mcp.stores.opening import open_store
         from codemode_mcp.warmup import Warmup
         from upstream_clients.listing_cache import ListingCache
         from upstream_clients.pool import UpstreamPool
@@ -419,25 +435,37 @@ class App:
             cache=ListingCache(listings_dir()),
             roots=self._list_roots,
         )
-        values = self._values = Values(settings.store_max_bytes)
-        self._plugins = Plugins(
-            self._config.plugins,
-            workspace_dir=Path.cwd() if self._config.path is None else self._config.path.parent,
-            bundled=bundled(self.settings, lambda: values),
-            on_change=self._changed,
-            sandboxed=self.code_mode,
-        )
         self._meaning = Meaning(vectors_dir()) if available() else None
         shapes = Shapes() if self.code_mode else None
-        self._catalogs = Catalogs(pool.views, self._config.tools, self._meaning, self._plugins)
-        self._dispatcher = Dispatcher(self._source, self._config.tools, shapes, self._plugins.interceptors)
-        async with pool:
-            self._pool = pool
+        serves = self._transport is not None
+        async with (
+            pool,
+            # Of a command that ends nobody has a run to go on with.
+            open_store(
+                self._config.store if serves and self.code_mode else None,
+                settings,
+                clock=time.monotonic,
+                wall=time.time,
+                folder=state_dir(),
+                lasts=serves and self.code_mode,
+                on_use=self._measure if self.auditor.measuring else None,
+            ) as store,
+        ):
+            self._pool, self._values = pool, store.values
+            self._plugins = Plugins(
+                self._config.plugins,
+                workspace_dir=Path.cwd() if self._config.path is None else self._config.path.parent,
+                bundled=bundled(self.settings, lambda: store.values),
+                on_change=self._changed,
+                sandboxed=self.code_mode,
+            )
+            self._catalogs = Catalogs(pool.views, self._config.tools, self._meaning, self._plugins)
+            self._dispatcher = Dispatcher(self._source, self._config.tools, shapes, self._plugins.interceptors)
             async with open_manager(
                 engine=self._engine.get,
                 dispatcher=self._dispatcher,
-                store=MemoryStore(settings, time.monotonic),
-                values=self._values,
+                store=store.runs,
+                values=store.values,
                 upstreams=self,
                 transform=self.transform,
                 settings=settings,
@@ -445,6 +473,7 @@ class App:
                 auditor=self.auditor,
                 registered=self._plugins,
                 remember=self.remembers(),
+                meaning=self._meaning,
             ) as manager:
                 self._manager = manager
                 self._opened.set()
@@ -482,6 +511,8 @@ async def open_app(
                 try:
                     yield app
                 finally:
+                    with anyio.move_on_after(PARK_SECONDS, shield=True):
+                        await app.retire()
                     group.cancel_scope.cancel()
 
 

@@ -38,11 +38,13 @@ class Through:
         path: what the program wrote, such as `issues.labels.add`.
         map_input: makes the tool's input, JSON text, of the arguments; raises `CodeModeError`. None: the call has it.
         refusal: why there is nothing to call; empty: there is.
+        asked: what the program asked for, from which all this can be made anew.
     """
 
     path: str
     map_input: Callable[[], Awaitable[str]] | None = None
     refusal: str = ""
+    asked: NamespaceCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +226,16 @@ class TurnReport:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The end of one request, for the guest. `value` is JSON text; `error` wins over it."""
+    """The end of one request, for the guest. `value` is JSON text; `error` wins over it.
+
+    Attributes:
+        of_call: the request was a nested call.
+    """
 
     id: int
     value: str = "null"
     error: GuestError | None = None
+    of_call: bool = True
 
     @property
     def size(self) -> int:
@@ -384,7 +391,60 @@ def joined_halves(text: str) -> str:
 def _requests(raw: Any) -> tuple[Request, ...]:
     if not isinstance(raw, list):
         raise TypeError
-    return tuple(_READERS[item["op"]](item) for item in raw)
+    return tuple(map(read_request, raw))
+
+
+def read_request(raw: Any) -> Request:
+    """One request, as the prelude writes it. Raises `ValueError`, `KeyError` or `TypeError` for what is none."""
+    return _READERS[raw["op"]](raw)
+
+
+def write_request(request: Request) -> dict[str, Any]:
+    """What `read_request` makes the same request of."""
+    match request:
+        case ToolCall():
+            written: dict[str, Any] = {"op": "call_by_id" if request.by_id else "call", "target": request.target}
+            written["count"] = request.count
+            if not isinstance(request.input, Absent):
+                written["input"] = request.input
+            if not isinstance(request.options, Absent):
+                written["options"] = request.options
+        case NamespaceCall():
+            given = [None if isinstance(each, Absent) else each for each in request.arguments]
+            written = {
+                "op": "namespace",
+                "namespace": request.namespace,
+                "path": request.path,
+                "arguments": given,
+            }
+        case ApiList():
+            written = {"op": "api_list", "prefix": request.prefix}
+        case ApiRead():
+            written = {"op": "api_read", "path": request.path}
+        case ApiSearch():
+            written = {"op": "api_search", "query": request.query, "limit": request.limit, "server": request.server}
+        case Header():
+            written = {
+                "op": "header",
+                "server": request.server,
+                "tool": request.tool,
+                "schema": request.schema,
+            }
+        case ToolSearch():
+            written = {"op": "search", "query": request.query, "limit": request.limit}
+        case Describe():
+            written = {"op": "describe", "target": request.target}
+        case Store():
+            written = {"op": "store", "key": request.key, "value": request.value}
+        case Load():
+            written = {"op": "load", "key": request.key}
+        case YieldControl():
+            written = {"op": "yield", "reason": request.reason}
+        case Timer():
+            written = {"op": "timer", "ms": request.ms}
+        case ClearTimer():
+            written = {"op": "clear", "target": request.target}
+    return {**written, "id": request.id}
 
 
 def _read_call(raw: dict[str, Any]) -> Request:

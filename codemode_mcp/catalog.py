@@ -155,6 +155,11 @@ class Catalog:
         """
         return _Derived(self, self.toolset, schemas) if schemas else self
 
+    @property
+    def of_servers(self) -> Catalog:
+        """The one that all those which share its MCP tools were made from."""
+        return self
+
     def with_tools(self, toolset: Toolset) -> Catalog:
         """This catalog with other tools beside its MCP tools, which it shares."""
         return _Derived(self, toolset, self._observed)
@@ -541,6 +546,10 @@ class _Derived(Catalog):
         self._base = base
         self.toolset = toolset
         self._observed = observed
+
+    @property
+    def of_servers(self) -> Catalog:
+        return self._base.of_servers
 
     @cached_property
     def manifest(self) -> str:

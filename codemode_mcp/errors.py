@@ -95,6 +95,10 @@ class RuntimeUnavailable(CodeModeError):
         super().__init__("runtime_unavailable", message)
 
 
+class StoreUnavailable(RuntimeUnavailable):
+    """The store of suspended programs does not answer, or does not take what it is given; nothing was changed."""
+
+
 class InternalError(CodeModeError):
     """Our own fault."""
 

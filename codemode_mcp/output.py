@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from codemode_mcp.entries import within_line
+from codemode_mcp.errors import CodeModeError
 from codemode_mcp.outcome import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.errors import CodeModeError, ErrorCode
+    from codemode_mcp.errors import ErrorCode
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.settings import ToolSettings
 
@@ -37,9 +38,13 @@ _FRAME = 20
 
 
 class Offload(Protocol):
-    """Keep a JSON text for an owner; its ref, or None when there is no room."""
+    """Keep a JSON text for an owner; its ref, or None when there is no room.
 
-    def __call__(self, owner: str, text: str) -> str | None: ...
+    Raises:
+        CodeModeError: it cannot be kept now.
+    """
+
+    async def __call__(self, owner: str, text: str) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +62,21 @@ class Rendered:
     is_error: bool
 
 
-def render(ended: Outcome, settings: ToolSettings, offload: Offload, now: float) -> Rendered:
-    """The answer to one `exec` or `wait`.
+async def render(ended: Outcome, settings: ToolSettings, offload: Offload, now: float) -> Rendered:
+    """The answer to one `exec` or `wait`, cut where it is too large, whether or not the rest can be kept.
 
     Args:
         now: on the clock of the call records.
     """
+    lost: list[str] = []
+
+    async def keep(text: str) -> str | None:
+        try:
+            return await offload(ended.owner, text)
+        except CodeModeError as error:
+            lost.append(f"What was cut from this answer could not be kept for later: {error.message}")
+            return None
+
     telemetry = _telemetry(ended.usage, settings, now)
     cap = settings.code_mode.max_output_bytes
     value, value_size = ended.value, 0
@@ -72,13 +86,13 @@ def render(ended: Outcome, settings: ToolSettings, offload: Offload, now: float)
         value_size = _size(value_text)
         if value_size > cap:
             over = True
-            value = _truncated(value_size, value_text, offload(ended.owner, value_text))
+            value = _truncated(value_size, value_text, await keep(value_text))
             value_size = _size(_dump(value))
     outputs, left, crowded = _fit([_readable(item) for item in ended.outputs], cap - value_size)
     if left:
         over = True
         text = _dump([_shown(item) for item in left])
-        outputs.append({"type": "json", "value": _truncated(_size(text), text, offload(ended.owner, text))})
+        outputs.append({"type": "json", "value": _truncated(_size(text), text, await keep(text))})
     # A suspended program goes on, and its runId must not be lost: what is over is offloaded there in any case.
     failing = settings.code_mode.on_output_limit == "fail" and ended.status != "waiting"
     if failing and (over or crowded or ended.dropped):
@@ -87,7 +101,7 @@ def render(ended: Outcome, settings: ToolSettings, offload: Offload, now: float)
         if crowded and not over:
             message = f"more pictures than an answer has room for ({_PICTURE_ROOM}); show fewer, or smaller ones"
         return _failed(message, "output_limit_exceeded", outputs, ended.notes, telemetry, settings)
-    notes = ended.notes
+    notes = (*ended.notes, *dict.fromkeys(lost))
     if ended.dropped:
         notes = (*notes, f"{ended.dropped} characters of output were thrown away: it was far over the limit")
     match ended.status:

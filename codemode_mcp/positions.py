@@ -13,12 +13,11 @@ from codemode_mcp.localize import Fault, find_fault
 from codemode_mcp.syntax import LINE_END
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from codemode_mcp.bridge import Thrown
     from codemode_mcp.settings import Language
-
-    Mapping = Callable[[int, int], tuple[int, int]]
+    from codemode_mcp.source_map import Grown, SourceMap
 
 WRAPPER_LINES = 2
 """Lines the engine puts before the body of a function made from text."""
@@ -48,8 +47,8 @@ class Positions:
     language: Language
     lines: int
     code: str = ""
-    transformed: Mapping | None = None
-    rewritten: Mapping | None = None
+    transformed: SourceMap | None = None
+    rewritten: Grown | None = None
 
     @property
     def file(self) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.nearest import nearest
+from codemode_mcp.source_map import Grown
 from codemode_mcp.syntax import FUNCTIONS, LINE_END, Lines, Span, from_utf16_units, parse, span_of, utf16_units, words
 
 if TYPE_CHECKING:
@@ -72,9 +73,12 @@ class Preflight:
 
     def author_position(self, line: int, column: int) -> tuple[int, int]:
         """The position in `source` of one in `returning`: the inserted text stands on one line only."""
-        if self.returned_at is not None and line == self.returned_at[0] and column > self.returned_at[1]:
-            column = max(self.returned_at[1], column - len(_RETURN))
-        return line, column
+        return (line, column) if self.inserted is None else self.inserted(line, column)
+
+    @property
+    def inserted(self) -> Grown | None:
+        """Where `returning` is longer than `source`."""
+        return None if self.returned_at is None else Grown(*self.returned_at, len(_RETURN))
 
 
 _ODD_SPACE = re.compile("[\v\f\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\ufeff]")

@@ -191,6 +191,7 @@ def needs_restart(before: Config, after: Config) -> list[str]:
         "tools.codeMode.enabled": old.enabled != new.enabled,
         "tools.codeMode.maxRunningRuns": old.max_running_runs != new.max_running_runs,
         "tools.codeMode.storeMaxBytes": old.store_max_bytes != new.store_max_bytes,
+        "store": before.store != after.store,
         "http": before.http != after.http,
         "log.file": before.log.file != after.log.file,
         "audit": before.audit != after.audit,

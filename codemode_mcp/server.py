@@ -64,7 +64,9 @@ class Runs(Protocol):
         caller: Caller,
     ) -> Outcome: ...
 
-    def offload(self, owner: str, text: str) -> str | None: ...
+    async def offload(self, owner: str, text: str) -> str | None:
+        """See `output.Offload`."""
+        ...
 
     def server_names(self, caller: Caller | None) -> Sequence[str]:
         """That the caller may come to see something of; None: that everybody may."""
@@ -198,7 +200,7 @@ class Surface:
                 if outcome.questions:
                     told["status"] = "asks"
                     return continued.asks_again(outcome.run_id, outcome.questions)
-                rendered = render(outcome, self._runs.settings(), self._runs.offload, time.monotonic())
+                rendered = await render(outcome, self._runs.settings(), self._runs.offload, time.monotonic())
             except CodeModeError as error:
                 rendered = render_error(error, self._runs.settings())
             except Exception:

@@ -178,6 +178,24 @@ class AuditSettings:
     """That are put aside before the oldest is deleted."""
 
 
+StoreKind = Literal["memory", "sqlite", "postgres"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """`store`: where suspended programs are, and what they keep."""
+
+    kind: StoreKind
+    """`memory`: in the process, and gone with it; `sqlite`: in a file, for the processes of one user on one machine;
+    `postgres`: in a database, for any number of machines."""
+    path: str | None = None
+    """The file of `sqlite`, relative to the configuration; None: `runs.sqlite3` in the user's state folder."""
+    url: str | None = field(default=None, repr=False)
+    """The database of `postgres`: `postgresql://user:password@host:5432/database`."""
+    encryption_keys: tuple[bytes, ...] = field(default=(), repr=False)
+    """The first encrypts, each decrypts; none: nothing is encrypted."""
+
+
 @dataclass(frozen=True, slots=True)
 class StaticToken:
     """One of `http.auth.tokens`. Of the token itself only a digest is kept."""

@@ -23,9 +23,10 @@ from declarations.render import render_tools, signature
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from codemode_mcp.entries import Offered, OfferedNamespace
+    from codemode_mcp.entries import Offered, OfferedNamespace, Source
     from codemode_mcp.finder import Meaning
     from codemode_mcp.policy import Policy
+    from upstream_clients.tools import Tool
 
 CONTROL: Final = "code_mode"
 """The source of this server's own `exec` and `wait`, which no catalog has."""
@@ -87,6 +88,10 @@ class Toolset:
 
     def get(self, entry_id: str) -> Entry | None:
         return self._by_id.get(entry_id)
+
+    def label(self, entry: Entry) -> str | None:
+        """A name for people."""
+        return self._labels[entry.id]
 
     @cached_property
     def manifest(self) -> str:
@@ -176,10 +181,9 @@ def select(
     chosen = [(tool_id, *kept[tool_id]) for tool_id in sorted(kept)]
     named = _functions([each.tool.name for _, each, _ in chosen])
     entries = []
-    for tool_id, each, effects in chosen:
-        name = each.tool.name
-        path = f"tools.{name}" if name in named else f"tools.call({json.dumps(tool_id, ensure_ascii=False)})"
-        entry = Entry(tool_id, each.source, each.source_name, path, name, each.tool, effects)
+    for _, each, effects in chosen:
+        is_function = each.tool.name in named
+        entry = entry_of(each.source, each.source_name, each.tool, effects, is_function=is_function)
         entries.append((entry, each.label or each.tool.title))
     owned = {(each.source_name, each.tool.name) for _, each, _ in chosen if each.source == "plugin"}
     visible = [each for each in namespaces if all((each.plugin, required) in owned for required in each.required_tools)]
@@ -189,6 +193,13 @@ def select(
         visible,
         meaning,
     )
+
+
+def entry_of(source: Source, source_name: str, tool: Tool, effects: Effects, *, is_function: bool) -> Entry:
+    """Of a tool that is no MCP tool. `is_function`: of `tools`, by its name."""
+    tool_id = f"{source}:{source_name}:{tool.name}"
+    path = f"tools.{tool.name}" if is_function else f"tools.call({json.dumps(tool_id, ensure_ascii=False)})"
+    return Entry(tool_id, source, source_name, path, tool.name, tool, effects)
 
 
 def _json(value: Any) -> str:

@@ -25,7 +25,6 @@ import re
 import secrets
 import shutil
 import subprocess
-from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +34,7 @@ import anyio.abc
 
 from codemode_mcp import esbuild_pin
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
+from codemode_mcp.source_map import Author, Grown, SourceMap, are_mappings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,15 +72,6 @@ _STARTS_STRICT = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class _Rewritten:
-    """A `return` that was made longer."""
-
-    line: int
-    column: int
-    growth: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Input:
     """What esbuild is given, and how its positions are the author's."""
 
@@ -89,17 +80,16 @@ class _Input:
     """The author's lines."""
     before: int = 0
     """Lines of ours before the first."""
-    rewritten: tuple[_Rewritten, ...] = ()
+    rewritten: tuple[Grown, ...] = ()
+    """The `return`s that were made longer."""
 
     def author_position(self, line: int, column: int) -> tuple[int, int] | None:
         """Of a 1-based position in `text`; `None` for what is not the author's."""
-        line -= self.before
-        if not 1 <= line <= len(self.author):
-            return None
-        for rewritten in self.rewritten:  # in order of position
-            if rewritten.line == line and rewritten.column < column:
-                column = max(rewritten.column, column - rewritten.growth)
-        return line, column
+        return self.places(line, column)
+
+    @property
+    def places(self) -> Author:
+        return Author(len(self.author), self.before, self.rewritten)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +106,12 @@ class Transformed:
 
         Line 0 when that place is not the author's: the wrapper, or a helper of esbuild's.
         """
-        segments = _decode_mappings(self._mappings)
-        index = bisect_right(segments, (line, column - 1, _AFTER_ALL, 0)) - 1
-        if index + 1 < len(segments) and (index < 0 or segments[index][0] < line == segments[index + 1][0]):
-            index += 1  # before the first token of a line: not the line above
-        if index < 0:
-            return 0, 0
-        _, _, source_line, source_column = segments[index]
-        return self._input.author_position(source_line, source_column + 1) or (0, 0)
+        return self.source_map(line, column)
+
+    @property
+    def source_map(self) -> SourceMap:
+        """From `code` to the author's text."""
+        return SourceMap(self._mappings, self._input.places)
 
 
 async def transform(esbuild: Path, source: str, *, timeout: float) -> Transformed:
@@ -214,7 +202,7 @@ def _disguise_returns(bare: _Input, returns: Sequence[_Diagnostic], marker: str)
     """`return x` as `throw marker, x`: the same grammar, in bare text that has an `await` too."""
     starts = [0, *(match.end() for match in _LINE_END.finditer(bare.text))]
     parts: list[str] = []
-    rewritten: list[_Rewritten] = []
+    rewritten: list[Grown] = []
     done = 0
     for line, column in sorted({(diagnostic.line, diagnostic.column) for diagnostic in returns}):
         # From UTF-16 units to Python's index into the line.
@@ -223,7 +211,7 @@ def _disguise_returns(bare: _Input, returns: Sequence[_Diagnostic], marker: str)
         end = at + len("return")
         substitute = f"throw {marker}" if _NOTHING_RETURNED.match(bare.text, end) else f"throw {marker},"
         parts += [bare.text[done:at], substitute]
-        rewritten.append(_Rewritten(line, column, len(substitute) - len("return")))
+        rewritten.append(Grown(line, column, len(substitute) - len("return")))
         done = end
     return _Input("".join(parts) + bare.text[done:], bare.author, rewritten=tuple(rewritten))
 
@@ -346,56 +334,15 @@ def _excerpt(line: str, column: int) -> str:
 
 # --- Source map ------------------------------------------------------------------------------------------------------
 
-_BASE64 = {c: n for n, c in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
-_AFTER_ALL = 1 << 62
-
-_Segment = tuple[int, int, int, int]
-"""Line (1-based) and column (0-based) in the output, the same in the input."""
-
-
-_MAPPINGS = re.compile(r"[A-Za-z0-9+/,;]*")
-
 
 def _mappings_of(encoded: str) -> str:
     try:
         mappings = json.loads(base64.b64decode(encoded.strip()))["mappings"]
     except (binascii.Error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RuntimeUnavailable("esbuild gave no source map. Run `codemode-mcp setup`.") from error
-    if not isinstance(mappings, str) or not _MAPPINGS.fullmatch(mappings):
+    if not are_mappings(mappings):
         raise RuntimeUnavailable("esbuild gave no source map that can be read. Run `codemode-mcp setup`.")
-    return mappings
-
-
-@functools.lru_cache(maxsize=4)
-def _decode_mappings(mappings: str) -> tuple[_Segment, ...]:
-    """Version 3 mappings of a single source: `;` ends an output line, `,` a segment of relative base-64 VLQs."""
-    segments: list[_Segment] = []
-    source_line, source_column = 1, 0
-    for line, row in enumerate(mappings.split(";"), start=1):
-        column = 0
-        for text in row.split(",") if row else ():
-            fields = _decode_vlq(text)
-            if not fields:
-                continue
-            column += fields[0]
-            if len(fields) >= 4:
-                source_line += fields[2]
-                source_column += fields[3]
-                segments.append((line, column, source_line, source_column))
-    return tuple(segments)
-
-
-def _decode_vlq(text: str) -> list[int]:
-    numbers: list[int] = []
-    value = shift = 0
-    for character in text:
-        digit = _BASE64[character]
-        value |= (digit & 31) << shift
-        shift += 5
-        if digit < 32:  # the last digit of a number; its lowest bit is the sign
-            numbers.append(-(value >> 1) if value & 1 else value >> 1)
-            value = shift = 0
-    return numbers
+    return str(mappings)
 
 
 # --- Finding and fetching --------------------------------------------------------------------------------------------

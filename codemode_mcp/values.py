@@ -1,7 +1,8 @@
 """Values kept for an owner between programs: what `store` was given, and results too large to show.
 
-In memory, within `storeMaxBytes` per owner; the oldest results make room, values a program stored do not. Of many
-owners, those that have not been here for longest make room with all that they have.
+Within `storeMaxBytes` per owner; the oldest results make room, values a program stored do not. Of many owners, those
+that have not been here for longest make room with all that they have. `Values` is what every place for them satisfies;
+`MemoryValues` is the one that lives and dies with the process.
 """
 
 from __future__ import annotations
@@ -9,10 +10,17 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.errors import CodeModeError, ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 REF_PREFIX = "result:"
+
+PREVIEW = 80
+"""Characters of an entry's JSON that are shown of it."""
 
 ENTRY = 256
 """What an entry counts for beyond its text, so that many small ones are bounded too."""
@@ -23,6 +31,100 @@ FULL_OWNERS = 8
 """How many owners may have all that one may have; many more may have little."""
 
 
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Keep `text`, which is JSON, under `key`, in place of what was there."""
+
+    key: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """The JSON text under a key or ref."""
+
+    key: str
+
+
+Answer = str | CodeModeError | None
+"""To a `Get` the text, or None where there is none; to a `Put` None, or why it was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An entry.
+
+    Attributes:
+        characters: of its JSON.
+        preview: the beginning of that.
+    """
+
+    key: str
+    characters: int
+    preview: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of an owner's entries, of `total`: results, then what was stored, each oldest first."""
+
+    total: int
+    entries: tuple[Listed, ...]
+
+
+class Values(Protocol):
+    """JSON texts by owner and key. Where they cannot be reached, every method raises `StoreUnavailable`."""
+
+    async def carry_out(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
+        """Do what comes first of `asked`, in order: all of it, unless `room` characters are loaded before.
+
+        Refused is what does not fit, and a key that is one of ours; that changes nothing, and the rest is done.
+        """
+        ...
+
+    async def offload(self, owner: str, text: str) -> str | None:
+        """Keep a result that was too large to show. Its ref, or None when it does not fit at all."""
+        ...
+
+    async def load(self, owner: str, key: str) -> str | None:
+        """The JSON text under a key or ref, or None."""
+        ...
+
+    async def listed(self, owner: str, offset: int, limit: int) -> Page:
+        """What there is of an owner."""
+        ...
+
+    async def sweep(self) -> None:
+        """Drop some of what nobody has used for long."""
+        ...
+
+
+def size_of(key: str, text: str) -> int:
+    """What an entry counts for."""
+    return len(key) + len(text) + ENTRY
+
+
+def new_ref() -> str:
+    return REF_PREFIX + secrets.token_hex(8)
+
+
+def preview_of(text: str) -> str:
+    return text if len(text) <= PREVIEW else text[: PREVIEW - 1] + "…"
+
+
+def ours() -> ProgramError:
+    """Why nothing can be stored under a key that begins as those of results do."""
+    return ProgramError("nested_tool_failed", f"store(): keys that start with {REF_PREFIX!r} belong to results")
+
+
+def full(put: Put, used: int, limit: int) -> ProgramError:
+    """Why something cannot be stored. `used`: what is in use."""
+    return ProgramError(
+        "nested_tool_failed",
+        f"store({put.key[:100]!r}): {len(put.text)} bytes do not fit; {used} of {limit} are in use",
+    )
+
+
 @dataclass(slots=True)
 class _Drawer:
     stored: dict[str, str] = field(default_factory=dict)
@@ -30,8 +132,8 @@ class _Drawer:
     size: int = 0
 
 
-class Values:
-    """JSON texts by owner and key.
+class MemoryValues:
+    """`Values` in this process.
 
     Args:
         max_bytes: per owner, keys and texts together, counted in characters, and `ENTRY` for each.
@@ -42,49 +144,58 @@ class Values:
         self._drawers: OrderedDict[str, _Drawer] = OrderedDict()
         self._size = 0
 
-    def store(self, owner: str, key: str, text: str) -> None:
-        """Keep `text` under `key`, in place of what was there.
+    async def carry_out(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
+        answers: list[Answer] = []
+        for each in asked:
+            if answers and room <= 0:
+                break
+            if isinstance(each, Put):
+                answers.append(self._store(owner, each))
+            else:
+                text = self._load(owner, each.key)
+                room -= len(text or "")
+                answers.append(text)
+        return answers
 
-        Raises:
-            ProgramError: it does not fit, or the key is one of ours.
-        """
-        if key.startswith(REF_PREFIX):
-            raise ProgramError("nested_tool_failed", f"store(): keys that start with {REF_PREFIX!r} belong to results")
+    async def offload(self, owner: str, text: str) -> str | None:
         drawer = self._drawer(owner)
-        freed = _size(key, drawer.stored[key]) if key in drawer.stored else 0
-        needed = _size(key, text) - freed
-        self._make_room(drawer, needed)
-        if drawer.size + needed > self._max:
-            raise ProgramError(
-                "nested_tool_failed",
-                f"store({key[:100]!r}): {len(text)} bytes do not fit; {drawer.size} of {self._max} are in use",
-            )
-        drawer.stored[key] = text
-        self._grow(drawer, needed)
-
-    def offload(self, owner: str, text: str) -> str | None:
-        """Keep a result that was too large to show. Its ref, or None when it does not fit at all."""
-        drawer = self._drawer(owner)
-        ref = REF_PREFIX + secrets.token_hex(8)
-        needed = _size(ref, text)
-        self._make_room(drawer, needed)
-        if drawer.size + needed > self._max:
+        ref = new_ref()
+        needed = size_of(ref, text)
+        if not self._make_room(drawer, needed):
             return None
         drawer.results[ref] = text
         self._grow(drawer, needed)
         return ref
 
-    def load(self, owner: str, key: str) -> str | None:
-        """The JSON text under a key or ref, or None."""
+    async def load(self, owner: str, key: str) -> str | None:
+        return self._load(owner, key)
+
+    async def listed(self, owner: str, offset: int, limit: int) -> Page:
+        drawer = self._drawers.get(owner)
+        found = [] if drawer is None else [*drawer.results.items(), *drawer.stored.items()]
+        shown = found[offset : offset + limit]
+        return Page(len(found), tuple(Listed(key, len(text), preview_of(text)) for key, text in shown))
+
+    async def sweep(self) -> None:
+        """Nothing: it all goes with the process."""
+
+    def _store(self, owner: str, put: Put) -> ProgramError | None:
+        if put.key.startswith(REF_PREFIX):
+            return ours()
+        drawer = self._drawer(owner)
+        freed = size_of(put.key, drawer.stored[put.key]) if put.key in drawer.stored else 0
+        needed = size_of(put.key, put.text) - freed
+        if not self._make_room(drawer, needed):
+            return full(put, drawer.size, self._max)
+        drawer.stored[put.key] = put.text
+        self._grow(drawer, needed)
+        return None
+
+    def _load(self, owner: str, key: str) -> str | None:
         if owner not in self._drawers:
             return None
         drawer = self._drawer(owner)
         return drawer.results.get(key) if key.startswith(REF_PREFIX) else drawer.stored.get(key)
-
-    def listed(self, owner: str) -> list[tuple[str, str]]:
-        """What there is of an owner, as keys and JSON texts: results, then what was stored, each oldest first."""
-        drawer = self._drawers.get(owner)
-        return [] if drawer is None else [*drawer.results.items(), *drawer.stored.items()]
 
     def _drawer(self, owner: str) -> _Drawer:
         drawer = self._drawers.setdefault(owner, _Drawer())
@@ -99,14 +210,16 @@ class Values:
             _, oldest = self._drawers.popitem(last=False)
             self._size -= oldest.size
 
-    def _make_room(self, drawer: _Drawer, needed: int) -> None:
-        if needed > self._max:
-            return
-        while drawer.results and drawer.size + needed > self._max:
-            freed = _size(*drawer.results.popitem(last=False))
+    def _make_room(self, drawer: _Drawer, needed: int) -> bool:
+        """Drop the oldest results, if that makes room enough; whether there is."""
+        over = drawer.size + needed - self._max
+        if needed <= 0 or over <= 0:
+            return True
+        if sum(size_of(*each) for each in drawer.results.items()) < over:
+            return False
+        while over > 0:
+            freed = size_of(*drawer.results.popitem(last=False))
             drawer.size -= freed
             self._size -= freed
-
-
-def _size(key: str, text: str) -> int:
-    return len(key) + len(text) + ENTRY
+            over -= freed
+        return True

@@ -6,6 +6,13 @@
 /** The result of an MCP tool. A tool's own failure (`isError`) is a result as well; `unwrap` throws it. */
 interface McpToolResult<T = unknown> extends Record<string, unknown> { content?: unknown[]; structuredContent?: T; isError?: boolean }
 
+/**
+ * What the call of a tool rejects with. `data` says whether the request may have reached the tool, and whether sending it
+ * again does no harm. `outcome` is there where the process that had sent it ended before its answer came: look whether the
+ * tool has acted before calling it again.
+ */
+interface ToolCallError extends Error { code: string; data?: { tool: string; dispatched: boolean; repeatable: boolean; outcome?: "unknown" } }
+
 /** What a call takes after its argument: `timeoutMs` of 1 to 600,000 milliseconds. */
 interface McpCall { timeoutMs?: number }
 

@@ -202,6 +202,16 @@ def sections() -> tuple[Section, ...]:
         *((key, kind, "that of `tools`", text) for key, kind, _, text in _RULES),
         ("readOnly", "`true`, `false`", "`false`", _docs(settings.PolicyRules)["read_only"]),
     )
+    store = (
+        *fields(settings.StoreSettings, {}, without=("url", "encryption_keys")),
+        ("url", _SECRET, "required for `postgres`", _docs(settings.StoreSettings)["url"]),
+        (
+            "encryptionKey",
+            f"{_SECRET}, or a list of these",
+            "",
+            "32 random bytes in base64 or hexadecimal. " + _docs(settings.StoreSettings)["encryption_keys"],
+        ),
+    )
     http = (
         ("auth", "object", "", "Who is let in: `tokens`, or an authorization server."),
         *fields(settings.HttpSettings, settings.HTTP_CLAMPS, without=("tokens", "oauth")),
@@ -224,7 +234,7 @@ def sections() -> tuple[Section, ...]:
                     "store",
                     "object",
                     "",
-                    'Where suspended programs are: `{ "kind": "memory" }`, the only kind there is.',
+                    "Where suspended programs are kept; see [below](#store).",
                 ),
                 ("http", "object", "", "For `serve --transport http`; see [below](#http)."),
                 ("audit", "object", "", "What is recorded; see [below](#audit)."),
@@ -245,6 +255,7 @@ def sections() -> tuple[Section, ...]:
             "See [plugins](../plugins.md).",
             fields(settings.PluginSettings, {}, without=("name", "secrets")),
         ),
+        Section("store", "See [the guide](../configuration.md#store).", store),
         Section("http", "See [serving HTTP](../http.md).", http),
         Section("http.auth.tokens[]", "One bearer token.", tokens),
         Section(
@@ -305,6 +316,7 @@ _KINDS: Mapping[str, str] = {
     "tuple[str, ...]": "list of strings",
     "Mapping[str, Any]": "object",
     "tuple[Language, ...]": 'list of `"javascript"`, `"typescript"`',
+    "StoreKind": '`"memory"`, `"sqlite"`, `"postgres"`',
     "LogLevel": '`"debug"`, `"info"`, `"warning"`, `"error"`',
 }
 
@@ -393,7 +405,7 @@ def guest() -> str:
 
 
 _GUEST: Mapping[str, tuple[str, ...]] = {
-    "Calling MCP tools": ("MCP", "McpToolResult", "McpCall", "McpApiHeader", "unwrap"),
+    "Calling MCP tools": ("MCP", "McpToolResult", "ToolCallError", "McpCall", "McpApiHeader", "unwrap"),
     "Finding MCP tools": ("API", "ApiHit", "ApiFile"),
     "What the model gets to see": ("text", "json", "image", "Console", "console"),
     "Across steps and programs": ("yield_control", "store", "load"),

@@ -28,6 +28,7 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     # The path of a socket has to be short.
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="cm-") as runtime:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("user-cache")))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("user-state")))
         patch.setenv("XDG_RUNTIME_DIR", runtime)
         yield
 

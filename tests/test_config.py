@@ -185,7 +185,7 @@ def test_ten_mistakes_give_ten_messages(folder: Folder) -> None:
             "tools": {
                 "codeMode": {"timeoutMS": 5000, "runtime": "v8", "memoryLimitBytes": "64M"},
             },
-            "store": {"kind": "sqlite"},
+            "store": {"kind": "sqllite"},
         }
     )
     assert [problem.split(": ")[0] for problem in problems] == [
@@ -332,26 +332,7 @@ def test_a_pattern_that_can_match_no_tool_is_refused_as_it_would_fail_open_in_de
     assert "can match no tool" in problem
 
 
-# --- What this version lacks ---
-
-
-@pytest.mark.parametrize(
-    ("content", "path"),
-    [
-        ({"store": {"kind": "sqlite"}}, "store.kind"),
-        ({"store": {"kind": None}}, "store.kind"),
-    ],
-    ids=lambda value: str(value),
-)
-def test_what_this_version_lacks_is_refused_by_name_and_never_ignored(
-    folder: Folder, content: object, path: str
-) -> None:
-    (problem,) = folder.problems(content)
-    assert problem.startswith(f"{path}: ")
-    assert "is not available in this version" in problem
-
-
-def test_asking_for_the_default_of_what_this_version_lacks_is_fine(folder: Folder) -> None:
+def test_sections_that_ask_for_the_default_are_as_if_they_were_not_there(folder: Folder) -> None:
     config = folder.load(
         {
             "plugins": {},
@@ -805,8 +786,8 @@ def test_no_secret_shows_in_any_message(folder: Folder, entry: object) -> None:
 
 
 @pytest.mark.parametrize("section", ["http", "store"])
-def test_no_secret_shows_in_a_message_about_what_is_not_available(folder: Folder, section: str) -> None:
-    keys = {"http": "auth", "store": "kind"}
+def test_no_secret_shows_in_a_message_about_a_section(folder: Folder, section: str) -> None:
+    keys = {"http": "auth", "store": "encryptionKey"}
     assert SECRET not in "".join(folder.problems({section: {keys[section]: SECRET}}))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import hashlib
 import json
 import re
 import shlex
@@ -230,7 +231,9 @@ def test_every_configuration_that_a_page_shows_is_valid(place: str, text: str, t
     path = tmp_path / "codemode-mcp.json"
     printing = json.dumps([sys.executable, "-c", "print('a-secret-of-twenty-letters')"])
     path.write_text(re.sub(r'\["pass".*?\]', lambda _: printing, text), "utf-8")
-    config = load_config(path, environ={name: f"a-secret-of-{name}" for name in re.findall(r"\$\{(\w+)\}", text)})
+    environ = {name: hashlib.sha256(name.encode()).hexdigest() for name in re.findall(r"\$\{(\w+)\}", text)}
+    environ["DATABASE_URL"] = "postgresql://me:secret@db.example/runs"
+    config = load_config(path, environ=environ)
     assert config.notes == (), place
 
 

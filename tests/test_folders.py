@@ -28,7 +28,7 @@ COLUMNS = {"linux": 1, "darwin": 2, "win32": 3}
 @pytest.fixture(params=SYSTEMS)
 def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A system whose folders are looked up, for a user whose home is `/home/me`."""
-    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
+    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setattr(platformdirs.windows, "get_win_folder", lambda _: LOCAL)
@@ -45,7 +45,7 @@ def documented(system: str) -> list[str]:
 
 
 def test_the_folders_are_those_that_the_page_names(system: str) -> None:
-    found = [app.config_dir(), app.cache_dir(), token_store.logins_folder().parent]
+    found = [app.config_dir(), app.cache_dir(), token_store.logins_folder().parent, app.state_dir()]
     assert [normal(each) for each in found] == [normal(Path(each)) for each in documented(system)]
 
 

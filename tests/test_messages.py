@@ -34,7 +34,7 @@ SECRET: Final = "a-secret-of-many-letters"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory: a configuration without servers that start, and broken ones."""
     monkeypatch.chdir(tmp_path)
-    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "HOME"):
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     for name in ("CODEMODE_MCP_CONFIG", "CODEMODE_MCP_DEPTH"):
         monkeypatch.delenv(name, raising=False)

@@ -6,9 +6,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import anyio
 import pytest
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.output import TELEMETRY_BYTES, Rendered, render, render_error
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
@@ -27,11 +28,14 @@ def text(value: str) -> dict[str, Any]:
 class Shelf:
     """Where offloaded texts go."""
 
-    def __init__(self, *, room: bool = True) -> None:
+    def __init__(self, *, room: bool = True, away: bool = False) -> None:
         self.texts: dict[str, str] = {}
         self._room = room
+        self._away = away
 
-    def __call__(self, owner: str, text: str) -> str | None:
+    async def __call__(self, owner: str, text: str) -> str | None:
+        if self._away:
+            raise StoreUnavailable("the store is away")
         if not self._room:
             return None
         self.texts[f"result:{len(self.texts)}"] = text
@@ -40,7 +44,7 @@ class Shelf:
 
 def shown(ended: Outcome, *, shelf: Shelf | None = None, **settings: Any) -> Rendered:
     chosen = replace(SETTINGS, code_mode=CodeModeSettings(**settings))
-    return render(ended, chosen, shelf or Shelf(), 0.0)
+    return anyio.run(render, ended, chosen, shelf or Shelf(), 0.0)
 
 
 def read(rendered: Rendered) -> str:
@@ -74,9 +78,8 @@ def test_a_failure_keeps_its_output_and_names_its_code() -> None:
     assert rendered.is_error
     assert rendered.structured["code"] == "timeout"
     assert read(rendered) == "so far\n**Error** `timeout`: it broke"
-    plain = render(
-        outcome(status="failed", error="e", code="timeout"), replace(SETTINGS, result_format="plain"), Shelf(), 0
-    )
+    settings = replace(SETTINGS, result_format="plain")
+    plain = anyio.run(render, outcome(status="failed", error="e", code="timeout"), settings, Shelf(), 0.0)
     assert read(plain) == "Error timeout: e"
 
 
@@ -149,6 +152,18 @@ def test_without_room_for_the_whole_the_part_is_shown_all_the_same() -> None:
     marker = shown(outcome(value="x" * 5000), shelf=Shelf(room=False), max_output_bytes=1024).structured["value"]
     assert "ref" not in marker
     assert marker["preview"].startswith('"xxx')
+
+
+@pytest.mark.parametrize("status", ["completed", "waiting"])
+def test_where_the_whole_cannot_be_kept_the_answer_goes_out_and_says_why(status: str) -> None:
+    ended = outcome(status=status, value="x" * 5000, outputs=(text("y" * 5000),), notes=("first",))
+    rendered = shown(ended, shelf=Shelf(away=True), max_output_bytes=1024)
+    assert not rendered.is_error
+    markers = [rendered.structured["output"][-1]["value"], rendered.structured.get("value")]
+    assert [each is None or (each["truncated"], "ref" in each) == (True, False) for each in markers] == [True, True]
+    said = read(rendered)
+    assert said.count("What was cut from this answer could not be kept for later: the store is away") == 1
+    assert "first" in said
 
 
 @pytest.mark.parametrize("length", [1, 60, 500])

@@ -417,7 +417,8 @@ def test_the_images_command_is_one_of_the_command_line_and_its_check_asks_where_
     assert f"http://127.0.0.1:{port}/healthz" in check
     (volumes,) = given("VOLUME")
     environ = dict(each.split("=", 1) for each in given("ENV")[0].split())
-    kept = {environ["XDG_CACHE_HOME"], environ["XDG_DATA_HOME"], str(Path(environ["CODEMODE_MCP_CONFIG"]).parent)}
+    folders = {environ[f"XDG_{kind}_HOME"] for kind in ("CACHE", "DATA", "STATE")}
+    kept = {*folders, str(Path(environ["CODEMODE_MCP_CONFIG"]).parent)}
     assert kept == set(json.loads(volumes))
 
 

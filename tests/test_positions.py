@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from codemode_mcp.bridge import Thrown
 from codemode_mcp.positions import MAX_FRAMES, Positions
+from codemode_mcp.source_map import Author, Grown, SourceMap
 
 STACK = """\
     at f (<input>:4:9)
@@ -27,10 +28,10 @@ def test_frames_outside_the_text_are_not_the_authors() -> None:
 
 
 def test_a_position_goes_back_through_both_rewritings() -> None:
-    positions = Positions(
-        "typescript", 9, "", lambda line, column: (line + 1, column + 1), lambda line, column: (line, column * 2)
-    )
-    assert positions.frames(thrown("    at g (<input>:5:4)")) == ["at g (cell.ts:4:10)"]
+    # The third line of what was run, column 4, is the sixth of what it was made from, column 10, of which one is ours.
+    made = SourceMap(";;GAKS", Author(9, before=1))
+    positions = Positions("typescript", 9, "", made, Grown(5, 3, 4))
+    assert positions.frames(thrown("    at g (<input>:5:4)")) == ["at g (cell.ts:5:6)"]
 
 
 def test_endless_stacks_are_cut() -> None:

@@ -136,6 +136,42 @@ def test_metrics_count_runs_and_measure_calls(collector: Collector) -> None:
     assert found["codemode.call.result.size"][0].sum == 2000
 
 
+def test_a_run_that_another_process_takes_over_is_counted_and_ends_here(collector: Collector) -> None:
+    auditor = Auditor(lambda: 1.0)
+    auditor.add(collector.spans.record)
+    auditor.emit("run_started", "run_a", language="javascript")
+    auditor.emit("parked", "run_a", reason="yield")
+    auditor.emit("left", "run_a", pending=0)
+    (left,) = collector.ended["run"]
+    assert [event.name for event in left.events] == ["parked", "left"]
+    assert collector.metrics()["codemode.runs.parked"][0].value == 0
+    auditor.emit("taken_over", "run_b", pending=1)
+    assert collector.metrics()["codemode.runs.parked"][0].value == 1
+    auditor.emit("restored", "run_b", ms=1)
+    auditor.emit("call_started", "run_b/2", "run_b", tool="mcp:s:t")
+    auditor.emit("run_ended", "run_b", status="completed", calls=1, waits=1, snapshots=1)
+    assert collector.metrics()["codemode.runs.parked"][0].value == 0
+    assert [event.name for event in collector.ended["run"][1].events] == ["taken over", "restored"]
+
+
+def test_what_a_store_has_is_measured_by_its_kind(collector: Collector) -> None:
+    auditor = Auditor()
+    assert not auditor.measuring
+    auditor.add_meter(collector.spans.measure)
+    assert auditor.measuring
+    auditor.measure("store_swept", "sqlite", parked=3, oldest=60.5, size=4096)
+    auditor.measure("store_used", "sqlite", seconds=0.25, failed=False)
+    auditor.measure("store_used", "sqlite", seconds=1.0, failed=True)
+    found = collector.metrics()
+    for name, value in (("runs", 3), ("oldest", 60.5), ("size", 4096)):
+        (point,) = found[f"codemode.store.{name}"]
+        assert (point.value, dict(point.attributes)) == (value, {"codemode.store.kind": "sqlite"})
+    durations = {point.attributes.get("error.type"): point.sum for point in found["codemode.store.duration"]}
+    assert durations == {None: 0.25, "runtime_unavailable": 1.0}
+    auditor.measure("store_swept", "sqlite", parked=0, oldest=None, size=0)
+    assert collector.metrics()["codemode.store.oldest"][0].value == 0
+
+
 def test_a_name_that_nobody_offers_is_no_dimension_of_a_metric(collector: Collector) -> None:
     auditor = Auditor()
     auditor.add(collector.spans.record)

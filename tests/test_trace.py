@@ -91,6 +91,28 @@ def test_events_that_are_not_as_we_write_them_break_nothing(junk: dict[str, Any]
     assert page(trace)
 
 
+def test_a_run_that_another_process_went_on_with_says_so() -> None:
+    told = [*events(), {"time": 1600.95, "kind": "taken_over", "id": RUN, "pid": 77, "pending": 1}]
+    trace = trace_of(RUN, told)
+    assert [(each.at, each.process) for each in trace.takeovers] == [(1600.95, 77)]
+    assert "gone on with by process 77 after 10 min 1 s" in list(drawn(trace, 100))[1]
+    assert 'class="taken"' in page(trace)
+    assert "another process goes on with it" in page(trace)
+    assert as_json(trace)["takenOver"] == [{"at": 1600.95, "pid": 77}]
+    assert "another process" not in page(trace_of(RUN, events()))
+
+
+def test_the_file_of_the_second_process_alone_has_the_end_of_a_run(tmp_path: Path) -> None:
+    own = [event for event in events() if event["time"] >= 1600.9]
+    taken = [{"time": 1600.91 + number / 1000, "kind": "taken_over", "id": RUN, "pid": 77} for number in range(9)]
+    write(tmp_path / "t.jsonl", own[0], *taken, *own[1:])
+    (listed_one,) = latest(tmp_path / "t.jsonl", 5)
+    assert (listed_one.id, listed_one.status) == (RUN, "failed"), "however often it was taken over"
+    trace = find(tmp_path / "t.jsonl", RUN[:12])
+    assert (trace.status, len(trace.takeovers), len(trace.calls)) == ("failed", 9, 1)
+    assert "and 6 times more" in list(drawn(trace, 100))[1]
+
+
 def test_a_long_pause_takes_little_of_the_width_and_order_is_kept() -> None:
     scale = Scale(0.0, 602.0, [Bar(1.0, 601.0)])
     places = [scale(moment) for moment in (0.0, 0.5, 1.0, 300.0, 601.0, 602.0)]

@@ -1,75 +1,195 @@
-"""What is kept for an owner between programs."""
+"""What is kept for an owner between programs, wherever it is kept."""
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Protocol
+
 import pytest
 
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.values import ENTRY, FULL_OWNERS, Values
+from codemode_mcp import stores
+from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.stores.seal import Seal
+from codemode_mcp.stores.sqlite import open_sqlite
+from codemode_mcp.stores.values import StoredValues
+from codemode_mcp.values import ENTRY, FULL_OWNERS, PREVIEW, Get, MemoryValues, Put, Values
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+PLENTY = 1_000_000
 
 
-def test_values_belong_to_their_owner_and_the_last_one_counts() -> None:
-    values = Values(10_000)
-    values.store("ann", "k", "1")
-    values.store("ann", "k", "2")
-    assert values.load("ann", "k") == "2"
-    assert values.load("bob", "k") is None
+class OpenValues(Protocol):
+    """Values that are kept somewhere, with so much room for each owner."""
+
+    def __call__(self, max_bytes: int) -> AbstractAsyncContextManager[Values]: ...
 
 
-def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
-    values = Values(2000)
-    values.store("ann", "k", "x" * 1000)
-    with pytest.raises(ProgramError, match=r"do not fit"):
-        values.store("ann", "k2", "x" * 1000)
-    assert values.load("ann", "k") == "x" * 1000
-    values.store("ann", "k", "small")
-    values.store("ann", "k2", "x" * 1000)
-    values.store("bob", "k", "x" * 1000)
+class Ticking:
+    """Seconds since the epoch; each look at them takes one."""
+
+    def __init__(self) -> None:
+        self._now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        self._now += 1
+        return self._now
 
 
-def test_many_small_values_are_bounded_too() -> None:
-    values = Values(100 * ENTRY)
-    for n in range(99):
-        values.store("ann", str(n), "")
-    with pytest.raises(ProgramError):
-        values.store("ann", "one more", "")
+@pytest.fixture(params=["memory", "sqlite", "sqlite, encrypted"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenValues:
+    monkeypatch.setattr(stores.values, "FULL_OWNERS", FULL_OWNERS)
+
+    @asynccontextmanager
+    async def opened(max_bytes: int) -> AsyncIterator[Values]:
+        if request.param == "memory":
+            yield MemoryValues(max_bytes)
+            return
+        seal = Seal([b"k" * 32]) if "encrypted" in request.param else Seal()
+        async with open_sqlite(tmp_path / "runs.sqlite3", wall=Ticking()) as database:
+            yield StoredValues(database, seal, max_bytes)
+
+    return opened
 
 
-def test_results_make_room_and_stored_values_do_not() -> None:
-    values = Values(3000)
-    values.store("ann", "k", "x" * 500)
-    first = values.offload("ann", "a" * 800)
-    second = values.offload("ann", "b" * 800)
-    assert first is not None
-    assert second is not None
-    third = values.offload("ann", "c" * 800)
-    assert third is not None
-    assert values.load("ann", first) is None
-    assert values.load("ann", second) == "b" * 800
-    assert values.load("ann", "k") == "x" * 500
-    assert values.offload("ann", "d" * 5000) is None
-    assert values.load("ann", third) == "c" * 800
+async def store(values: Values, owner: str, key: str, text: str) -> None:
+    [answer] = await values.carry_out(owner, [Put(key, text)], PLENTY)
+    if isinstance(answer, CodeModeError):
+        raise answer
+    assert answer is None
 
 
-def test_refs_cannot_be_stored_under() -> None:
-    with pytest.raises(ProgramError, match="belong to results"):
-        Values(1000).store("ann", "result:1", "1")
+async def test_values_belong_to_their_owner_and_the_last_one_counts(kept: OpenValues) -> None:
+    async with kept(10_000) as values:
+        await store(values, "ann", "k", "1")
+        await store(values, "ann", "k", "2")
+        assert await values.load("ann", "k") == "2"
+        assert await values.load("bob", "k") is None
 
 
-def test_owners_that_were_not_here_for_longest_make_room_for_others() -> None:
-    values = Values(10_000)
-    values.store("early", "kept", "1")
-    for number in range(FULL_OWNERS + 1):
-        values.store(f"owner {number}", "large", "x" * 9_000)
-        values.store("early", "kept", "1")
-    assert values.load("early", "kept") == "1"
-    assert values.load("owner 0", "large") is None
-    assert values.load(f"owner {FULL_OWNERS}", "large") is not None
+async def test_what_does_not_fit_is_refused_and_changes_nothing(kept: OpenValues) -> None:
+    async with kept(2000) as values:
+        await store(values, "ann", "k", "x" * 1000)
+        with pytest.raises(ProgramError) as refused:
+            await store(values, "ann", "k2", "x" * 1000)
+        assert refused.value.message == "store('k2'): 1000 bytes do not fit; 1257 of 2000 are in use"
+        assert await values.load("ann", "k") == "x" * 1000
+        await store(values, "ann", "k", "small")
+        await store(values, "ann", "k2", "x" * 1000)
+        await store(values, "bob", "k", "x" * 1000)
 
 
-def test_room_that_an_owner_gives_back_is_there_for_others() -> None:
-    values = Values(10_000)
-    for number in range(FULL_OWNERS):
-        for _ in range(100):
-            values.store(f"owner {number}", "large", "x" * 9_000)
-    assert all(values.load(f"owner {number}", "large") for number in range(FULL_OWNERS))
+async def test_many_small_values_are_bounded_too(kept: OpenValues) -> None:
+    async with kept(100 * ENTRY) as values:
+        answers = await values.carry_out("ann", [Put(str(n), "") for n in range(99)], PLENTY)
+        assert answers == [None] * 99
+        with pytest.raises(ProgramError):
+            await store(values, "ann", "one more", "")
+
+
+async def test_results_make_room_and_stored_values_do_not(kept: OpenValues) -> None:
+    async with kept(3000) as values:
+        await store(values, "ann", "k", "x" * 500)
+        first = await values.offload("ann", "a" * 800)
+        second = await values.offload("ann", "b" * 800)
+        assert first is not None
+        assert second is not None
+        third = await values.offload("ann", "c" * 800)
+        assert third is not None
+        assert await values.load("ann", first) is None
+        assert await values.load("ann", second) == "b" * 800
+        assert await values.load("ann", "k") == "x" * 500
+        assert await values.offload("ann", "d" * 5000) is None
+        assert await values.load("ann", third) == "c" * 800
+        # All results together would not make room for it.
+        with pytest.raises(ProgramError, match="do not fit"):
+            await store(values, "ann", "large", "x" * 2500)
+        assert await values.load("ann", second) == "b" * 800
+
+
+async def test_refs_cannot_be_stored_under(kept: OpenValues) -> None:
+    async with kept(1000) as values:
+        with pytest.raises(ProgramError, match="belong to results"):
+            await store(values, "ann", "result:1", "1")
+
+
+async def test_what_is_asked_at_once_is_done_in_order_and_what_is_refused_stops_nothing(kept: OpenValues) -> None:
+    async with kept(2000) as values:
+        asked = [Get("k"), Put("k", "1"), Get("k"), Put("result:1", "1"), Put("k", "x" * 3000), Put("k", "2"), Get("k")]
+        answers = await values.carry_out("ann", asked, PLENTY)
+        refused = [answers.pop(4), answers.pop(3)]
+        assert answers == [None, None, "1", None, "2"]
+        assert ["do not fit" in str(refused[0]), "belong to results" in str(refused[1])] == [True, True]
+
+
+async def test_no_more_is_loaded_at_once_than_there_is_room_for(kept: OpenValues) -> None:
+    async with kept(10_000) as values:
+        await store(values, "ann", "k", "x" * 1000)
+        asked = [Get("k"), Get("k"), Get("k"), Put("k", "1")]
+        assert await values.carry_out("ann", asked, 1500) == ["x" * 1000] * 2
+        assert await values.carry_out("ann", asked, 0) == ["x" * 1000]
+        assert await values.load("ann", "k") == "x" * 1000
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("", '""'),
+        ("\0", r'"\u0000"'),
+        ("a\ud800", '"\U0001f600"'),
+        ("k" * 5000, '"\ud800"'),
+        ("__proto__", '"' + "é" * 200_000 + '"'),
+        ("'; DROP TABLE kept --", "1"),
+    ],
+    ids=["empty", "NUL", "half a character", "long", "large", "SQL"],
+)
+async def test_any_key_and_any_text_come_back_as_they_were(kept: OpenValues, key: str, text: str) -> None:
+    async with kept(PLENTY) as values:
+        await store(values, "ann", key, text)
+        assert await values.load("ann", key) == text
+        [listed] = (await values.listed("ann", 0, 10)).entries
+        assert (listed.key, listed.characters) == (key, len(text))
+
+
+async def test_entries_are_listed_page_by_page_results_first_and_each_oldest_first(kept: OpenValues) -> None:
+    async with kept(PLENTY) as values:
+        await store(values, "bob", "theirs", "1")
+        await store(values, "ann", "b", '"' + "x" * 500 + '"')
+        await store(values, "ann", "a", "2")
+        first = await values.offload("ann", "[1]")
+        second = await values.offload("ann", "[2]")
+        await store(values, "ann", "b", '"' + "y" * 500 + '"')
+        whole = await values.listed("ann", 0, 50)
+        assert [each.key for each in whole.entries] == [first, second, "b", "a"]
+        assert [each.characters for each in whole.entries] == [3, 3, 502, 1]
+        assert whole.entries[2].preview == '"' + "y" * (PREVIEW - 2) + "…"
+        assert whole.entries[3].preview == "2"
+        page = await values.listed("ann", 1, 2)
+        assert (page.total, page.entries) == (4, whole.entries[1:3])
+        assert await values.listed("ann", 4, 2) == type(page)(4, ())
+        assert await values.listed("nobody", 0, 2) == type(page)(0, ())
+
+
+async def test_owners_that_were_not_here_for_longest_make_room_for_others(kept: OpenValues) -> None:
+    async with kept(10_000) as values:
+        await store(values, "early", "kept", "1")
+        for number in range(FULL_OWNERS + 1):
+            await store(values, f"owner {number}", "large", "x" * 9_000)
+            await store(values, "early", "kept", "1")
+        assert await values.load("early", "kept") == "1"
+        assert await values.load("owner 0", "large") is None
+        assert await values.load("owner 1", "large") is not None
+        assert await values.load(f"owner {FULL_OWNERS}", "large") is not None
+
+
+async def test_room_that_an_owner_gives_back_is_there_for_others(kept: OpenValues) -> None:
+    async with kept(10_000) as values:
+        for number in range(FULL_OWNERS):
+            await values.carry_out(f"owner {number}", [Put("large", "x" * 9_000)] * 100, PLENTY)
+        for number in range(FULL_OWNERS):
+            assert await values.load(f"owner {number}", "large")

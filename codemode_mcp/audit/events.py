@@ -23,11 +23,18 @@ EventKind = Literal[
     "call_ended",
     "parked",
     "restored",
+    "taken_over",
+    "left",
     "run_ended",
     "answered",
 ]
 """`exec` and `wait`: a request has come; `answered`: it has got its answer. `call_asked`, `call_decided`: a person is
-asked for an approval, and has decided."""
+asked for an approval, and has decided. `taken_over`: this process goes on with a run that another has left; `left`:
+another one goes on with it, or will."""
+
+Figures = Literal["store_swept", "store_used"]
+"""What is measured, for metrics alone: what a store has (`parked`, `oldest`, `size`), and that something was asked of
+its database (`seconds`, `failed`)."""
 
 MAX_NAME = 200
 """Characters of a name that a program or a client may have made up."""
@@ -68,6 +75,7 @@ class Auditor:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._listeners: tuple[Callable[[Event], None], ...] = ()
+        self._meters: tuple[Callable[[Figures, str, Mapping[str, Any]], None], ...] = ()
 
     @property
     def listening(self) -> bool:
@@ -79,6 +87,26 @@ class Auditor:
 
     def remove(self, listener: Callable[[Event], None]) -> None:
         self._listeners = tuple(each for each in self._listeners if each != listener)
+
+    @property
+    def measuring(self) -> bool:
+        """Whether anybody wants to know of `Figures`."""
+        return bool(self._meters)
+
+    def add_meter(self, meter: Callable[[Figures, str, Mapping[str, Any]], None]) -> None:
+        """Have somebody told of what is measured: what it is, the kind of the store, and figures by name."""
+        self._meters = (*self._meters, meter)
+
+    def remove_meter(self, meter: Callable[[Figures, str, Mapping[str, Any]], None]) -> None:
+        self._meters = tuple(each for each in self._meters if each != meter)
+
+    def measure(self, what: Figures, kind: str, **figures: Any) -> None:
+        """Tell what was measured of a store just now."""
+        for meter in self._meters:
+            try:
+                meter(what, kind, figures)
+            except Exception:
+                log.exception("%s could not be measured", what)
 
     def emit(
         self, kind: EventKind, about: str, parent: str | None = None, *, inputs: str | None = None, **fields: Any

@@ -43,4 +43,6 @@ def recording(settings: AuditSettings, auditor: Auditor, redact: Callable[[str],
             spans = Spans(redact)
             auditor.add(spans.record)
             stack.callback(auditor.remove, spans.record)
+            auditor.add_meter(spans.measure)
+            stack.callback(auditor.remove_meter, spans.measure)
         yield

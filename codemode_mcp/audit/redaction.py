@@ -128,6 +128,7 @@ _SECRET_WORDS: Final = (
     "apikey",
     "accesskey",
     "privatekey",
+    "encryptionkey",
     "credential",
     "cookie",
     "sessionid",

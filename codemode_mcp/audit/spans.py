@@ -15,12 +15,12 @@ from opentelemetry import context, metrics, trace
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, TracerProvider
 
-    from codemode_mcp.audit.events import Event
+    from codemode_mcp.audit.events import Event, Figures
 
 NAME: Final = "codemode-mcp"
 
@@ -53,6 +53,12 @@ class Spans:
         self._parked = meter.create_up_down_counter("codemode.runs.parked", "{run}", "Programs that are suspended.")
         self._durations = meter.create_histogram("codemode.call.duration", "s", "Time that nested calls took.")
         self._sizes = meter.create_histogram("codemode.call.result.size", "By", "Size of the results of nested calls.")
+        self._depth = meter.create_gauge("codemode.store.runs", "{run}", "Suspended programs in a store.")
+        self._oldest = meter.create_gauge(
+            "codemode.store.oldest", "s", "Time since the program was suspended that has been for longest."
+        )
+        self._stored = meter.create_gauge("codemode.store.size", "By", "Size of the suspended programs in a store.")
+        self._asked = meter.create_histogram("codemode.store.duration", "s", "Time that a store's database took.")
         self._runs: dict[str, Span] = {}
         self._calls: dict[str, Span] = {}
         self._suspended: set[str] = set()
@@ -94,8 +100,38 @@ class Spans:
             case "restored":
                 self._leave(event.id)
                 self._note(self._runs.get(event.id), "restored", when)
+            case "taken_over":
+                self._take_over(event, when)
+            case "left":
+                self._leave(event.id)
+                left = self._runs.pop(event.id, None)
+                self._note(left, "left", when)
+                if left is not None:
+                    left.set_attribute("codemode.status", "left")
+                    left.end(when)
             case "run_ended":
                 self._end_run(event, when)
+
+    def measure(self, what: Figures, kind: str, figures: Mapping[str, Any]) -> None:
+        """Take what was measured of a store."""
+        about = {"codemode.store.kind": kind}
+        match what:
+            case "store_swept":
+                self._depth.set(figures["parked"], about)
+                self._oldest.set(figures["oldest"] or 0, about)
+                self._stored.set(figures["size"], about)
+            case "store_used":
+                error = {"error.type": "runtime_unavailable"} if figures["failed"] else {}
+                self._asked.record(figures["seconds"], {**about, **error})
+
+    def _take_over(self, event: Event, when: int) -> None:
+        self._suspended.add(event.id)
+        self._parked.add(1)
+        if len(self._runs) < MAX_OPEN:
+            attributes = {"codemode.run.id": event.id[:_SHOWN_ID]}
+            span = self._tracer.start_span("run", kind=SpanKind.INTERNAL, attributes=attributes, start_time=when)
+            self._note(span, "taken over", when)
+            self._runs[event.id] = span
 
     def _begin_call(self, event: Event, when: int) -> None:
         if len(self._calls) >= MAX_OPEN:

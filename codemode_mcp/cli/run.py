@@ -201,7 +201,7 @@ class _Running:
                     manager.decide(outcome.run_id, None, approved=False, by=_NOBODY)
                 # Nobody can answer here, and without an answer it would not go on.
                 cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
-                rendered = render(outcome, self._config.tools, opened.offload, time.monotonic())
+                rendered = await render(outcome, self._config.tools, opened.offload, time.monotonic())
             except CodeModeError as error:
                 rendered = render_error(error, self._config.tools)
             self._tell(rendered.structured, outcome)

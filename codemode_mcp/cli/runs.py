@@ -1,4 +1,5 @@
-"""`codemode-mcp runs`: what serving processes of this user are doing, and a person's decisions, from a terminal.
+"""`codemode-mcp runs`: what serving processes of this user are doing, what is suspended in their stores, and a person's
+decisions, from a terminal.
 
 Listings go to stdout, what is asked of a person to stderr. Whatever programs and servers have made up is escaped.
 """
@@ -9,6 +10,7 @@ import json
 import os
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -20,10 +22,11 @@ from codemode_mcp.cli.terminal import forget_typed as _forget_typed
 from codemode_mcp.cli.terminal import is_at_terminal as _is_at_terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.approval import Remember
-    from codemode_mcp.control.client import Found
+    from codemode_mcp.cli.stored import Stored
+    from codemode_mcp.control.merging import Claimed
     from codemode_mcp.control.places import Place
     from codemode_mcp.control.protocol import Request
 
@@ -39,6 +42,9 @@ LEAST_PREFIX = 12
 
 MOST_AT_ONCE = 20
 """Calls that a person is asked to approve in one go."""
+
+MOST_LISTED = 1000
+"""Runs in a table."""
 
 MAX_SHOWN = 20_000
 """Characters of the arguments of one call that a terminal shows."""
@@ -59,36 +65,50 @@ CallsArgument = Annotated[
 
 @app.command("list", epilog="Example: codemode-mcp runs list --json")
 def list_runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """List the runs of all serving processes of this user, those that have ended lately included."""
+    """List the runs of all serving processes of this user, suspended ones in a store and ended ones included."""
     found = _ask_all(config)
     if as_json:
         _print_json(
             {
                 "servers": [
-                    {**answer["server"], "runs": answer["runs"], "omitted": answer["omitted"]}
-                    for _, answer in found.answers
+                    {
+                        **answer["server"],
+                        "store": answer.get("store"),
+                        "runs": [each.view for each in found.runs if each.source is place],
+                        "omitted": answer["omitted"],
+                    }
+                    for place, answer in found.answers
                 ],
+                "store": found.stored.totals
+                and {**found.stored.totals, "runs": [each.view for each in found.runs if each.source is None]},
                 "problems": found.problems,
             }
         )
         return
+    shown = found.runs[:MOST_LISTED]
     rows = [
         (
-            view["id"],
-            _state(view),
-            _ago(view["ageMs"]),
-            str(view["callCount"]),
-            _wants(view),
-            str(answer["server"]["pid"]),
-            f"{view['caller']}:{view['principal'] or '?'}",
+            each.view["id"],
+            _state(each.view),
+            _ago(each.view["ageMs"]),
+            str(each.view["callCount"]),
+            _wants(each.view),
+            _process(each),
+            f"{each.view['caller']}:{each.view['principal'] or '?'}",
         )
-        for _, answer in found.answers
-        for view in answer["runs"]
+        for each in shown
     ]
     _table(("RUN", "STATE", "BEGAN", "CALLS", "WAITS FOR", "PROCESS", "CALLER"), rows)
+    totals = _totals(found)
+    if totals:
+        _print(totals)
+    if len(found.runs) > len(shown):
+        _say(f"{len(found.runs) - len(shown)} more runs; runs list --json has all of them")
     for _, answer in found.answers:
         if answer["omitted"]:
             _say(f"process {answer['server']['pid']} has {answer['omitted']} more runs")
+    if rows and not found.answers:
+        _say(f"no codemode-mcp serve of this user is running, so that nothing goes on; they are in {found.stored.name}")
     if not rows:
         count, which = len(found.answers), "" if config is None else f" with {config}"
         _say(
@@ -103,12 +123,14 @@ def list_runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 def show(run: RunArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show one run with all its calls, and what waits for approval."""
     from codemode_mcp.control.display import counted
+    from codemode_mcp.control.merging import is_here as is_of_process
 
-    _, answer = _find(run, config)
+    place, answer = _find(run, config)
     if as_json:
         _print_json({"server": answer["server"], **answer["run"]})
         return
     view, server = answer["run"], answer["server"]
+    is_here = place is not None and is_of_process(view)
     _print(f"{view['id']}  {_state(view)}")
     _print(
         f"  began {_ago(view['ageMs'])}"
@@ -117,7 +139,11 @@ def show(run: RunArgument, config: ConfigOption = None, as_json: JsonOption = Fa
     )
     held = f"{counted(view['waits'], 'wait')}, {counted(view['timers'], 'timer')}"
     _print(f"  caller {view['caller']}:{view['principal'] or '?'}, {held}")
-    _print(f"  process {server['pid']} ({server['transport']}, {server['mode']}), {server['config'] or 'no file'}")
+    if is_here:
+        _print(f"  process {server['pid']} ({server['transport']}, {server['mode']}), {server['config'] or 'no file'}")
+    else:
+        _print(f"  {_whereabouts(view, place)}; its calls are not known here")
+        return
     _print("")
     calls = view["calls"]
     if view["callCount"] > len(calls):
@@ -184,6 +210,8 @@ def cancel(run: RunArgument, config: ConfigOption = None) -> None:
     if view["endedMs"] is not None:
         _stop(1, f"run {view['id']} has ended already; codemode-mcp runs list shows what has not")
     _say(f"run {view['id']}: {_state(view)}, began {_ago(view['ageMs'])}, {counted(view['callCount'], 'call')}")
+    if place is None:
+        _stop_unserved("cancelled", view)
     _confirm("cancel", "this run")
     if not _ask(place, Request("cancel", view["id"]))["cancelled"]:
         _stop(1, f"run {view['id']} ended by itself meanwhile")
@@ -199,6 +227,10 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
     place, answer = _find(run, config)
     view = answer["run"]
     waiting = view["waiting"]
+    if place is None:
+        _stop_unserved("decided", view)
+    if view.get("where") == "elsewhere":
+        _stop(1, f"run {view['id']} is {_whereabouts(view, place)}; decide there, or when it is suspended again")
     if not waiting:
         _stop(1, f"no call of run {view['id']} waits for approval; it is {_state(view)}; see codemode-mcp runs list")
     for number in calls:
@@ -242,12 +274,30 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
 # asking
 
 
-def _ask_all(config: str | None) -> Found:
+@dataclass(frozen=True)
+class _Listed:
+    """What there is.
+
+    Attributes:
+        answers: of the serving processes.
+        stored: what is in the store of the configuration, where none of these has told of that.
+        runs: of all of them, each once; its source is None where only `stored` has it.
+    """
+
+    answers: tuple[tuple[Place, dict[str, Any]], ...]
+    stored: Stored
+    runs: list[Claimed[Place | None]]
+    problems: tuple[str, ...]
+
+
+def _ask_all(config: str | None) -> _Listed:
     from functools import partial
 
     import anyio
 
-    from codemode_mcp.control.client import Found, ask_all
+    from codemode_mcp.cli import stored as stores
+    from codemode_mcp.control.client import ask_all
+    from codemode_mcp.control.merging import merged
     from codemode_mcp.control.protocol import Request
 
     found = anyio.run(partial(ask_all, Request("list")))
@@ -259,34 +309,45 @@ def _ask_all(config: str | None) -> Found:
             for each in answers
             if each[1]["server"]["config"] and Path(each[1]["server"]["config"]).resolve() == wanted
         ]
-    return Found(tuple(answers), found.problems)
+    told = [(place, answer.get("store") or {}) for place, answer in answers]
+    stored = stores.look(config, {str(store.get("name")) for _, store in told if "problem" not in store})
+    problems = [f"process {place.pid}: {store['problem']}" for place, store in told if "problem" in store]
+    if stored.problem is not None:
+        problems.append(stored.problem)
+    every: list[tuple[Place | None, Any]] = [(place, answer["runs"]) for place, answer in answers]
+    runs = merged([*every, (None, stored.runs)])
+    return _Listed(tuple(answers), stored, runs, (*found.problems, *problems))
 
 
 def _is_listing(answer: dict[str, Any]) -> bool:
     return isinstance(answer.get("server"), dict) and isinstance(answer.get("runs"), list)
 
 
-def _find(run: str, config: str | None) -> tuple[Place, dict[str, Any]]:
-    """The process of a run, and what it shows of it. Ends the command where there is not exactly one."""
+def _find(run: str, config: str | None) -> tuple[Place | None, dict[str, Any]]:
+    """The process of a run, or the first one that can go on with it, and what it shows of it; None for a run in a store
+    that no process serves. Ends the command where there is not exactly one."""
     from codemode_mcp.control.protocol import Request
 
     found = _ask_all(config)
     matches = [
-        (place, str(view["id"]))
-        for place, answer in found.answers
-        for view in answer["runs"]
-        if view["id"] == run or (len(run) >= LEAST_PREFIX and str(view["id"]).startswith(run))
+        (each, str(each.view["id"]))
+        for each in found.runs
+        if each.view["id"] == run or (len(run) >= LEAST_PREFIX and str(each.view["id"]).startswith(run))
     ]
     exact = [each for each in matches if each[1] == run]
     if len(exact or matches) > 1:
         names = ", ".join(sorted(name for _, name in matches)[:10])
         _stop(1, f"several runs begin with {run!r}: {names}; give more of the id")
+    if any(each.disputed for each, _ in exact or matches):
+        _stop(1, f"several processes say that they have the run {run!r}; run the command again in a moment")
     if not matches:
         _say_all(found.problems)
         short = f"; an id may be cut to {LEAST_PREFIX} characters at least" if len(run) < LEAST_PREFIX else ""
         _stop(1, f"no serving process of this user has a run {run!r}{short}; see codemode-mcp runs list")
-    ((place, name),) = exact or matches
-    return place, _ask(place, Request("show", name))
+    ((claimed, name),) = exact or matches
+    if claimed.source is None:
+        return None, {"server": None, "run": {**claimed.view, "calls": [], "waiting": [], "waitingOmitted": 0}}
+    return claimed.source, _ask(claimed.source, Request("show", name))
 
 
 def _ask(place: Place, request: Request) -> dict[str, Any]:
@@ -300,6 +361,14 @@ def _ask(place: Place, request: Request) -> dict[str, Any]:
         return anyio.run(partial(ask, place, request))
     except NoAnswer as error:
         _stop(1, str(error))
+
+
+def _stop_unserved(done: str, view: dict[str, Any]) -> NoReturn:
+    _stop(
+        1,
+        f"run {view['id']} is suspended, and no codemode-mcp serve of this user that could go on with it is running; "
+        f"nothing was {done}; start one with this configuration, then run this again",
+    )
 
 
 # a person
@@ -337,11 +406,48 @@ def _confirm(verb: str, what: str) -> None:
 # words
 
 
-def _state(view: dict[str, Any]) -> str:
+def _state(view: Mapping[str, Any]) -> str:
     return f"{view['state']} ({view['code']})" if view["code"] else str(view["state"])
 
 
-def _wants(view: dict[str, Any]) -> str:
+def _process(claimed: Claimed[Place | None]) -> str:
+    """Which process has a run, in a cell of a table."""
+    from codemode_mcp.control.merging import is_here, where
+
+    if claimed.source is not None and is_here(claimed.view):
+        return str(claimed.source.pid)
+    return "another" if where(claimed.view) == "elsewhere" else "none"
+
+
+def _whereabouts(view: dict[str, Any], place: Place | None) -> str:
+    if view.get("where") == "elsewhere":
+        return "gone on with by a process that cannot be asked from here"
+    if view["endedMs"] is not None:
+        return "kept in the store since it ended"
+    served = "" if place is not None else ", and no codemode-mcp serve of this user goes on with it"
+    return f"suspended in the store{served}"
+
+
+def _totals(found: _Listed) -> str:
+    """One line about all stores together; empty where nothing is suspended."""
+    from codemode_mcp.trace.timeline import size
+
+    stores: dict[tuple[str, int], dict[str, Any]] = {}
+    for place, answer in found.answers:
+        store = answer.get("store") or {}
+        # What is in the memory of one process is not what is in that of another.
+        stores[store.get("name", ""), place.pid if store.get("kind") == "memory" else 0] = store
+    if found.stored.totals is not None:
+        stores[found.stored.name, 0] = found.stored.totals
+    known = [store for store in stores.values() if store.get("suspended")]
+    if not known:
+        return ""
+    oldest = max(store["oldestMs"] or 0 for store in known)
+    count, taken = (sum(store[key] for store in known) for key in ("suspended", "bytes"))
+    return f"{count} suspended, the oldest for {_span(oldest)}, {size(taken)} in all"
+
+
+def _wants(view: Mapping[str, Any]) -> str:
     found = []
     if view["approvals"]:
         found.append(f"approval of {view['approvals']}")

@@ -202,7 +202,11 @@ async def _serve_http(
 
                     group.start_soon(become_ready)
                     await over.wait()
-                    await listener.drain()
+                    async with anyio.create_task_group() as ending:
+                        # Where a store keeps them, open programs are suspended and answered, for the next process.
+                        ending.start_soon(opened.retire)
+                        await listener.drain()
+                        ending.cancel_scope.cancel()
                 # Whoever still waits has been told that its run is aborted; that is written before connections end.
                 group.cancel_scope.cancel()
         except CannotListen as error:

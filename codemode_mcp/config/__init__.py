@@ -7,6 +7,6 @@
 from __future__ import annotations
 
 from codemode_mcp.config.expand import Reading
-from codemode_mcp.config.load import FILE_NAME, PATH_VARIABLE, Config, find_config, load_config
+from codemode_mcp.config.load import FILE_NAME, PATH_VARIABLE, Config, find_config, load_config, load_store
 
-__all__ = ["FILE_NAME", "PATH_VARIABLE", "Config", "Reading", "find_config", "load_config"]
+__all__ = ["FILE_NAME", "PATH_VARIABLE", "Config", "Reading", "find_config", "load_config", "load_store"]

@@ -19,13 +19,14 @@ from codemode_mcp.config.nodes import Node, quote
 from codemode_mcp.config.source import SourceError, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)(?::-(.*))?", re.DOTALL)
 _ENV_LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_.-]*)\s*=\s*(.*)")
 _QUOTED = re.compile(r"""(?:'([^']*)'|"((?:[^"\\]|\\.)*)")(?:\s+#.*)?""")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+SECRET_SOURCES = 'a string, {"command": [...]} or {"keyring": "name"}'
 _PROGRAM_SECONDS = 10
 _KEYRING_SECONDS = 20
 
@@ -205,6 +206,27 @@ def read_keyring(node: Node, name: str) -> str | None:
         node.fail("the entry in the system keyring is empty or holds NUL")
     else:
         return found
+    return None
+
+
+def secret_source(node: Node, expander: Expander) -> Callable[[], str | None] | None:
+    """What gives the value of `{"command": [...]}` or `{"keyring": "name"}`, once everything else is known to be right.
+
+    It reports what goes wrong then. None, with the problem reported, where the object is not one of these.
+    """
+    fields = node.fields(("command", "keyring"))
+    if len(fields) == 2:
+        node.fail("has `command` and `keyring`; keep one")
+    elif "keyring" in fields:
+        entry = fields["keyring"].filled()
+        return lambda: read_keyring(node, entry)
+    elif "command" in fields:
+        argv = tuple(map(expander.text, fields["command"].items()))
+        if fields["command"].sound and not (argv and argv[0].strip()):
+            fields["command"].fail("names no program")
+        return lambda: run_program(node, argv, expander)
+    elif not node.value:
+        node.fail_type(SECRET_SOURCES)
     return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from codemode_mcp.config.expand import Expander, read_keyring, run_program
+from codemode_mcp.config.expand import SECRET_SOURCES, Expander, secret_source
 from codemode_mcp.config.nodes import Node, describe, quote
 from codemode_mcp.settings import HTTP_CLAMPS, HttpSettings, IssuerSettings, StaticToken
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 MIN_TOKEN = 16
 """Characters of a bearer token; shorter ones are guessed."""
 
-_SOURCES = 'a string, {"command": [...]} or {"keyring": "name"}'
 _TOKEN_KEYS = ("tokens",)
 _OAUTH_KEYS = ("issuer", "audience", "resource", "scopes", "jwksUrl", "groupsClaim")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -98,24 +97,11 @@ class HttpSection:
                 if token.sound:
                     self._add(known, token, text)
             elif isinstance(token.value, dict):
-                self._read_source(known, token, expander)
+                source = secret_source(token, expander)
+                if source is not None:
+                    self._sources.append((known, token, source))
             else:
-                token.fail_type(_SOURCES)
-
-    def _read_source(self, known: StaticToken, node: Node, expander: Expander) -> None:
-        fields = node.fields(("command", "keyring"))
-        if len(fields) == 2:
-            node.fail("has `command` and `keyring`; keep one")
-        elif "keyring" in fields:
-            entry = fields["keyring"].filled()
-            self._sources.append((known, node, lambda: read_keyring(node, entry)))
-        elif "command" in fields:
-            argv = tuple(map(expander.text, fields["command"].items()))
-            if fields["command"].sound and not (argv and argv[0].strip()):
-                fields["command"].fail("names no program")
-            self._sources.append((known, node, lambda: run_program(node, argv, expander)))
-        elif not node.value:
-            node.fail_type(_SOURCES)
+                token.fail_type(SECRET_SOURCES)
 
     def _add(self, known: StaticToken, node: Node, token: str) -> None:
         if len(token) < MIN_TOKEN:

@@ -17,6 +17,7 @@ from codemode_mcp.config.nodes import Node, Report, describe
 from codemode_mcp.config.plugins import read_plugins
 from codemode_mcp.config.servers import ROOT_KEYS, read_servers
 from codemode_mcp.config.source import Seen, SourceError, look, parse, read_text
+from codemode_mcp.config.store import StoreSection
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.settings import (
     AUDIT_CLAMPS,
@@ -29,6 +30,7 @@ from codemode_mcp.settings import (
     LogSettings,
     PluginSettings,
     PolicyRules,
+    StoreSettings,
     ToolSettings,
 )
 
@@ -56,6 +58,8 @@ class Config:
         upstreams: the enabled servers, in the order of the file.
         notes: what `doctor` reports: clamped values, ignored keys of other clients, disabled servers.
         disabled: the names of the servers with `disabled: true`.
+        store: None: the file says nothing of it.
+        secrets: values that must never be shown, of the sections whose settings have none that could say so.
         files: what the file refers to and was read too.
         seen: how the file was just before it was read, as `source.look` has it.
     """
@@ -67,6 +71,8 @@ class Config:
     http: HttpSettings = field(default_factory=HttpSettings)
     plugins: tuple[PluginSettings, ...] = ()
     audit: AuditSettings = field(default_factory=AuditSettings)
+    store: StoreSettings | None = None
+    secrets: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
@@ -75,7 +81,8 @@ class Config:
     @property
     def secretive(self) -> list[Secretive]:
         """What knows secret values, which are hidden wherever something is logged or recorded."""
-        return [*self.upstreams, *(Known(each.secrets) for each in self.plugins if each.secrets)]
+        plugins = (Known(each.secrets) for each in self.plugins if each.secrets)
+        return [*self.upstreams, *plugins, *([Known(self.secrets)] if self.secrets else [])]
 
     def __repr__(self) -> str:
         return f"<Config {self.path}: {len(self.upstreams)} upstreams, {len(self.disabled)} disabled>"
@@ -127,11 +134,14 @@ def load_config(path: Path | None, *, environ: Mapping[str, str], reading: Readi
     plugins: tuple[PluginSettings, ...] = ()
     if "plugins" in fields:
         plugins = read_plugins(fields["plugins"], environ=environ, folder=path.parent, reading=reading)
-    _refuse_what_is_not_available(fields)
+    store = StoreSection()
+    if "store" in fields:
+        store.read(fields["store"], environ=environ, folder=path.parent, reading=reading)
     report.raise_problems()
 
     servers.run_programs()
     http.run_programs()
+    store.run_programs()
     report.raise_problems()
     return Config(
         path=path,
@@ -145,6 +155,8 @@ def load_config(path: Path | None, *, environ: Mapping[str, str], reading: Readi
         http=http.settings,
         plugins=plugins,
         audit=audit,
+        store=store.settings,
+        secrets=tuple(store.secrets),
         notes=tuple(report.notes),
         disabled=tuple(servers.disabled),
         seen=seen,
@@ -152,12 +164,25 @@ def load_config(path: Path | None, *, environ: Mapping[str, str], reading: Readi
     )
 
 
-def _refuse_what_is_not_available(fields: Mapping[str, Node]) -> None:
-    """The sections of which this version has nothing yet but the defaults."""
-    for section, known in (("store", ("kind",)),):
-        if section in fields and fields[section].value is not None:
-            for key, node in fields[section].fields(known).items():
-                node.refuse_unless_default(f"{section}.{key}")
+def load_store(path: Path | None, *, environ: Mapping[str, str]) -> StoreSettings | None:
+    """What the file at `path` says of the store, and nothing else of it: no server's variable is expanded and no
+    program is run for one. Raises `ConfigError`.
+    """
+    if path is None:
+        return None
+    path = Path(os.path.abspath(path))
+    try:
+        value = parse(read_text(path))
+    except SourceError as error:
+        raise ConfigError((f"{_printable(path)} {error}",)) from None
+    if not isinstance(value, dict) or "store" not in value:
+        return None
+    report, store = Report(), StoreSection()
+    store.read(Node(value["store"], "store", report), environ=environ, folder=path.parent, reading=Reading())
+    report.raise_problems()
+    store.run_programs()
+    report.raise_problems()
+    return store.settings
 
 
 def _tools(node: Node, folder: Path) -> ToolSettings:

@@ -16,14 +16,6 @@ from codemode_mcp.nearest import nearest as nearest_names
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-NOT_AVAILABLE: Mapping[str, tuple[str, tuple[object, ...]]] = {
-    "store.kind": ('a store other than "memory"', ("memory",)),
-}
-"""What SPEC describes and this version lacks: key, its name, and the values that do not ask for it.
-
-Every other value is refused: ignoring it would fail open.
-"""
-
 _MAX_ECHO = 60
 _NOT_FOR_THE_SYSTEM = re.compile("[\0\ud800-\udfff]")
 
@@ -74,12 +66,6 @@ class Node:
 
     def fail_type(self, expected: str) -> None:
         self.fail(f"expected {expected}, got {describe(self.value, secret=self.secret)}{_repair(expected, self.value)}")
-
-    def refuse_unless_default(self, feature: str) -> None:
-        """Fail closed on what this version lacks; `feature` is a key of `NOT_AVAILABLE`."""
-        name, defaults = NOT_AVAILABLE[feature]
-        if not any(isinstance(self.value, type(value)) and self.value == value for value in defaults):
-            self.fail(f"{name} is not available in this version; leave the key out")
 
     def entries(self) -> dict[str, Node]:
         """The members of an object, whatever their names."""

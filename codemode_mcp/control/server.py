@@ -14,7 +14,7 @@ import sys
 import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import anyio
 import anyio.to_thread
@@ -22,7 +22,7 @@ from anyio.abc import SocketAttribute, SocketListener
 
 from codemode_mcp.control import places, protocol
 from codemode_mcp.control.lines import Lines, peer_of
-from codemode_mcp.errors import CodeModeError
+from codemode_mcp.errors import CodeModeError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from anyio.abc import SocketStream, TaskGroup
 
     from codemode_mcp.approval import ApprovalRequest, Remember
+    from codemode_mcp.runs.store import Totals
     from codemode_mcp.runs.views import CallView, RunView
+
+    Where = Literal["here", "elsewhere", "stored"]
+    """Which process has a run: this one, another one, or none since it is suspended."""
 
 log = logging.getLogger("codemode_mcp.control")
 
@@ -84,6 +88,25 @@ class Runs(Protocol):
 
     async def cancel(self, run_id: str) -> bool: ...
 
+    async def stored_views(self) -> list[RunView]:
+        """Runs that a store has besides; `observed` are those that another process goes on with. Raises
+        `StoreUnavailable`."""
+        ...
+
+    async def adopt(self, run_id: str) -> bool:
+        """Have one of these that nobody goes on with, so that it is known which of its calls wait for a person. Raises
+        `CodeModeError`."""
+        ...
+
+    @property
+    def store(self) -> tuple[str, str]:
+        """Of which kind it is, and its name."""
+        ...
+
+    async def totals(self) -> Totals:
+        """Raises `StoreUnavailable`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class About:
@@ -134,22 +157,55 @@ class Control:
     async def _answer(self, request: protocol.Request) -> dict[str, Any]:
         match request.operation:
             case "list":
-                # Those that a person is wanted for must not be pushed out by others.
-                ordered = sorted(self._runs.views(), key=lambda view: (not view.approvals, view.age_ms))
-                runs = [_run(view) for view in ordered[:SHOWN_RUNS]]
-                return {"server": self._server(), "runs": runs, "omitted": max(0, len(ordered) - SHOWN_RUNS)}
+                return await self._list()
             case "show":
-                view = self._runs.view(request.run)
-                if view is None:
-                    raise protocol.BadMessage(f"there is no run {request.run[:80]!r} here any more")
-                requests = self._runs.approvals(request.run)
+                view, where = await self._find(request.run)
+                requests = self._runs.approvals(request.run) if where == "here" else ()
                 # Arguments may be large. They are not changed by anybody.
-                shown = await anyio.to_thread.run_sync(self._show, view, requests)
+                shown = await anyio.to_thread.run_sync(self._show, view, where, requests)
                 return {"server": self._server(), "run": shown}
             case "decide":
+                if self._runs.view(request.run) is None:
+                    await self._runs.adopt(request.run)
                 return {"decided": await self._decide(request)}
             case "cancel":
                 return {"cancelled": await self._runs.cancel(request.run)}
+
+    async def _list(self) -> dict[str, Any]:
+        found: list[tuple[RunView, Where]] = [(view, "here") for view in self._runs.views()]
+        kind, name = self._runs.store
+        store: dict[str, Any] = {"kind": kind, "name": name}
+        try:
+            found += [(view, where_stored(view)) for view in await self._runs.stored_views()]
+            store |= told_totals(await self._runs.totals())
+        except StoreUnavailable as error:
+            store["problem"] = error.message
+        # Those that a person is wanted for must not be pushed out by others.
+        found.sort(key=lambda each: (not each[0].approvals, each[0].age_ms))
+        return {
+            "server": self._server(),
+            "store": store,
+            "runs": [told(*each) for each in found[:SHOWN_RUNS]],
+            "omitted": max(0, len(found) - SHOWN_RUNS),
+        }
+
+    async def _find(self, run_id: str) -> tuple[RunView, Where]:
+        """A run, which is of this process from now on if nobody else has it. Raises `BadMessage`, `CodeModeError`."""
+        problem: CodeModeError | None = None
+        if self._runs.view(run_id) is None:
+            try:
+                await self._runs.adopt(run_id)
+            except CodeModeError as error:
+                problem = error  # another process has it, for one; it can be looked at
+        view = self._runs.view(run_id)
+        if view is not None:
+            return view, "here"
+        for stored in await self._runs.stored_views():
+            if stored.id == run_id:
+                return stored, where_stored(stored)
+        if problem is not None:
+            raise problem
+        raise protocol.BadMessage(f"there is no run {run_id[:80]!r} here any more")
 
     async def _decide(self, request: protocol.Request) -> list[int]:
         waiting = {each.call: each for each in self._runs.approvals(request.run)}
@@ -165,7 +221,7 @@ class Control:
             self._runs.decide(request.run, list(chosen), approved=request.approved, remember=request.remember, by=BY)
         )
 
-    def _show(self, view: RunView, requests: Sequence[ApprovalRequest]) -> dict[str, Any]:
+    def _show(self, view: RunView, where: Where, requests: Sequence[ApprovalRequest]) -> dict[str, Any]:
         room = READ_INPUTS
         calls = []
         for call in reversed(view.calls):
@@ -173,7 +229,7 @@ class Control:
             calls.append(self._call(call, readable=room >= 0))
         waiting = _waiting(requests)
         return {
-            **_run(view),
+            **told(view, where),
             "calls": calls[::-1],
             "waiting": waiting,
             "waitingOmitted": len(requests) - len(waiting),
@@ -201,9 +257,22 @@ class Control:
         return {"pid": os.getpid(), **asdict(self._about), "uptimeSeconds": uptime}
 
 
-def _run(view: RunView) -> dict[str, Any]:
+def where_stored(view: RunView) -> Where:
+    """Where a run is that a store has and no process that was asked."""
+    return "elsewhere" if view.observed else "stored"
+
+
+def told_totals(totals: Totals) -> dict[str, Any]:
+    """What is told of a store."""
+    oldest = None if totals.oldest is None else round(totals.oldest * 1000)
+    return {"suspended": totals.parked, "oldestMs": oldest, "bytes": totals.size}
+
+
+def told(view: RunView, where: Where) -> dict[str, Any]:
+    """What is told of a run, without its calls."""
     return {
         "id": view.id,
+        "where": where,
         "state": view.state,
         "code": view.code,
         "caller": view.kind,

@@ -2,8 +2,8 @@
 
 `checkup` looks at everything at the same time; each other module has the checks of one thing: `config` (the file and
 its variables), `machine` (Python, versions, nesting, HTTP, the trajectory), `folders`, `engine` (with its compile cache
-and esbuild), `servers`, `plugins`, `policy`, `budget`, `search`. `report` orders and prints, `ahead` makes what can be
-made ahead of time, for `codemode-mcp setup`.
+and esbuild), `store`, `servers`, `plugins`, `policy`, `budget`, `search`. `report` orders and prints, `ahead` makes
+what can be made ahead of time, for `codemode-mcp setup`.
 """
 
 from codemode_mcp.doctor.check import CHECKS, Check, Status

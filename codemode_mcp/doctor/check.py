@@ -20,6 +20,7 @@ CHECKS: Final = {
     "compile cache": "the compiled engine on disk",
     "esbuild": "TypeScript",
     "search": "search by meaning, the extra `semantic`",
+    "store": "where suspended programs are kept",
     "trajectory": "the file of `audit.trajectory`",
     "http": "the section `http`",
     "server": "one upstream server each: `server NAME`",

@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from codemode_mcp.app import open_app
 from codemode_mcp.config import Config
-from codemode_mcp.doctor import budget, engine, folders, machine, plugins, policy, search, servers
+from codemode_mcp.doctor import budget, engine, folders, machine, plugins, policy, search, servers, store
 from codemode_mcp.doctor.check import Check
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Checkup:
         """
         wanted = config or Config()
         # A check is nothing that programs did.
-        wanted = replace(wanted, audit=replace(wanted.audit, trajectory=None))
+        wanted = replace(wanted, audit=replace(wanted.audit, trajectory=None), store=None)
         if only:
             wanted = replace(wanted, upstreams=tuple(spec for spec in wanted.upstreams if spec.name in only))
         before = await anyio.to_thread.run_sync(engine.look_at_cache)
@@ -91,6 +91,7 @@ class Checkup:
             if config is None:
                 await self._look(general)
                 return
+            general["store"] = partial(store.check, config)
             general["trajectory"] = _in_thread(machine.trajectory, config)
             general["http"] = _in_thread(machine.http, config)
             general |= {**each, **off}

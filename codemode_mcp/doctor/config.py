@@ -100,7 +100,7 @@ def literal_secrets(value: Mapping[str, Any]) -> Iterator[str]:
         if _REFERENCE.search(text) or text.startswith(("/", "~")):
             continue
         name = next((key for key in reversed(keys) if not key.startswith("[")), "")
-        secret_place = any(key in ("env", "headers", "auth", "http") for key in keys[:-1])
+        secret_place = any(key in ("env", "headers", "auth", "http", "store") for key in keys[:-1])
         is_named = secret_place and len(text) >= 8 and is_secret_name(name)
         if without_tokens(text) != text or is_named or _is_secret_arg(value, keys):
             yield ".".join(keys).replace(".[", "[")
@@ -150,7 +150,7 @@ def _uses(value: Mapping[str, Any]) -> Iterator[Use]:
 def strings(value: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
     """Every text of the parts in which references are expanded, with the way to it. Not of what is disabled."""
     rest: list[tuple[list[str], Any]] = [
-        ([part], value[part]) for part in ("mcpServers", "servers", "plugins", "http") if part in value
+        ([part], value[part]) for part in ("mcpServers", "servers", "plugins", "http", "store") if part in value
     ]
     while rest:
         keys, found = rest.pop(0)

@@ -22,7 +22,7 @@ from codemode_mcp.repl.vocabulary import Vocabulary
 from codemode_mcp.syntax import LINE_END
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from codemode_mcp.app import App
     from codemode_mcp.catalog import Catalog
@@ -168,7 +168,7 @@ class Prompt:
         """Run a program, and follow it until it ends or yields."""
         self._inputs.append(source)
         refused: CodeModeError | None = None
-        for text, cell in self._ways(source):
+        for text, cell in await self._ways(source):
             try:
                 outcome = await self._app.execute(
                     text, language, self._app.operator, self._front.client, on_output=self._printer(cell)
@@ -182,12 +182,13 @@ class Prompt:
         self._fail(refused.code, refused.message, _Cell(source, None))
         return False
 
-    def _ways(self, source: str) -> Iterator[tuple[str, _Cell]]:
+    async def _ways(self, source: str) -> list[tuple[str, _Cell]]:
         """The programs that an input may be, in the order in which they are tried: the first that is one counts.
 
         Around all that is put for the sake of names, what is wrong with the text itself is told by the last, which is
         the text alone.
         """
+        ways: list[tuple[str, _Cell]] = []
         try:
             found = inspect(source, "javascript")
         except ProgramError:
@@ -196,14 +197,13 @@ class Prompt:
             last, words = None, spoken_of(source)
             earlier = not words.isdisjoint(self._kept.names)
             if self._last is not None and "_" in words:
-                last = self._app.offload(self._owner, json.dumps(self._last, ensure_ascii=False))
+                last = await self._app.offload(self._owner, json.dumps(self._last, ensure_ascii=False))
             names = cells.declared(source)
             texts = [source] if found.returning is None else [found.returning, source]
             if not names and (stripped := source.strip()).startswith("{") and stripped.endswith("}"):
                 texts.insert(0, f"return ({source}\n)")  # as at other prompts, an object rather than a block
-            for text in texts:
-                yield wrapped(text, names, earlier=earlier, last=last), _Cell(source, found)
-        yield source, _Cell(source, None)
+            ways = [(wrapped(text, names, earlier=earlier, last=last), _Cell(source, found)) for text in texts]
+        return [*ways, (source, _Cell(source, None))]
 
     def _printer(self, cell: _Cell) -> Callable[[Sequence[Mapping[str, Any]]], None]:
         def show(outputs: Sequence[Mapping[str, Any]]) -> None:
@@ -232,9 +232,9 @@ class Prompt:
                 await manager.cancel(outcome.run_id)
             self._suspended.pop(outcome.run_id, None)
             raise
-        return self._tell(outcome, cell)
+        return await self._tell(outcome, cell)
 
-    def _tell(self, outcome: Outcome, cell: _Cell) -> bool:
+    async def _tell(self, outcome: Outcome, cell: _Cell) -> bool:
         for note in outcome.notes:
             if not note.startswith("A person has to approve "):
                 self._front.say(cell.author(note))
@@ -251,7 +251,7 @@ class Prompt:
             self._front.say(
                 f"{outcome.dropped:,} characters of output were thrown away: a program may print 8 Mi of them"
             )
-        self._keep(cell)
+        await self._keep(cell)
         if outcome.status == "failed":
             self._fail(outcome.code, outcome.error, cell)
             return False
@@ -267,13 +267,13 @@ class Prompt:
         place = None if at is None else (cell.source, *at)
         self._front.fail(message if code == "internal_error" else f"{code}: {message}", place)
 
-    def _keep(self, cell: _Cell) -> None:
+    async def _keep(self, cell: _Cell) -> None:
         """Look at what there is for the next program, and say of what there is not."""
         if cell.found is None:
             if cells.declared(cell.source):
                 self._front.say("names of this input are not kept: it could be run only by itself")
             return
-        before, self._kept = self._kept.lost, Kept(self._app.stored(self._owner, KEY))
+        before, self._kept = self._kept.lost, Kept(await self._app.stored(self._owner, KEY))
         for name, what in list(self._kept.lost.items())[:MOST_SAID]:
             if before.get(name) != what:
                 self._front.say(f"{plain(name)} is {plain(what)}: later inputs will not have it")
@@ -392,7 +392,7 @@ class Prompt:
 
     async def _do_clear(self, _: str) -> bool:
         await self._app.execute(f"store({json.dumps(KEY)}, {{}})", "javascript", self._app.operator)
-        self._kept, self._last = Kept(self._app.stored(self._owner, KEY)), None
+        self._kept, self._last = Kept(await self._app.stored(self._owner, KEY)), None
         self._front.say("all names of this session are forgotten")
         return True
 

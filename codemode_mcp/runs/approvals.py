@@ -98,6 +98,16 @@ class Approvals:
         return tool in self._approved
 
     @property
+    def state(self) -> tuple[frozenset[str], int]:
+        """What outlives a process: the tools that are approved for this run, and how many questions in a row were
+        denied."""
+        return frozenset(self._approved), self._denied
+
+    def go_on(self, approved: Iterable[str], denied: int) -> None:
+        """From where it was in another process."""
+        self._approved, self._denied = set(approved), denied
+
+    @property
     def gathers(self) -> bool:
         """Whether there will be a question that is not there yet."""
         return bool(self._waiting) and self._key is None and not self._over

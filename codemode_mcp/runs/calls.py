@@ -6,6 +6,7 @@ Each call under way is a task of the manager's group. What settles is left with 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 import anyio
@@ -16,8 +17,9 @@ from codemode_mcp.audit.calls import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.bridge import Completion, GuestError, json_text
 from codemode_mcp.entries import within_line
-from codemode_mcp.errors import InternalError
+from codemode_mcp.errors import InternalError, StoreUnavailable
 from codemode_mcp.outcome import CallRecord
+from codemode_mcp.runs.records import completion_text
 from codemode_mcp.runs.run import LiveCall
 
 if TYPE_CHECKING:
@@ -27,8 +29,11 @@ if TYPE_CHECKING:
     from codemode_mcp.bridge import ToolCall
     from codemode_mcp.dispatch import Dispatcher
     from codemode_mcp.runs.run import Run
+    from codemode_mcp.runs.store import RunStore
     from codemode_mcp.settings import CodeModeSettings
     from upstream_clients.tools import JsonObject, Question
+
+log = logging.getLogger("codemode_mcp.runs")
 
 MAX_PROGRESS = 1000
 """Characters of what a tool says of its progress."""
@@ -38,6 +43,9 @@ REFUSED_PAUSE = 0.002
 """Seconds between the calls of a run that has had so many calls refused before anything was sent: refusing is work of
 ours alone, which no tool's answer slows down."""
 
+RETRY_SECONDS = 1.0
+"""Before the end of a call is told to a store again that did not answer."""
+
 
 class Calls:
     """See the module. Holds no state of any run.
@@ -45,17 +53,22 @@ class Calls:
     Args:
         spawn: start a task that outlives the request.
         clock: monotonic seconds.
+        on_late: told of a run that is not gone on with as it was here, when a call of it has ended that was sent here.
     """
 
     def __init__(
         self,
         dispatcher: Dispatcher,
+        store: RunStore,
         settings: CodeModeSettings,
         spawn: Callable[..., object],
         clock: Callable[[], float],
         auditor: Auditor | None = None,
+        on_late: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._on_late = on_late
         self._dispatcher = dispatcher
+        self._store = store
         self._settings = settings
         self._spawn = spawn
         self._clock = clock
@@ -74,33 +87,64 @@ class Calls:
         if call.id <= run.last_call:
             raise InternalError("the sandbox has given a number to two calls")
         run.last_call = call.id
+        live = self._live(run, call, now)
+        run.track.add(call, live.record)
+        # Those that wait for a person are neither under way nor queued; a guest counts them too, but is not relied on.
+        limits = self._settings
+        if len(run.calls) < limits.max_pending_tool_calls + limits.max_queued_tool_calls and self._take_up(run, live):
+            run.unnoted = run.unnoted or (run.kept and not live.record.repeatable)
+            return
+        record = live.record
+        record.status, record.ended = "failed", now
+        error = GuestError(
+            f"too many calls at once: {run.executing} are under way and {len(run.queue)} are queued; "
+            "await some before making more",
+            name="ToolCallError",
+            code="too_many_pending_tool_calls",
+            data=json_text({"tool": call.target, "dispatched": False, "repeatable": record.repeatable}),
+        )
+        run.settled.append(Completion(call.id, error=error))
+
+    def again(self, run: Run, call: ToolCall, began: float) -> None:
+        """Go on with a call that another process has left, and that is this one's now to send."""
+        live = self._left(run, call, began)
+        if not self._take_up(run, live):
+            run.calls[call.id] = live
+            run.queue.append(live)
+
+    def elsewhere(self, run: Run, call: ToolCall, began: float) -> None:
+        """Wait for a call that another process has sent; its end is for `News`."""
+        live = self._left(run, call, began)
+        live.elsewhere = True
+        live.record.status, live.record.dispatched = "executing", True
+        run.calls[call.id] = live
+
+    def _left(self, run: Run, call: ToolCall, began: float) -> LiveCall:
+        live = self._live(run, call, began)
+        live.noted.set()
+        run.track.add_again(call, live.record)
+        return live
+
+    def _live(self, run: Run, call: ToolCall, now: float) -> LiveCall:
         record = CallRecord(call.id, call.target, now, path="" if call.through is None else call.through.path)
         record.watched = self._auditor.listening
         entry = run.context.catalog.get(call.target)
         if entry is not None:
             record.repeatable = entry.repeatable
             record.read_only = entry.effects.read_only
-        live = LiveCall(call, record, CallEvents(self._auditor, call_id(run.id, call.id), run.id))
-        run.track.add(call, record)
-        limits = self._settings
-        # Those that wait for a person are neither under way nor queued; a guest counts them too, but is not relied on.
-        room = len(run.calls) < limits.max_pending_tool_calls + limits.max_queued_tool_calls
-        if room and run.executing < limits.max_pending_tool_calls:
-            run.calls[call.id] = live
+        return LiveCall(call, record, CallEvents(self._auditor, call_id(run.id, call.id), run.id))
+
+    def _take_up(self, run: Run, live: LiveCall) -> bool:
+        """Begin a call, or queue it. False: there is no room."""
+        if run.executing < self._settings.max_pending_tool_calls:
+            run.calls[live.call.id] = live
             self._begin(run, live)
-        elif room and len(run.queue) < limits.max_queued_tool_calls:
-            run.calls[call.id] = live
+        elif len(run.queue) < self._settings.max_queued_tool_calls:
+            run.calls[live.call.id] = live
             run.queue.append(live)
         else:
-            record.status, record.ended = "failed", now
-            error = GuestError(
-                f"too many calls at once: {run.executing} are under way and {len(run.queue)} are queued; "
-                "await some before making more",
-                name="ToolCallError",
-                code="too_many_pending_tool_calls",
-                data=json_text({"tool": call.target, "dispatched": False, "repeatable": record.repeatable}),
-            )
-            run.settled.append(Completion(call.id, error=error))
+            return False
+        return True
 
     def _begin(self, run: Run, live: LiveCall) -> None:
         self._take_slot(run, live)
@@ -169,6 +213,9 @@ class Calls:
         async def approve(request: ApprovalRequest) -> Verdict:
             return await self._approve(run, live, request)
 
+        async def begin() -> None:
+            await self._note_dispatch(run, live)
+
         queued = round((self._clock() - live.record.began) * 1000)
         given = live.call.input if isinstance(live.call.input, str) else None
         live.events.started(live.record.tool, given, queued_ms=queued or None)
@@ -182,8 +229,10 @@ class Calls:
                 # Given up before it began: nothing is sent.
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 completion = await self._dispatcher.call(
-                    live.call, run.context, live.record, on_progress, ask, approve, run.note
+                    live.call, run.context, live.record, on_progress, ask, approve, run.note, begin
                 )
+            if completion is not None and run.kept:
+                await self._note_end(run, live, completion)
         finally:
             run.calls.pop(live.call.id, None)
             run.recent.append(live.record)
@@ -195,10 +244,60 @@ class Calls:
                 completion = _cancelled(live)
             code = None if completion.error is None else completion.error.code
             live.events.ended(live.record, code, self._clock())
-            if run.state in ("running", "waiting"):
+            if run.state in ("running", "waiting") and not run.fenced:
                 run.settled.append(completion)
                 run.change()
             self._give_slot(run, live)
+
+    async def _note_dispatch(self, run: Run, live: LiveCall) -> None:
+        """Right before a call is sent: once a run is kept, nothing is sent that nobody would know of after a crash, and
+        nothing for a run that another process has.
+
+        Raises:
+            CodeModeError: it must not be sent.
+        """
+        if run.kept and not live.record.repeatable:
+            await live.noted.wait()
+        if not run.kept:
+            return  # or not any more: it is over
+        ours = not run.fenced
+        if ours and live.noted.is_set():
+            # From here on nobody else sends it: it is sent or settled, whoever goes on with the run.
+            live.sending = True
+            ours = await self._store.dispatching(run.id, live.call.id)
+            if not ours and run.state not in ("running", "waiting"):
+                return  # it was over before
+        if ours and not self._store.holds():
+            raise StoreUnavailable(
+                f"{within_line(live.record.tool)}: the call was not sent: the store of this server does not answer, so "
+                "that another process may have taken the program over; try again later"
+            )
+        if not ours:
+            # Another process sends it, or has.
+            run.fenced = True
+            run.change()
+            live.scope.cancel()
+            await anyio.lowlevel.checkpoint()
+
+    async def _note_end(self, run: Run, live: LiveCall, completion: Completion) -> None:
+        """Have the store know how a call has ended, which whoever goes on with its program may ask."""
+        async with run.writing:
+            pass  # what is just being written says that it has not ended
+        began = self._clock()
+        while live.noted.is_set() and run.kept:
+            try:
+                await self._store.settle(run.id, live.call.id, completion_text(completion))
+            except StoreUnavailable as error:
+                if self._clock() - began > self._settings.snapshot_ttl_seconds:
+                    log.error("the end of a call of run %s is lost: %s", run.id[:12], error.message)
+                    return
+                if run.observation is not None and not run.fenced:
+                    return  # its program goes on here, and is written down with it
+                await anyio.sleep(RETRY_SECONDS)
+            else:
+                if run.fenced:
+                    self._on_late(run.id)
+                return
 
 
 def _cancelled(live: LiveCall) -> Completion:

@@ -15,6 +15,7 @@ import re
 import secrets
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,19 +35,23 @@ from codemode_mcp.bridge import (
     start_message,
     whole_characters,
 )
-from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
+from codemode_mcp.catalog_text import catalog_hash, catalog_text
+from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, StoreUnavailable
 from codemode_mcp.outcome import Outcome, PendingCall, PendingStatus, Usage
-from codemode_mcp.runs.calls import Calls
+from codemode_mcp.runs.calls import RETRY_SECONDS, Calls
 from codemode_mcp.runs.questions import WINDOW
+from codemode_mcp.runs.records import calls_of, record_of
 from codemode_mcp.runs.run import RECENT_CALLS, Observation, Run
 from codemode_mcp.runs.slots import Slots
-from codemode_mcp.runs.store import EndedRun, ParkedRun, is_holder
+from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_holder
 from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.values import Get, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from codemode_mcp.bridge import Lookup, Request, Thrown, TurnReport
+    from codemode_mcp.catalog import Catalog
     from codemode_mcp.dispatch import Dispatcher
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.outcome import WaitingReason
@@ -75,6 +80,9 @@ LOOK_UP_SECONDS = 2.0
 BATCH_CHARACTERS = 8 * 1024 * 1024
 """Results delivered in one turn; more wait for the next."""
 
+KEPT_AT_ONCE = 256
+"""Values that are stored and loaded in one go."""
+
 OUTPUT_CHARACTERS = 8 * 1024 * 1024
 """Output one run may produce before the guest throws the rest away."""
 
@@ -84,6 +92,9 @@ SEARCHED_AT_ONCE = 1000
 LIVE_PER_RUNNING = 16
 """Guests that are in memory for each that may compute: the others wait for calls, and each may be as large as
 `memoryLimitBytes`. Programs beyond these begin when one of them has ended or was parked."""
+
+LARGE_CATALOG = 200
+"""Tools from which on a catalog is made text in a thread."""
 
 SHOWN_PENDING = 20
 SHOWN_QUESTIONS = 5
@@ -95,6 +106,9 @@ class Driver:
     Args:
         spawn: start a task that outlives the request.
         clock: monotonic seconds.
+        wall: seconds since the epoch.
+        on_late: see `Calls`.
+        shelter: where a run is parked for the first time while `store` does not answer.
     """
 
     def __init__(
@@ -108,7 +122,11 @@ class Driver:
         spawn: Callable[..., object],
         clock: Callable[[], float],
         auditor: Auditor | None = None,
+        wall: Callable[[], float] = time.time,
+        on_late: Callable[[str], None] = lambda _: None,
+        shelter: RunStore | None = None,
     ) -> None:
+        self._shelter = shelter or store
         self._engine = engine
         self._dispatcher = dispatcher
         self._store = store
@@ -116,15 +134,16 @@ class Driver:
         self._settings = settings
         self._spawn = spawn
         self._clock = clock
+        self._wall = wall
         self._auditor = auditor or Auditor()
-        self._calls = Calls(dispatcher, settings, spawn, clock, self._auditor)
+        self.calls = Calls(dispatcher, store, settings, spawn, clock, self._auditor, on_late)
         self._turns = Slots(settings.max_running_runs)
         self._rooms = Slots(LIVE_PER_RUNNING * settings.max_running_runs)
 
     def apply(self, settings: CodeModeSettings) -> None:
         """See `RunManager.apply`."""
         self._settings = settings
-        self._calls.apply(settings)
+        self.calls.apply(settings)
 
     async def start(self, run: Run, program: Program, observation: Observation) -> Outcome | SyntaxFault:
         """Run a program until it ends or is parked. A `SyntaxFault` when the engine does not take its text."""
@@ -151,7 +170,7 @@ class Driver:
                 self._turns.release(run.owner)
             return await self._drive(engine, run, observation, turn)
         except CodeModeError as error:
-            return await self._fail(run, error.code, error.message)
+            return await self._fault(run, error)
         finally:
             self._leave(run)
             run.questions.let_go()
@@ -164,9 +183,10 @@ class Driver:
         try:
             run.advance("resume")
             for yielded in run.yields:
-                run.settled.append(Completion(yielded))
+                run.settled.append(Completion(yielded, of_call=False))
             run.yields.clear()
             while observation.aborted or (not run.ready(self._clock()) and run.can_settle):
+                self._check_fence(run)
                 if observation.aborted:
                     return await self._abort(run)
                 self._ask(run, observation)
@@ -192,7 +212,7 @@ class Driver:
             assert not isinstance(ended, SyntaxFault)
             return ended
         except CodeModeError as error:
-            return await self._fail(run, error.code, error.message)
+            return await self._fault(run, error)
         finally:
             self._leave(run)
             run.questions.let_go()
@@ -204,10 +224,13 @@ class Driver:
         self, engine: Engine, run: Run, observation: Observation, turn: Turn | None
     ) -> Outcome | SyntaxFault:
         while True:
+            self._check_fence(run)
             if turn is not None:
                 ended = await self._absorb(run, observation, turn)
                 if ended is not None:
                     return ended
+                if run.unnoted:
+                    await self._checkpoint(engine, run)
             if observation.aborted:
                 return await self._abort(run)
             if run.yields:
@@ -235,6 +258,13 @@ class Driver:
                 await run.wait_for_change(self._next_event(run, observation, ends), self._clock)
 
     async def _deliver(self, engine: Engine, run: Run, observation: Observation) -> Turn | None:
+        await self._carry_out(run)
+        self._check_fence(run)
+        if run.kept and not self._store.holds():
+            raise StoreUnavailable(
+                "the store of suspended programs does not answer, so that another process may have taken the program "
+                "over; call wait again later"
+            )
         batch = self._take(run, self._clock())
         if not batch:
             return None
@@ -279,9 +309,9 @@ class Driver:
         for request in requests:
             match request:
                 case bridge.ToolCall():
-                    self._calls.accept(run, request, now)
+                    self.calls.accept(run, request, now)
                 case bridge.NamespaceCall():
-                    self._calls.accept(run, run.namespaces.tool_call(request), now)
+                    self.calls.accept(run, run.namespaces.tool_call(request), now)
                 case bridge.Timer(id=timer, ms=ms):
                     run.timers[timer] = now + ms / 1000
                     run.timers_began[timer] = now
@@ -308,8 +338,13 @@ class Driver:
         while size < BATCH_CHARACTERS:
             if run.settled:
                 completion = run.settled.popleft()
-            elif run.asked and (not batch or time.perf_counter() < slice_ends):
-                completion = self._answer(run, run.asked.popleft())
+            elif (
+                run.asked
+                and not isinstance(run.asked[0], bridge.Store | bridge.Load)
+                and (not batch or time.perf_counter() < slice_ends)
+            ):
+                completion = self._look_up(run, run.asked[0])
+                run.asked.popleft()
             else:
                 break
             batch.append(completion)
@@ -326,30 +361,51 @@ class Driver:
         run.timer_was_last = True
         return [Completion(timer)]
 
-    def _answer(self, run: Run, asked: Lookup | bridge.Store | bridge.Load) -> Completion:
-        match asked:
-            case bridge.Store() | bridge.Load() if is_holder(run.owner):
-                message = (
-                    "store() and load() keep values for somebody, and nobody is known here; return the value instead"
-                )
-                return Completion(asked.id, error=GuestError(message))
-            case bridge.Store(id=request, key=key, value=value):
-                try:
-                    self._values.store(run.owner, key, whole_characters(value))
-                except CodeModeError as error:
-                    return Completion(request, error=GuestError.of(error))
-                return Completion(request)
-            case bridge.Load(id=request, key=key):
-                text = self._values.load(run.owner, key)
-                return Completion(request, f"[{text}]" if text is not None else "[]")
-            case _:
-                if run.looking_up > LOOK_UP_SECONDS:
-                    message = f"this program has used {LOOK_UP_SECONDS:g} s for look-ups in API and $api; make fewer"
-                    return Completion(asked.id, error=GuestError(message))
-                began = time.perf_counter()
-                completion = self._dispatcher.answer(asked, run.context)
-                run.looking_up += time.perf_counter() - began
-                return completion
+    def _look_up(self, run: Run, asked: Lookup) -> Completion:
+        if run.looking_up > LOOK_UP_SECONDS:
+            message = f"this program has used {LOOK_UP_SECONDS:g} s for look-ups in API and $api; make fewer"
+            return Completion(asked.id, error=GuestError(message))
+        began = time.perf_counter()
+        completion = self._dispatcher.answer(asked, run.context)
+        run.looking_up += time.perf_counter() - began
+        return completion
+
+    async def _carry_out(self, run: Run) -> None:
+        """Have what is stored and loaded next settle, if that is what the program has asked for next."""
+        asked: list[bridge.Store | bridge.Load] = []
+        for each in run.asked:
+            if not isinstance(each, bridge.Store | bridge.Load) or len(asked) == KEPT_AT_ONCE:
+                break
+            asked.append(each)
+        room = BATCH_CHARACTERS - sum(completion.size for completion in run.settled) if asked else 0
+        if room > 0:
+            for completion in await self._kept(run, asked, room):
+                run.asked.popleft()
+                run.settled.append(completion)
+
+    async def _kept(self, run: Run, asked: Sequence[bridge.Store | bridge.Load], room: int) -> list[Completion]:
+        """The answers to what comes first of `asked`, at least to one; see `Values.carry_out`."""
+        self._check_fence(run)
+        if is_holder(run.owner):
+            message = "store() and load() keep values for somebody, and nobody is known here; return the value instead"
+            return [Completion(each.id, error=GuestError(message), of_call=False) for each in asked]
+        orders = [
+            Put(each.key, whole_characters(each.value)) if isinstance(each, bridge.Store) else Get(each.key)
+            for each in asked
+        ]
+        try:
+            answers = await self._values.carry_out(run.owner, orders, room)
+        except CodeModeError as error:
+            answers = [error] * len(asked)
+        completions = []
+        for each, answer in zip(asked, answers, strict=False):
+            if isinstance(answer, CodeModeError):
+                completions.append(Completion(each.id, error=GuestError.of(answer), of_call=False))
+            elif isinstance(each, bridge.Load):
+                completions.append(Completion(each.id, "[]" if answer is None else f"[{answer}]", of_call=False))
+            else:
+                completions.append(Completion(each.id, of_call=False))
+        return completions
 
     # questions of upstream servers
 
@@ -464,16 +520,51 @@ class Driver:
 
     async def abort_parked(self, run: Run) -> Outcome:
         """End a parked run whose request was cancelled while it was being parked."""
+        await (run.home or self._store).claim(run.id, run.owner)
         return await self._abort(run)
 
     async def _end(self, run: Run, outcome: Outcome) -> Outcome:
-        outcome = self._with_outputs(run, replace(outcome, notes=(*outcome.notes, *self._keep_stored(run))))
-        if run.snapshots:
+        outcome = self._with_outputs(run, replace(outcome, notes=(*outcome.notes, *await self._keep_stored(run))))
+        if run.snapshots or run.kept:
             whole = _replace_outputs(outcome, tuple(run.history))
             size = sum(len(str(item)) for item in whole.outputs) + len(str(whole.value)) + 1000
-            expires = self._clock() + self._settings.snapshot_ttl_seconds
-            await self._store.end(EndedRun(run.id, run.owner, (outcome, whole), size, expires))
+            now = self._clock()
+            expires = now + self._settings.snapshot_ttl_seconds
+            view = replace(run.view(now), code=outcome.code if outcome.status == "failed" else None)
+            ended = EndedRun(run.id, run.owner, (outcome, whole), size, expires, run.state, view)
+            async with run.writing:
+                try:
+                    await (run.home or self._store).end(ended)
+                except StoreUnavailable as error:
+                    log.error("the end of run %s is not written down yet: %s", run.id[:12], error.message)
+                    self._spawn(self._end_later, run, ended)
+                    return outcome
+                # Nobody can go back to before this, so that calls of the last turn may be sent.
+                run.kept = False
+                for live in run.calls.values():
+                    live.noted.set()
         return outcome
+
+    async def _end_later(self, run: Run, ended: EndedRun) -> None:
+        """Until it is written down, calls of the last turn wait."""
+        while self._clock() < ended.expires:
+            await anyio.sleep(RETRY_SECONDS)
+            with suppress(StoreUnavailable, Fenced):
+                await self._store.end(ended)
+                break
+        run.kept = False
+        for live in run.calls.values():
+            live.noted.set()
+
+    async def _fault(self, run: Run, error: CodeModeError) -> Outcome:
+        """The end of a run that has failed for a reason of ours; what a store has of it stays, where that is it."""
+        if isinstance(error, Fenced) or (isinstance(error, StoreUnavailable) and run.kept):
+            raise error
+        return await self._fail(run, error.code, error.message)
+
+    def _check_fence(self, run: Run) -> None:
+        if run.fenced:
+            raise Fenced(run.id)
 
     def _leave_calls(self, run: Run) -> tuple[str, ...]:
         """What becomes of calls that are still unsettled when their program is over."""
@@ -491,11 +582,11 @@ class Driver:
                 live.scope.cancel()
         notes = []
         if left:
-            notes.append(f"Not waited for, still going on: {_names(left)}")
+            notes.append(f"Not waited for, still going on: {counted(left)}")
         if cancelled:
-            notes.append(f"Not waited for, cancelled: {_names(cancelled)}")
+            notes.append(f"Not waited for, cancelled: {counted(cancelled)}")
         if unasked:
-            notes.append(f"Not waited for, given up before anybody approved: {_names(unasked)}; await such calls")
+            notes.append(f"Not waited for, given up before anybody approved: {counted(unasked)}; await such calls")
         return tuple(notes)
 
     def _waits_for_approval(self, run: Run, live: LiveCall) -> bool:
@@ -515,27 +606,31 @@ class Driver:
             for number, each in enumerate(rejections)
         )
 
-    def _keep_stored(self, run: Run) -> tuple[str, ...]:
+    async def _keep_stored(self, run: Run) -> tuple[str, ...]:
         """Carry out the `store()`s of the last turn, which nothing awaits; what was refused, for the reader."""
         stores = [asked for asked in run.asked if isinstance(asked, bridge.Store)]
         run.asked.clear()
-        answers = [self._answer(run, asked) for asked in stores]
-        return tuple(answer.error.message for answer in answers if answer.error is not None)
+        refused: list[str] = []
+        while stores:
+            answers = await self._kept(run, stores[:KEPT_AT_ONCE], BATCH_CHARACTERS)
+            del stores[: len(answers)]
+            refused += [answer.error.message for answer in answers if answer.error is not None]
+        return tuple(dict.fromkeys(refused))
 
     # parking
 
     async def _park(self, engine: Engine, run: Run, reason: WaitingReason) -> Outcome:
         assert run.guest is not None
         data = await self._on_thread(engine, run.guest.snapshot)
-        if len(data) > self._settings.max_snapshot_bytes:
-            raise ProgramError(
-                "snapshot_limit_exceeded",
-                f"suspending the program takes {len(data)} bytes, more than maxSnapshotBytes "
-                f"({self._settings.max_snapshot_bytes}); keep less data while waiting",
-            )
-        await self._keep(run, data, run.manifest, reason)
-        self._leave(run)
+        self._check_size(data)
+        # Counted first: what is written down of the run says so too.
         run.snapshots += 1
+        try:
+            await self._keep(run, data, run.manifest, reason)
+        except CodeModeError:
+            run.snapshots -= 1
+            raise
+        self._leave(run)
         self._auditor.emit("parked", run.id, reason=reason, snapshot_bytes=len(data), pending=len(run.calls))
         return self._waiting(run, reason)
 
@@ -545,11 +640,76 @@ class Driver:
         return self._waiting(run, "pending_tools")
 
     async def _keep(self, run: Run, data: bytes, manifest: str, reason: WaitingReason) -> None:
-        now = self._clock()
-        expires = now + self._settings.snapshot_ttl_seconds
-        await self._store.park(ParkedRun(run.id, run.owner, data, manifest, reason, now, expires))
-        run.expires = expires
+        home, first = run.home or self._store, run.home is None
+        # From now on no call is sent that the store will not know of.
+        run.kept = home.durable
+        client = None if run.observation is None else run.observation.client
+        told = not run.questions.returned_to(client)
+        try:
+            run.expires = await self._write(run, data, manifest, reason, home, told=told)
+        except CodeModeError as error:
+            run.kept = home.durable and not first
+            if first:
+                # It is not kept, so that nothing has to be written down before they are sent.
+                for live in run.calls.values():
+                    live.noted.set()
+            if not first or not isinstance(error, StoreUnavailable):
+                raise
+            log.error("run %s is suspended in this process alone: %s", run.id[:12], error.message)
+            run.note(f"The program is suspended in this process alone, and would end with it: {error.message}")
+            home = self._shelter
+            run.expires = await self._write(run, data, manifest, reason, home, told=told)
+        run.home = home
         run.advance("park")
+
+    async def _checkpoint(self, engine: Engine, run: Run) -> None:
+        """Write down how things stand before calls are sent that must not be sent again."""
+        assert run.guest is not None
+        data = await self._on_thread(engine, run.guest.snapshot)
+        self._check_size(data)
+        await self._write(run, data, run.manifest, "pending_tools", self._store, told=False, checkpoint=True)
+        run.unnoted = False
+
+    async def _write(
+        self,
+        run: Run,
+        data: bytes,
+        manifest: str,
+        reason: WaitingReason,
+        home: RunStore,
+        *,
+        told: bool,
+        checkpoint: bool = False,
+    ) -> float:
+        """When it expires. `told`: what was printed goes out with the answer that is to be given now."""
+        if home.durable and run.stored_catalog is None:
+            run.stored_catalog = await _stored(run.context.catalog)
+        async with run.writing:
+            now = self._clock()
+            expires = now + self._settings.snapshot_ttl_seconds
+            parked = ParkedRun(run.id, run.owner, data, manifest, reason, now, expires)
+            noted = list(run.calls.values())
+            if home.durable:
+                wall = self._wall()
+                parked = replace(
+                    parked,
+                    record=record_of(run, now=now, wall=wall, told=told),
+                    calls=calls_of(run, now=now, wall=wall),
+                    catalog=run.stored_catalog,
+                    view=replace(run.view(now), state="waiting", observed=False),
+                )
+            await (home.checkpoint(parked) if checkpoint else home.park(parked))
+            for live in noted:
+                live.noted.set()
+        return expires
+
+    def _check_size(self, data: bytes) -> None:
+        if len(data) > self._settings.max_snapshot_bytes:
+            raise ProgramError(
+                "snapshot_limit_exceeded",
+                f"suspending the program takes {len(data)} bytes, more than maxSnapshotBytes "
+                f"({self._settings.max_snapshot_bytes}); keep less data while waiting",
+            )
 
     def _waiting(self, run: Run, reason: WaitingReason) -> Outcome:
         client = None if run.observation is None else run.observation.client
@@ -586,7 +746,7 @@ class Driver:
                 notes.append(f"{whose} asks {_asked_for(each.question)}, which {asked}")
         if run.approvals.calls:
             client = None if run.observation is None else run.observation.client
-            tools = _names([request.tool for request in run.approvals.requests])
+            tools = counted([request.tool for request in run.approvals.requests])
             how = "the next wait asks the user"
             if approval is not None and approval.asking is not None:
                 how = "the user is being asked"
@@ -654,14 +814,14 @@ class Driver:
 
     def _launch(self, engine: Engine, run: Run, observation: Observation, message: str) -> Turn:
         image = engine.image(run.manifest)
-        run.guest = Guest(engine, image, memory_limit=self._settings.memory_limit_bytes)
+        run.guest = Guest(engine, image, memory_limit=run.memory_limit)
         if observation.aborted:
             run.guest.interrupt()
         return run.guest.start(message, self._budget(observation))
 
     def _restore(self, engine: Engine, run: Run, parked: ParkedRun) -> None:
         image = engine.image(parked.manifest)
-        run.guest = Guest(engine, image, memory_limit=self._settings.memory_limit_bytes, parked=parked.snapshot)
+        run.guest = Guest(engine, image, memory_limit=run.memory_limit, parked=parked.snapshot)
 
     # queueing
 
@@ -721,6 +881,13 @@ class SyntaxFault:
     error: Thrown
 
 
+async def _stored(catalog: Catalog) -> StoredCatalog:
+    # Of a large one it takes a while, the first time.
+    large = len(catalog) > LARGE_CATALOG
+    found = await anyio.to_thread.run_sync(catalog_hash, catalog) if large else catalog_hash(catalog)
+    return StoredCatalog(found, lambda: catalog_text(catalog))
+
+
 def _replace_outputs(outcome: Outcome, outputs: tuple[dict[str, Any], ...], dropped: int = 0) -> Outcome:
     return replace(outcome, outputs=outputs, dropped=dropped)
 
@@ -758,7 +925,8 @@ def _asked_for(question: Question) -> str:
             return "for the client's folders"
 
 
-def _names(tools: list[str]) -> str:
+def counted(tools: list[str]) -> str:
+    """The ids of tools, each once, with how often."""
     counted = [tool if count == 1 else f"{tool} ({count} times)" for tool, count in Counter(tools).items()]
     shown = ", ".join(counted[:10])
     return shown + (f" and {len(counted) - 10} more tools" if len(counted) > 10 else "")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections import deque
+import time
+from collections import OrderedDict, deque
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -15,15 +16,18 @@ import anyio.to_thread
 
 from codemode_mcp.approval import Verdict
 from codemode_mcp.audit.events import MAX_NAME, Auditor
-from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable
+from codemode_mcp.catalog_text import catalog_of
+from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable, StoreUnavailable
 from codemode_mcp.hints import PYTHON, fenced, looks_like_python, syntax_hint
 from codemode_mcp.localize import fault_column, regex_offsets, stray_await
+from codemode_mcp.outcome import Outcome, Usage
 from codemode_mcp.preflight import check_members, inspect, looks_like_shell
 from codemode_mcp.runs import program as programs
-from codemode_mcp.runs.driver import Driver, SyntaxFault
+from codemode_mcp.runs import records
+from codemode_mcp.runs.driver import Driver, SyntaxFault, counted
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.run import Observation, Run
-from codemode_mcp.runs.store import EndedRun, holder_of, unknown_run
+from codemode_mcp.runs.store import EndedRun, Fenced, MemoryStore, holder_of, unknown_run
 from codemode_mcp.runs.views import Ledger
 from codemode_mcp.syntax import LINE_END, Lines, utf16_units
 
@@ -38,17 +42,17 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog import Catalog
     from codemode_mcp.dispatch import Dispatcher
     from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.finder import Meaning
     from codemode_mcp.positions import Positions
     from codemode_mcp.preflight import Preflight
     from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.program import Program, Transform
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
-    from codemode_mcp.runs.store import ParkedRun, RunStore
+    from codemode_mcp.runs.store import Claim, ParkedRun, RunStore, StoredCall, Totals
     from codemode_mcp.runs.views import RunView, Track
     from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.settings import CodeModeSettings, Language
+    from codemode_mcp.settings import CodeModeSettings, Language, StoreKind
     from codemode_mcp.values import Values
     from upstream_clients.tools import JsonObject
 
@@ -59,6 +63,18 @@ SWEEP_SECONDS = 5.0
 
 MAX_SOURCE = 1_100_000
 """Characters of one program."""
+
+WATCH_SECONDS = 1.0
+"""How often it is looked whether the processes still live that have sent calls of programs which are waited for."""
+
+ADOPTED_SECONDS = 2.0
+"""For the calls of a run that was adopted to come to wait for an approval."""
+
+CANCEL_SECONDS = 0.05
+"""How often it is looked whether a program has ended elsewhere, or been suspended, that is waited for."""
+
+KEPT_CATALOGS = 16
+"""Of runs that were taken over."""
 
 SHOWN_ENDED = 200
 """Runs that are listed after their end, the latest ones."""
@@ -136,15 +152,21 @@ class RunManager:
         auditor: Auditor | None = None,
         registered: Registered | None = None,
         remember: RememberFn | None = None,
+        wall: Callable[[], float] = time.time,
+        meaning: Meaning | None = None,
     ) -> None:
         self._group = group
         self._engine = engine
         self._dispatcher = dispatcher
         self._store = store
+        self._shelter: RunStore = MemoryStore(settings, clock) if store.durable else store
+        self._values = values
         self._upstreams = upstreams
         self._transform = transform
         self._settings = settings
         self._clock = clock
+        self._wall = wall
+        self._meaning = meaning
         self._auditor = auditor or Auditor()
         self._remember = remember
         self._registered = registered
@@ -152,6 +174,8 @@ class RunManager:
         self._ledger = Ledger()
         self._ended: deque[_Ended] = deque(maxlen=SHOWN_ENDED)
         self._closing = False
+        # Runs that have ended and were never written down.
+        self._sheltered: deque[str] = deque(maxlen=SHOWN_ENDED)
         # The tree of a large program takes a few hundred times its size.
         self._inspecting = anyio.CapacityLimiter(1)
         self._driver = Driver(
@@ -163,7 +187,12 @@ class RunManager:
             spawn=group.start_soon,
             clock=clock,
             auditor=self._auditor,
+            wall=wall,
+            on_late=self._heard,
+            shelter=self._shelter,
         )
+        # Catalogs of runs that were taken over, by their hashes.
+        self._catalogs: OrderedDict[str, Catalog] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<RunManager: {len(self._runs)} runs>"
@@ -173,6 +202,7 @@ class RunManager:
         self._settings = settings
         self._driver.apply(settings)
         self._store.apply(settings)
+        self._shelter.apply(settings)
 
     async def execute(self, cell: Cell, client: Client | None = None, on_output: OnOutput | None = None) -> Outcome:
         """Run a program. Cancelling this aborts the run and cancels its calls.
@@ -202,7 +232,8 @@ class RunManager:
         await self._engine()
         context = self._dispatcher.context(run_id, cell.caller.owner or holder_of(run_id), cell.caller, catalog)
         keep = None if self._remember is None else self._keep
-        run = Run(context, catalog.manifest, self._clock(), self._ledger, keep, on_output)
+        memory_limit = self._settings.memory_limit_bytes
+        run = Run(context, catalog.manifest, self._clock(), self._ledger, keep, on_output, memory_limit)
         for note in notes:
             run.note(note)
         if cell.language == "typescript":
@@ -262,27 +293,24 @@ class RunManager:
             observation = live.observation
             self._stop(live, observation)
             return await observation.outcome()
-        claimed = await self._store.claim(run_id, owner)
-        if isinstance(claimed, EndedRun):
-            since, whole = claimed.outcome
-            outcome: Outcome = whole if from_start else since
-            return outcome
-        run = self._runs.get(run_id)
-        if run is None:
-            await self._store.release(run_id, owner)
-            raise unknown_run(run_id)
         if self._closing:
             raise ProgramError("aborted", "the server is shutting down")
+        found = await self._take(run_id, owner, caller, cancel=cancel)
+        if isinstance(found, EndedRun):
+            since, whole = found.outcome
+            return whole if from_start else since
+        run, parked = found
         now = self._clock()
         latest = now + self._settings.max_request_ms / 1000
         observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), client, latest=latest)
         observation.aborted = cancel
+        observation.released = self._closing
         run.observation = observation
         if caller is not None:
             run.context = replace(run.context, caller=caller)
         run.questions.answer((answers or {}).items())
         earlier = tuple(run.history[: len(run.history) - len(run.outputs)]) if from_start else ()
-        self._group.start_soon(self._drive_parked, run, claimed, observation)
+        self._group.start_soon(self._drive_parked, run, parked, observation)
         try:
             outcome = await observation.outcome()
         except anyio.get_cancelled_exc_class():
@@ -292,6 +320,252 @@ class RunManager:
                 observation.queueing.cancel()
             raise
         return replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
+
+    # runs that outlive a process
+
+    async def _take(
+        self, run_id: str, owner: str, caller: Caller | None, *, cancel: bool = False
+    ) -> tuple[Run, ParkedRun] | EndedRun:
+        """A run that is this process's to go on with from now on, or its end."""
+        found: tuple[Run, ParkedRun] | EndedRun | None = None
+        # Not cancelled half-way: a claim that nobody knows of would keep all others from the run.
+        with anyio.CancelScope(shield=True):
+            claimed = await self._claim(run_id, owner, cancel=cancel)
+            if isinstance(claimed, EndedRun):
+                found = claimed
+            else:
+                run = await self._take_over(claimed, caller)
+                found = run if isinstance(run, EndedRun) else (run, claimed.run)
+        assert found is not None
+        return found
+
+    async def _claim(self, run_id: str, owner: str, *, cancel: bool) -> Claim | EndedRun:
+        until = self._clock() + self._settings.max_request_ms / 1000
+        while True:
+            try:
+                return await self._home_of(run_id).claim(run_id, owner)
+            except ProgramError:
+                # Another process may be driving it, which ends it then.
+                if not cancel or self._clock() > until or not await self._store.cancel(run_id, owner):
+                    raise
+            await anyio.sleep(CANCEL_SECONDS)
+
+    def _home_of(self, run_id: str) -> RunStore:
+        """What has a run that was suspended, or its end."""
+        run = self._runs.get(run_id)
+        if run is not None and run.home is not None:
+            return run.home
+        return self._shelter if run_id in self._sheltered else self._store
+
+    async def _take_over(self, claimed: Claim, caller: Caller | None) -> Run | EndedRun:
+        """The run that was claimed, as it is in this process or made of what a store has. Where that cannot be, its
+        end."""
+        parked = claimed.run
+        run = self._runs.get(parked.id)
+        if run is not None and claimed.current:
+            if self._store.durable:
+                async with run.driving:
+                    pass  # who parked it may still be on the way out
+            return run
+        if run is not None:
+            self._set_aside(run)
+        if not self._store.durable:
+            await self._store.release(parked.id, parked.owner)
+            raise unknown_run(parked.id)
+        try:
+            return await self._revive(claimed, caller)
+        except CodeModeError as error:
+            if error.code == "snapshot_restore_failed":
+                return await self._end_unrestored(parked, error)
+            await self._store.release(parked.id, parked.owner)
+            self._store.forget(parked.id)
+            raise
+
+    async def _revive(self, claimed: Claim, caller: Caller | None) -> Run:
+        """A run that another process has parked, or left behind."""
+        parked = claimed.run
+        catalog = await self._catalog_kept(claimed)
+        known = caller or records.caller_in(parked.record, parked.owner)
+        context = self._dispatcher.context(parked.id, parked.owner, known, catalog)
+        context = replace(context, counts=records.counts_in(parked.record))
+        run = records.restore(
+            parked.record,
+            context=context,
+            manifest=parked.manifest,
+            now=self._clock(),
+            wall=self._wall(),
+            ledger=self._ledger,
+            keep=None if self._remember is None else self._keep,
+        )
+        run.home, run.kept = self._store, True
+        run.stored_catalog, run.expires = parked.catalog, parked.expires
+        run.namespaces = await open_namespaces(
+            catalog.namespaces,
+            self._registered,
+            run_id=run.id,
+            owner=run.owner,
+            aborted=lambda: run.given_up,
+            memory_limit=run.memory_limit,
+        )
+        run.namespaces.forget_text()
+        try:
+            for stored in parked.calls:
+                self._put_back(run, stored)
+        except ProgramError:
+            run.cancel_calls()
+            raise
+        self._runs[run.id] = run
+        self._auditor.emit("taken_over", run.id, pending=len(run.calls))
+        return run
+
+    async def _catalog_kept(self, claimed: Claim) -> Catalog:
+        key = "" if claimed.run.catalog is None else claimed.run.catalog.hash
+        if key not in self._catalogs:
+            found = await anyio.to_thread.run_sync(catalog_of, claimed.catalog, self._meaning)
+            self._catalogs[key] = found
+            while len(self._catalogs) > KEPT_CATALOGS:
+                self._catalogs.popitem(last=False)
+        self._catalogs.move_to_end(key)
+        return self._catalogs[key]
+
+    def _put_back(self, run: Run, stored: StoredCall) -> None:
+        """Go on with a call where it was left."""
+        if stored.result is not None:
+            run.settled.append(records.completion_of(stored.result))
+        elif stored.carrier == "nobody":
+            run.settled.append(records.unknown_outcome(stored))
+        else:
+            call = records.call_of(stored, run.namespaces)
+            began = records.began_of(stored, now=self._clock(), wall=self._wall())
+            if stored.status == "queued":
+                self._driver.calls.again(run, call, began)
+            else:
+                self._driver.calls.elsewhere(run, call, began)
+
+    async def _end_unrestored(self, parked: ParkedRun, error: CodeModeError) -> EndedRun:
+        """The end of a run that cannot be gone on with."""
+        pending = [each.tool for each in parked.calls if each.result is None]
+        note = f"Pending when it was suspended: {counted(pending)}" if pending else ""
+        outcome = Outcome(
+            parked.id,
+            parked.owner,
+            "failed",
+            Usage(),
+            notes=(note,) if note else (),
+            error=error.message,
+            code=error.code,
+        )
+        expires = self._clock() + self._settings.snapshot_ttl_seconds
+        ended = EndedRun(parked.id, parked.owner, (outcome, outcome), 1000, expires, "failed", parked.view)
+        await self._store.end(ended)
+        return ended
+
+    def _let_go(self, run: Run) -> None:
+        """Another process has the run, or a store that cannot be reached has more of it than this one."""
+        self._store.forget(run.id)
+        self._set_aside(run)
+
+    def _set_aside(self, run: Run) -> None:
+        """It is no run of this process any more; calls that were sent go on."""
+        if self._runs.get(run.id) is run:
+            del self._runs[run.id]
+            self._auditor.emit("left", run.id, pending=len(run.calls))
+        run.give_up()
+
+    def _heard(self, run_id: str) -> None:
+        run = self._runs.get(run_id)
+        if run is not None and run.kept:
+            self._group.start_soon(self._look, run)
+
+    async def _look(self, run: Run) -> None:
+        """Take in what others have done to a run."""
+        try:
+            news = await self._store.look(run.id)
+        except CodeModeError as error:
+            log.warning("what became of run %s elsewhere is not known: %s", run.id[:12], error.message)
+            return
+        if self._runs.get(run.id) is not run:
+            return
+        if news.fenced or news.ended is not None:
+            self._let_go(run)
+            if run.guest is not None:
+                run.guest.interrupt()
+            if news.ended in ("aborted", "expired", "failed"):
+                run.cancel_calls()
+            elif news.ended == "completed":
+                for live in list(run.calls.values()):
+                    if live.record.read_only:
+                        live.scope.cancel()
+            return
+        if news.cancelled and run.observation is not None:
+            self._stop(run, run.observation)
+        for stored in news.calls:
+            waiting = run.calls.get(stored.id)
+            if waiting is not None and waiting.elsewhere:
+                if stored.result is None and stored.status == "dispatched":
+                    stored = replace(stored, carrier="nobody")
+                del run.calls[stored.id]
+                if stored.result is not None or stored.carrier == "nobody":
+                    waiting.record.status, waiting.record.ended = "completed", self._clock()
+                self._put_back(run, stored)
+                run.change()
+
+    async def hear_forever(self) -> None:
+        """Hear of what other processes do, again and again."""
+        while True:
+            try:
+                run_id = await self._store.news()
+            except CodeModeError:
+                await anyio.sleep(WATCH_SECONDS)
+                continue
+            for each in list(self._runs) if run_id is None else (run_id,):
+                self._heard(each)
+
+    async def watch_forever(self) -> None:
+        """See to calls whose processes have died without a word."""
+        while True:
+            await anyio.sleep(WATCH_SECONDS)
+            for run in list(self._runs.values()):
+                if run.observation is not None and run.elsewhere:
+                    self._heard(run.id)
+
+    async def adopt(self, run_id: str) -> bool:
+        """Have a suspended run that nobody drives in this process, with its calls, for an operator who wants to decide
+        something. False: there is none."""
+        if run_id in self._runs:
+            return True
+        owner = await self._store.owner_of(run_id) if self._store.durable and not self._closing else None
+        if owner is None:
+            return False
+        found = await self._take(run_id, owner, None)
+        if isinstance(found, EndedRun):
+            return False
+        await self._store.release(run_id, owner)
+        run = self._runs.get(run_id)
+        with anyio.move_on_after(ADOPTED_SECONDS):
+            # While it is nobody's: its driver, if there is one, hears of changes in its place.
+            while run is not None and run.observation is None and run.approaching and run.id in self._runs:
+                await run.hear_change()
+        return True
+
+    async def stored_views(self) -> list[RunView]:
+        """Runs that a store has and this process has not, the newest first; without their calls."""
+        if not self._store.durable:
+            return []
+        if not self._store.holds():
+            # Asking it may take longer than a person waits.
+            raise StoreUnavailable(f"the store {self._store.name} does not answer: what is only there is not shown")
+        here = {each.last.id for each in self._ended} | self._runs.keys()
+        return [view for view in await self._store.views() if view.id not in here]
+
+    @property
+    def store(self) -> tuple[StoreKind, str]:
+        """Of which kind the store is, and what it is called."""
+        return self._store.kind, self._store.name
+
+    async def totals(self) -> Totals:
+        """What the store has of suspended runs."""
+        return await self._store.totals()
 
     # for whoever operates the server
 
@@ -362,18 +636,27 @@ class RunManager:
     async def cancel(self, run_id: str) -> bool:
         """End a run, whoever it belongs to; False when there is none, or it has ended by itself."""
         run = self._runs.get(run_id)
-        if run is None:
+        if run is not None:
+            owner: str | None = run.owner
+        else:
+            # Whoever goes on with it ends it; if nobody does, it is this process's to end.
+            owner = await self._store.owner_of(run_id) if self._store.durable else None
+        if owner is None:
             return False
         try:
-            await self.observe(run_id, run.owner, cancel=True)
+            outcome = await self.observe(run_id, owner, cancel=True)
+        except StoreUnavailable:
+            raise
         except CodeModeError:
             return False
-        return run.state == "aborted"
+        return outcome.code == "aborted" if run is None else run.state == "aborted" or outcome.code == "aborted"
 
     def _over(self, run: Run, code: ErrorCode | None) -> None:
         """It is no run any more, but still listed for a while."""
         if self._runs.pop(run.id, None) is None:
             return
+        if run.home is self._shelter is not self._store:
+            self._sheltered.append(run.id)
         self._tell_end(run, code)
         last = run.view(self._clock())
         if last.state == "running":  # nothing of it has run
@@ -381,6 +664,22 @@ class RunManager:
         # Calls that nobody waits for any more may go on.
         last = replace(last, code=code, observed=False, timers=0)
         self._ended.append(_Ended(last, run.track, run.began, self._clock()))
+
+    async def retire(self) -> None:
+        """Take no more requests, and have those that are open answered: their programs are suspended, where a store
+        keeps them for the next process."""
+        if not self._store.durable:
+            return
+        self._closing = True
+        for run in list(self._runs.values()):
+            if run.observation is not None:
+                run.observation.released = True
+                if run.observation.queueing is not None:
+                    run.observation.queueing.cancel()
+                run.change()
+        for run in list(self._runs.values()):
+            async with run.driving:
+                pass
 
     # in tasks of the group
 
@@ -429,9 +728,17 @@ class RunManager:
 
     async def _settle(self, run: Run, observation: Observation, drive: Callable[[], Awaitable[Outcome]]) -> None:
         try:
-            outcome: Outcome | CodeModeError = await drive()
-            if observation.aborted and run.state == "waiting":
-                outcome = await self._driver.abort_parked(run)
+            async with run.driving:
+                outcome: Outcome | CodeModeError = await drive()
+                if observation.aborted and run.state == "waiting":
+                    outcome = await self._driver.abort_parked(run)
+        except (Fenced, StoreUnavailable) as error:
+            if run.kept or run.fenced:
+                self._let_go(run)
+                observation.settle(error)
+                return
+            run.cancel_calls()
+            outcome = error
         except CodeModeError as error:
             run.cancel_calls()
             outcome = error
@@ -442,7 +749,8 @@ class RunManager:
         except BaseException:
             # The group is being cancelled: whoever still waits is told before the end.
             observation.settle(ProgramError("aborted", "the server is shutting down"))
-            self._over(run, "aborted")
+            if not run.kept:
+                self._over(run, "aborted")
             raise
         if run.state != "waiting":
             self._over(run, outcome.code if isinstance(outcome, CodeModeError) or outcome.status == "failed" else None)
@@ -452,16 +760,28 @@ class RunManager:
         """Drop runs past their time, again and again."""
         while True:
             await anyio.sleep(SWEEP_SECONDS)
-            await self.sweep()
+            try:
+                await self.sweep()
+                if self._auditor.measuring:
+                    self._auditor.measure("store_swept", self._store.kind, **asdict(await self.totals()))
+            except StoreUnavailable as error:
+                log.warning("runs past their time could not be dropped: %s", error.message)
 
     async def sweep(self) -> None:
         """Drop runs past their time; calls they still wait for are cancelled."""
-        for run_id in await self._store.sweep():
-            run = self._runs.get(run_id)
-            if run is not None:
-                run.advance("expire")
-                run.cancel_calls()
-                self._over(run, "snapshot_expired")
+        for store in dict.fromkeys((self._shelter, self._store)):
+            for run_id in await store.sweep():
+                run = self._runs.get(run_id)
+                if run is not None and run.state == "waiting":
+                    run.advance("expire")
+                    run.cancel_calls()
+                    self._over(run, "snapshot_expired")
+        await self._values.sweep()
+        if self._store.durable:
+            now = self._clock()
+            for run in list(self._runs.values()):
+                if run.is_past(now):
+                    self._heard(run.id)  # others may have gone on with it
 
     # details
 
@@ -533,6 +853,8 @@ async def open_manager(
     auditor: Auditor | None = None,
     registered: Registered | None = None,
     remember: RememberFn | None = None,
+    wall: Callable[[], float] = time.time,
+    meaning: Meaning | None = None,
 ) -> AsyncIterator[RunManager]:
     """A manager with its task group. Leaving aborts what still runs."""
     async with anyio.create_task_group() as group:
@@ -549,8 +871,13 @@ async def open_manager(
             auditor=auditor,
             registered=registered,
             remember=remember,
+            wall=wall,
+            meaning=meaning,
         )
         group.start_soon(manager.sweep_forever)
+        if store.durable:
+            group.start_soon(manager.hear_forever)
+            group.start_soon(manager.watch_forever)
         try:
             yield manager
         finally:
@@ -558,6 +885,9 @@ async def open_manager(
             for run in list(manager._runs.values()):
                 if run.observation is not None:
                     manager._stop(run, run.observation)
+                elif run.kept:
+                    manager._auditor.emit("left", run.id, pending=len(run.calls))
+                    run.give_up()  # whoever comes next goes on with it
                 elif run.state == "waiting":
                     manager._over(run, "aborted")
             group.cancel_scope.cancel()

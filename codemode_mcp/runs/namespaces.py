@@ -81,6 +81,10 @@ class OpenNamespaces:
     def __repr__(self) -> str:
         return f"<OpenNamespaces: {', '.join(self._opened) or 'none'}>"
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(self._opened)
+
     def forget_text(self) -> None:
         """The guest has it: a run that waits keeps nothing but its functions."""
         self.text = "[]"
@@ -99,14 +103,14 @@ class OpenNamespaces:
         target = f"plugin:{opened.offered.plugin}:{function.name}"
         if function.input_mapper is None:
             given = call.arguments[0] if call.arguments else ABSENT
-            return ToolCall(call.id, target, given, through=Through(path))
+            return ToolCall(call.id, target, given, through=Through(path, asked=call))
         map_input = partial(_map_input, opened.plugin, path, function.input_mapper, call.arguments)
         given = f"[{','.join('null' if isinstance(each, Absent) else each for each in call.arguments)}]"
-        return ToolCall(call.id, target, given, through=Through(path, map_input))
+        return ToolCall(call.id, target, given, through=Through(path, map_input, asked=call))
 
 
 def _refused(call: NamespaceCall, path: str, why: str) -> ToolCall:
-    return ToolCall(call.id, f"namespace:{call.namespace[:100]}", through=Through(path[:200], refusal=why))
+    return ToolCall(call.id, f"namespace:{call.namespace[:100]}", through=Through(path[:200], refusal=why, asked=call))
 
 
 async def open_namespaces(

@@ -48,7 +48,7 @@ def javascript(found: Preflight) -> Program:
     if found.returning is None:
         return Program(source, None, Positions("javascript", _line_count(source), source), found.broken)
     returning = _as_body(found.returning)
-    positions = Positions("javascript", _line_count(source), returning, rewritten=found.author_position)
+    positions = Positions("javascript", _line_count(source), returning, rewritten=found.inserted)
     return Program(returning, source, positions, found.broken)
 
 
@@ -63,10 +63,10 @@ async def typescript(found: Preflight, transform: Transform) -> Program:
                 raise
             # The implicit return does not fit in; what the author wrote decides.
         else:
-            positions = Positions("typescript", lines, made.code, made.author_position, found.author_position)
+            positions = Positions("typescript", lines, made.code, made.source_map, found.inserted)
             return Program(made.code, None, positions)
     made = await transform(_as_body(found.source))
-    return Program(made.code, None, Positions("typescript", lines, made.code, made.author_position))
+    return Program(made.code, None, Positions("typescript", lines, made.code, made.source_map))
 
 
 def _as_body(script: str) -> str:

@@ -114,6 +114,16 @@ class Questions:
         return self._open.values()
 
     @property
+    def state(self) -> tuple[int, int]:
+        """What outlives a process: how many questions there were, so that no two get one key, and how many in a row
+        were turned down."""
+        return self._count, self._turned_down
+
+    def go_on(self, count: int, turned_down: int) -> None:
+        """From where it was in another process."""
+        self._count, self._turned_down = count, turned_down
+
+    @property
     def calls(self) -> set[int]:
         """The calls whose servers wait for an answer."""
         return {each.call for each in self._open.values() if each.call is not None}

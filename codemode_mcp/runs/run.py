@@ -18,9 +18,10 @@ from codemode_mcp.runs.namespaces import OpenNamespaces
 from codemode_mcp.runs.questions import Questions
 from codemode_mcp.runs.state import RunEvent, RunState, advance
 from codemode_mcp.runs.views import CallView, Ledger, RunView, Track
+from codemode_mcp.settings import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from codemode_mcp import bridge
     from codemode_mcp.audit.calls import CallEvents
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from codemode_mcp.outcome import CallRecord, Outcome
     from codemode_mcp.positions import Positions
     from codemode_mcp.runs.questions import Client
+    from codemode_mcp.runs.store import RunStore, StoredCatalog
     from codemode_mcp.sandbox.guest import Guest
 
     OnOutput = Callable[[Sequence[Mapping[str, Any]]], None]
@@ -97,6 +99,9 @@ class LiveCall:
     Attributes:
         holds: whether it is one of the `Run.executing`. One that waits for a person is not.
         approved: whether a person has approved it.
+        noted: set once a durable store has it.
+        sending: it is about to be sent, which is being written down, or was.
+        elsewhere: another process has sent it, and writes down its end.
     """
 
     call: ToolCall
@@ -104,6 +109,9 @@ class LiveCall:
     events: CallEvents
     holds: bool = False
     approved: bool = False
+    noted: anyio.Event = field(default_factory=anyio.Event)
+    sending: bool = False
+    elsewhere: bool = False
     resumes: anyio.Event = field(default_factory=anyio.Event)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
@@ -123,11 +131,26 @@ class Run:
         ledger: Ledger | None = None,
         keep: Callable[[Run, Collection[str]], None] | None = None,
         on_output: OnOutput | None = None,
+        memory_limit: int = 64 * MIB,
     ) -> None:
         self.id = context.run_id
         self.context = context
         self.manifest = manifest
         self.began = began
+        self.memory_limit = memory_limit
+        self.home: RunStore | None = None
+        """What has it since it was first suspended."""
+        self.kept = False
+        """Whether a durable store has it, so that what is done for it is written down before."""
+        self.unnoted = False
+        """Whether it has calls that may not be sent before the store knows of them."""
+        self.fenced = False
+        """Whether another process has it now."""
+        self.stored_catalog: StoredCatalog | None = None
+        self.writing = anyio.Lock(fast_acquire=True)
+        """Held while it is being written down."""
+        self.driving = anyio.Lock(fast_acquire=True)
+        """Held by its driver."""
         self.state: RunState = "running"
         self.guest: Guest | None = None
         self.has_room = False
@@ -213,6 +236,15 @@ class Run:
         notes, self._notes = tuple(self._notes), []
         return notes
 
+    @property
+    def notes(self) -> tuple[tuple[str, ...], frozenset[str]]:
+        """What `take_notes` will give, and all that was ever noted."""
+        return tuple(self._notes), frozenset(self._noted)
+
+    def go_on_noting(self, notes: Iterable[str], noted: Iterable[str]) -> None:
+        """From where it was in another process."""
+        self._notes, self._noted = list(notes), set(noted)
+
     def change(self) -> None:
         """Something has happened that the driver may be waiting for."""
         self._changed.set()
@@ -225,6 +257,13 @@ class Run:
                 # Whatever else has ended by now belongs to the same batch.
                 await anyio.lowlevel.checkpoint()
         self._changed = anyio.Event()
+
+    async def hear_change(self) -> None:
+        """Return after the next `change` of a run that nobody drives."""
+        heard = self._changed
+        await heard.wait()
+        if self._changed is heard and self.observation is None:
+            self._changed = anyio.Event()
 
     @property
     def next_timer(self) -> float | None:
@@ -259,6 +298,23 @@ class Run:
             live.record.status == "queued" and call not in waiting and call not in asking
             for call, live in self.calls.items()
         )
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it waits for calls that another process has sent."""
+        return any(live.elsewhere for live in self.calls.values())
+
+    def give_up(self) -> None:
+        """Another process has it now, or will: calls that were sent go on here, for their ends are still wanted."""
+        self.fenced = True
+        self.approvals.end()
+        for live in self.queue:
+            live.record.status = "failed"
+        self.queue.clear()
+        for live in list(self.calls.values()):
+            if not live.record.dispatched and not live.sending:
+                live.scope.cancel()
+        self.change()
 
     def cancel_calls(self) -> None:
         """Give up all calls; those under way are cancelled upstream."""

@@ -8,15 +8,59 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import anyio
 
 from codemode_mcp.errors import ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.outcome import WaitingReason
-    from codemode_mcp.settings import CodeModeSettings
+    from codemode_mcp.outcome import Outcome, WaitingReason
+    from codemode_mcp.runs.state import RunState
+    from codemode_mcp.runs.views import RunView
+    from codemode_mcp.settings import CodeModeSettings, StoreKind
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCatalog:
+    """The catalog that a run sees, for those that outlive their process.
+
+    Attributes:
+        hash: of `text`; the same for catalogs that are the same in every respect.
+        text: makes JSON of it; not called where a store has it already.
+    """
+
+    hash: str
+    text: Callable[[], str]
+
+
+StoredStatus = Literal["queued", "dispatched", "settled"]
+
+Carrier = Literal["here", "elsewhere", "nobody"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCall:
+    """A call whose end the program has not got yet.
+
+    Attributes:
+        tool: the id of its tool.
+        dispatched: it may have been sent.
+        repeatable: sending it twice does no harm.
+        body: JSON of what it takes to send it; empty where that must not be.
+        result: JSON of its end, see `records`; None while it has none.
+        carrier: which process has it under way, or will.
+    """
+
+    id: int
+    tool: str
+    status: StoredStatus
+    repeatable: bool
+    body: str = ""
+    result: str | None = None
+    carrier: Carrier = "here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +70,11 @@ class ParkedRun:
     Attributes:
         snapshot: the guest, as `Guest.snapshot` gives it.
         manifest: what the guest's warm image is made from.
-        expires: seconds on the store's clock.
+        parked, expires: seconds on the store's clock.
+        record: JSON of all else that is known of the run, see `records`; empty in a store that is not durable.
+        calls: likewise; none in a store that is not durable.
+        catalog: likewise.
+        view: what is told of it while it is parked; None in a store that is not durable.
     """
 
     id: str
@@ -36,6 +84,24 @@ class ParkedRun:
     reason: WaitingReason
     parked: float
     expires: float
+    record: str = ""
+    calls: tuple[StoredCall, ...] = ()
+    catalog: StoredCatalog | None = None
+    view: RunView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A suspended run that belongs to whoever got this, until `park`, `release` or `end`.
+
+    Attributes:
+        current: nobody else has gone on with it since this process parked it: what is known of it here still counts.
+        catalog: the JSON of its catalog, where it is not current.
+    """
+
+    run: ParkedRun
+    current: bool = True
+    catalog: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,37 +109,97 @@ class EndedRun:
     """The end of a run that was once parked, kept for a repeated `wait`.
 
     Attributes:
-        outcome: what was answered; opaque here.
+        outcome: what was answered, and all of it from the start.
         size: bytes it counts for.
+        state: how it ended.
     """
 
     id: str
     owner: str
-    outcome: Any
+    outcome: tuple[Outcome, Outcome]
     size: int
     expires: float
+    state: RunState = "completed"
+    view: RunView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What others have done to a run that this process has something to do with.
+
+    Attributes:
+        fenced: it belongs to another process now. Nothing that this one still does for it counts, but for the ends of
+            calls that it has sent.
+        ended: nobody waits for its calls any more.
+        cancelled: somebody wants it to end.
+        calls: those that have ended elsewhere; and those of dead processes, which this one is to make again (`queued`)
+            or to give up (`dispatched`), with `carrier` "here".
+    """
+
+    fenced: bool = False
+    ended: RunState | None = None
+    cancelled: bool = False
+    calls: tuple[StoredCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a store has of suspended runs.
+
+    Attributes:
+        oldest: seconds since the one was suspended that has been for longest; None where there is none.
+        size: bytes of their snapshots, and of what else is kept with these.
+    """
+
+    parked: int
+    oldest: float | None
+    size: int
+
+
+class Fenced(ProgramError):
+    """Another process has taken the run over; this one must do nothing more for it."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__("invalid_input", f"run {run_id} is gone on with elsewhere; call wait again")
 
 
 class RunStore(Protocol):
     """Where parked runs are.
 
     Every method that takes an owner checks it: a run of another owner looks exactly like an unknown one.
+
+    Attributes:
+        durable: runs outlive this process, and other processes may go on with them. Then what is done for a run that
+            was once parked is written down before it is done.
+        kind: for measurements.
     """
+
+    durable: bool
+    kind: StoreKind
+
+    @property
+    def name(self) -> str:
+        """For messages, without secrets; the same for all processes that share it."""
+        ...
 
     def apply(self, settings: CodeModeSettings) -> None:
         """Take other quotas and times; runs that are parked keep theirs."""
         ...
 
     async def park(self, run: ParkedRun) -> None:
-        """Keep a run, in place of its earlier snapshot, and let go of it.
+        """Keep a run, in place of its earlier snapshot, and let go of it. A call that has ended meanwhile stays so.
 
         Raises:
             ProgramError: `too_many_pending_tool_calls`: a quota of suspended runs is full.
+            Fenced: it is not this process's any more.
         """
         ...
 
-    async def claim(self, run_id: str, owner: str) -> ParkedRun | EndedRun:
+    async def claim(self, run_id: str, owner: str) -> Claim | EndedRun:
         """Become the one observer of a parked run until `park`, `release` or `end`. An ended run is just given.
+
+        Of a run that others have gone on with, calls that nobody has sent are this process's from now on; those that a
+        dead one has sent are given as in `News`.
 
         Raises:
             ProgramError: `invalid_input` (unknown, or somebody else observes it) or `snapshot_expired`.
@@ -81,15 +207,62 @@ class RunStore(Protocol):
         ...
 
     async def release(self, run_id: str, owner: str) -> None:
-        """Let go of a claimed run that was not changed."""
+        """Let go of a claimed run that was not changed. What this process knows of it counts until it says `forget`."""
         ...
 
     async def end(self, run: EndedRun) -> None:
-        """Put the end of a run in the place of the run."""
+        """Put the end of a run in the place of the run. Raises `Fenced`."""
         ...
 
     async def sweep(self) -> list[str]:
         """Drop what is past its time and say which parked runs expired, so that their calls can be cancelled."""
+        ...
+
+    async def totals(self) -> Totals:
+        """What there is."""
+        ...
+
+    # of durable stores
+
+    async def checkpoint(self, run: ParkedRun) -> None:
+        """As `park`, without letting go: should this process die, others go on from here. Raises `Fenced`."""
+        ...
+
+    async def dispatching(self, run_id: str, call: int) -> bool:
+        """Write down that a call of a run that was parked, or checkpointed, is about to be sent. False: it is not this
+        process's to send."""
+        ...
+
+    async def settle(self, run_id: str, call: int, result: str) -> bool:
+        """Write down the end of such a call. False: it has been settled otherwise."""
+        ...
+
+    def holds(self) -> bool:
+        """Whether this process may do anything for the runs it has claimed."""
+        ...
+
+    async def news(self) -> str | None:
+        """Wait for the next run that another process has done something to; None: some may have been missed."""
+        ...
+
+    async def look(self, run_id: str) -> News:
+        """What others have done to a run that this process has claimed, or parked with calls under way."""
+        ...
+
+    async def cancel(self, run_id: str, owner: str) -> bool:
+        """Have whoever has claimed a run end it. False: nobody has."""
+        ...
+
+    def forget(self, run_id: str) -> None:
+        """What this process knows of a run counts no more: its next claim is not `current`."""
+        ...
+
+    async def owner_of(self, run_id: str) -> str | None:
+        """Of a suspended run, for the operator."""
+        ...
+
+    async def views(self) -> list[RunView]:
+        """All runs that there are, the newest first, without their calls."""
         ...
 
 
@@ -100,6 +273,9 @@ class MemoryStore:
         clock: monotonic seconds.
     """
 
+    durable = False
+    kind: StoreKind = "memory"
+    name = "memory"
     MAX_ENDED = 256
     MAX_ENDED_BYTES = 32 * 1024 * 1024
     MAX_EXPIRED = 4096
@@ -125,43 +301,23 @@ class MemoryStore:
             now = self._clock()
             alive = [other for other in self._parked.values() if other.expires > now or other.id in self._claimed]
             own = sum(1 for other in alive if other.owner == run.owner)
-            limit = _share(self._settings, run.owner)
-            name = "maxSuspendedRunsPerOwner" if limit < self._settings.max_suspended_runs else "maxSuspendedRuns"
-            if own >= limit:
-                raise ProgramError(
-                    "too_many_pending_tool_calls",
-                    f"the program would have to be suspended, but {own} programs of yours are suspended already "
-                    f"({name} is {limit}); finish one with wait, or cancel it with wait and cancel: true",
-                )
-            if len(alive) >= self._settings.max_suspended_runs:
-                raise ProgramError(
-                    "too_many_pending_tool_calls",
-                    "the program would have to be suspended, but there is no room for another one "
-                    f"(maxSuspendedRuns is {self._settings.max_suspended_runs}); finish one of yours with wait, "
-                    "cancel it with wait and cancel: true, or try again later",
-                )
+            check_quotas(self._settings, run.owner, own, len(alive))
         self._parked[run.id] = run
         self._claimed.discard(run.id)
 
-    async def claim(self, run_id: str, owner: str) -> ParkedRun | EndedRun:
+    async def claim(self, run_id: str, owner: str) -> Claim | EndedRun:
         ended = self._ended.get(run_id)
         if ended is not None and ended.owner == owner and ended.expires > self._clock():
             return ended
         run = self._parked.get(run_id)
         if run is not None and run.owner == owner:
             if run_id in self._claimed:
-                raise ProgramError(
-                    "invalid_input", f"run {run_id} is being waited for already; use the answer of that wait"
-                )
+                raise already_observed(run_id)
             if run.expires > self._clock():
                 self._claimed.add(run_id)
-                return run
+                return Claim(run)
         if (run is not None and run.owner == owner) or self._expired.get(run_id) == owner:
-            raise ProgramError(
-                "snapshot_expired",
-                f"run {run_id} was suspended for more than {self._settings.snapshot_ttl_seconds} s and was dropped; "
-                "start the program again",
-            )
+            raise expired_run(run_id, self._settings)
         raise unknown_run(run_id)
 
     async def release(self, run_id: str, owner: str) -> None:
@@ -188,6 +344,45 @@ class MemoryStore:
                 self._expired.popitem(last=False)
         return [run.id for run in expired]
 
+    async def totals(self) -> Totals:
+        every = self._parked.values()
+        first = min((run.parked for run in every), default=None)
+        size = sum(len(run.snapshot) for run in every)
+        return Totals(len(every), None if first is None else self._clock() - first, size)
+
+    # Nobody else has any of these runs, and nothing is left when this process ends.
+
+    async def checkpoint(self, run: ParkedRun) -> None:
+        pass
+
+    async def dispatching(self, run_id: str, call: int) -> bool:
+        return True
+
+    async def settle(self, run_id: str, call: int, result: str) -> bool:
+        return True
+
+    def holds(self) -> bool:
+        return True
+
+    async def news(self) -> str | None:
+        await anyio.sleep_forever()
+        return None
+
+    async def look(self, run_id: str) -> News:
+        return News()
+
+    async def cancel(self, run_id: str, owner: str) -> bool:
+        return False
+
+    def forget(self, run_id: str) -> None:
+        pass
+
+    async def owner_of(self, run_id: str) -> str | None:
+        return None
+
+    async def views(self) -> list[RunView]:
+        return []
+
     def _drop_ended(self, run_id: str) -> None:
         run = self._ended.pop(run_id, None)
         if run is not None:
@@ -201,6 +396,44 @@ def unknown_run(run_id: str) -> ProgramError:
         f"there is no run {run_id[:80]!r}; a runId comes from the answer of an exec that is waiting, "
         "and is gone when the program has ended",
     )
+
+
+def already_observed(run_id: str) -> ProgramError:
+    return ProgramError("invalid_input", f"run {run_id} is being waited for already; use the answer of that wait")
+
+
+def expired_run(run_id: str, settings: CodeModeSettings) -> ProgramError:
+    return ProgramError(
+        "snapshot_expired",
+        f"run {run_id} was suspended for more than {settings.snapshot_ttl_seconds} s and was dropped; "
+        "start the program again",
+    )
+
+
+def check_quotas(settings: CodeModeSettings, owner: str, own: int, total: int) -> None:
+    """Whether one more program may be suspended.
+
+    Args:
+        own, total: how many are, of the owner and of all.
+
+    Raises:
+        ProgramError: `too_many_pending_tool_calls`.
+    """
+    limit = _share(settings, owner)
+    name = "maxSuspendedRunsPerOwner" if limit < settings.max_suspended_runs else "maxSuspendedRuns"
+    if own >= limit:
+        raise ProgramError(
+            "too_many_pending_tool_calls",
+            f"the program would have to be suspended, but {own} programs of yours are suspended already "
+            f"({name} is {limit}); finish one with wait, or cancel it with wait and cancel: true",
+        )
+    if total >= settings.max_suspended_runs:
+        raise ProgramError(
+            "too_many_pending_tool_calls",
+            "the program would have to be suspended, but there is no room for another one "
+            f"(maxSuspendedRuns is {settings.max_suspended_runs}); finish one of yours with wait, "
+            "cancel it with wait and cancel: true, or try again later",
+        )
 
 
 def _share(settings: CodeModeSettings, owner: str) -> int:

@@ -129,10 +129,29 @@ class Track:
         """A call is made."""
         text = "" if isinstance(call.input, Absent) else call.input
         self.total += 1
-        self._kept[call.id] = _Kept(record, text if len(text) <= KEPT_INPUT else None, len(text))
-        self._ledger.note(self._kept, call.id)
+        self._keep(call.id, _Kept(record, text if len(text) <= KEPT_INPUT else None, len(text)))
+
+    def _keep(self, call: int, kept: _Kept) -> None:
+        self._kept[call] = kept
+        self._ledger.note(self._kept, call)
         if len(self._kept) > KEPT_OF_RUN:
             del self._kept[next(iter(self._kept))]
+
+    def tool(self, call: int) -> str:
+        """The id of a call's tool; empty where it is forgotten."""
+        kept = self._kept.get(call)
+        return "" if kept is None else kept.record.tool
+
+    def go_on(self, total: int, records: Iterable[CallRecord]) -> None:
+        """From where it was in another process; of the calls that had ended, these are known."""
+        self.total = total
+        for record in records:
+            self._keep(record.id, _Kept(record, None, 0))
+
+    def add_again(self, call: ToolCall, record: CallRecord) -> None:
+        """A call that was made in another process has not ended."""
+        self.total -= 1
+        self.add(call, record)
 
     def views(
         self,

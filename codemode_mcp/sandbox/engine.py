@@ -97,11 +97,13 @@ class Image:
     Attributes:
         memory: a whole number of pages.
         digest: sha256 of `memory`, hexadecimal.
+        prelude: likewise, of all but the catalog: what the prelude makes of an empty guest, and the glue.
     """
 
     memory: bytes
     entries: Entries
     digest: str
+    prelude: str
     changes: tuple[tuple[int, bytes], ...] = ()
     """Where it differs from the memory that a new instance has anyway: offsets and bytes."""
 
@@ -171,7 +173,7 @@ class Engine:
                 instance.glue("release")
                 if status & 0xFFFFFFFF:
                     raise InternalError("the catalog could not be installed in the sandbox")
-            return _image(instance.image(), entries, self.base.memory)
+            return _image(instance.image(), entries, self.base)
         finally:
             instance.close()
 
@@ -274,7 +276,7 @@ def _make_base(cold: Modules) -> Image:
     memory = bytearray(first.memory)
     for offset in _differing_words(first.memory, second.memory):
         memory[offset : offset + 8] = bytes(8)
-    return _image(bytes(memory), first.entries)
+    return _image(memory, first.entries)
 
 
 def _boot_image(cold: Modules) -> Image:
@@ -315,14 +317,20 @@ def _boot(instance: Instance) -> Entries:
     return Entries(ctx, rt, scratch, *functions)
 
 
-def _image(memory: bytes, entries: Entries, base: bytes | None = None) -> Image:
-    # The stack and the scratch words hold nothing at rest; blanked, they do not make images differ.
-    blanked = bytearray(memory)
-    blanked[binary.STACK_START : binary.STACK_END] = bytes(binary.STACK_PAGES * PAGE)
-    blanked[entries.scratch : entries.scratch + SCRATCH] = bytes(SCRATCH)
-    whole = bytes(blanked)
-    changes = () if base is None else tuple(_changes(whole, base))
-    return Image(whole, entries, hashlib.sha256(whole).hexdigest(), changes)
+def _image(memory: bytearray, entries: Entries, base: Image | None = None) -> Image:
+    # The stack holds nothing at rest; blanked, it does not make images differ.
+    memory[binary.STACK_START : binary.STACK_END] = bytes(binary.STACK_PAGES * PAGE)
+    blank_scratch(memory, entries)
+    whole = bytes(memory)
+    digest = hashlib.sha256(whole).hexdigest()
+    if base is not None:
+        return Image(whole, entries, digest, base.prelude, tuple(_changes(whole, base.memory)))
+    return Image(whole, entries, digest, hashlib.sha256(f"{digest}\0{_glue_source()}".encode()).hexdigest())
+
+
+def blank_scratch(memory: bytearray, entries: Entries) -> None:
+    """Take out of a copy of a guest's memory what holds nothing at rest but the time and the last message."""
+    memory[entries.scratch : entries.scratch + SCRATCH] = bytes(SCRATCH)
 
 
 def _changes(memory: bytes, base: bytes) -> Iterator[tuple[int, bytes]]:

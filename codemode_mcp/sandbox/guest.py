@@ -17,6 +17,7 @@ from codemode_mcp.sandbox.engine import (
     STOP_OFFSET,
     Engine,
     Image,
+    blank_scratch,
     load_image,
 )
 from codemode_mcp.sandbox.instance import GuestTrap, Instance
@@ -116,12 +117,14 @@ class Guest:
         return self._turn(self._image.entries.deliver, message, seconds)
 
     def snapshot(self) -> bytes:
-        """The stored form of a guest at rest."""
+        """The stored form of a guest at rest, which goes on afterwards as if nothing had been."""
         # The limit of the last turn may be long over: a guest can rest while a person thinks.
         self._instance.limit(COLLECT_SECONDS + EPOCH_GRACE_SECONDS)
         self._instance.glue("release")
-        self._instance.write(self._image.entries.scratch + STOP_OFFSET, bytes(4))
-        return snapshot.encode(self._instance.image(), self._image)
+        # An interruption meanwhile is for this guest, and not for those that are restored: only the copy forgets it.
+        memory = self._instance.image()
+        blank_scratch(memory, self._image.entries)
+        return snapshot.encode(memory, self._image)
 
     def stack_pointer(self) -> int:
         """Of the engine; see `Instance.stack_pointer`."""

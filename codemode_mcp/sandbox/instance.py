@@ -169,9 +169,11 @@ class Instance:
         if at < 0 or size < 0 or at + size > self.pages * PAGE:
             raise InternalError("the sandbox answered with an address outside its memory")
 
-    def image(self) -> bytes:
-        """All of the memory."""
-        return self.read(0, self.pages * PAGE)
+    def image(self) -> bytearray:
+        """A copy of all of the memory."""
+        copy = bytearray(self.pages * PAGE)
+        ctypes.memmove((ctypes.c_char * len(copy)).from_buffer(copy), self._address(), len(copy))
+        return copy
 
     def grow_to(self, pages: int) -> bool:
         """False when the memory limit does not allow it."""

@@ -6,12 +6,15 @@ with the image's, which is nearly all zeros where a program only touched referen
 
 Layout, all integers little-endian:
 
-    magic   4 bytes  b"CMS1" (the last character is the format version)
-    sha256 32 bytes  of everything after it
-    engine 32 bytes  digest of the engine binary
-    image  32 bytes  digest of the warm image the guest started from
-    pages   4 bytes  number of 64 KiB pages the memory had
-    body             zlib: how many blocks, their numbers (4 bytes each), then the blocks
+    magic    4 bytes  b"CMS2" (the last character is the format version)
+    sha256  32 bytes  of everything after it
+    engine  32 bytes  digest of the engine binary
+    prelude 32 bytes  digest of what that and the prelude make before there is a catalog
+    image   32 bytes  digest of the warm image the guest started from
+    pages    4 bytes  number of 64 KiB pages the memory had
+    body              zlib: how many blocks, their numbers (4 bytes each), then the blocks
+
+Another format may have another layout after the magic.
 """
 
 from __future__ import annotations
@@ -30,12 +33,32 @@ if TYPE_CHECKING:
 
     from codemode_mcp.sandbox.engine import Image
 
-MAGIC = b"CMS1"
+FORMAT = 2
+MAGIC = b"CMS%d" % FORMAT
 BLOCK = 4096
-_HEADER = struct.Struct("<4s32s32s32sI")
+_HEADER = struct.Struct("<4s32s32s32s32sI")
+_SIGNED = 36
+"""Where that begins which the digest is of."""
 _LEVEL = 1
 """Of zlib: blocks of XOR are mostly zeros, higher levels gain little."""
 _BLANK = bytes(BLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotAbout:
+    """What a snapshot says of itself.
+
+    Attributes:
+        engine, prelude, image: digests, hexadecimal: of the engine binary, of what the prelude makes of it, and of that
+            with the names of a catalog. A guest with the same ones can take the snapshot.
+        pages: the size of its memory.
+    """
+
+    format: int
+    engine: str
+    prelude: str
+    image: str
+    pages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +74,7 @@ class Patches:
     blocks: tuple[tuple[int, bytes], ...]
 
 
-def encode(memory: bytes, image: Image) -> bytes:
+def encode(memory: bytes | bytearray, image: Image) -> bytes:
     """The stored form of `memory`, a whole number of pages, of a guest at rest that started from `image`."""
     numbers = []
     changes = []
@@ -62,8 +85,40 @@ def encode(memory: bytes, image: Image) -> bytes:
     packer = zlib.compressobj(_LEVEL)
     body = packer.compress(struct.pack(f"<I{len(numbers)}I", len(numbers), *numbers))
     body += packer.compress(b"".join(changes)) + packer.flush()
-    rest = bytes.fromhex(DIGEST) + bytes.fromhex(image.digest) + struct.pack("<I", len(memory) // PAGE) + body
+    digests = (bytes.fromhex(each) for each in (DIGEST, image.prelude, image.digest))
+    rest = b"".join(digests) + struct.pack("<I", len(memory) // PAGE) + body
     return MAGIC + hashlib.sha256(rest).digest() + rest
+
+
+def about(data: bytes) -> SnapshotAbout:
+    """What made a snapshot.
+
+    Raises:
+        ProgramError: `snapshot_restore_failed`: it is damaged, none at all, or has another format.
+    """
+    if data[:3] != MAGIC[:3] or not data[3:4].isdigit():
+        raise _refused("it is too short" if len(data) < len(MAGIC) else "it is not a snapshot")
+    if data[:4] != MAGIC:
+        raise _refused(f"it has format {data[3:4].decode()}, and this version reads format {FORMAT}")
+    if len(data) < _HEADER.size:
+        raise _refused("it is too short")
+    _, digest, engine, prelude, image, pages = _HEADER.unpack_from(data)
+    if hashlib.sha256(memoryview(data)[_SIGNED:]).digest() != digest:
+        raise _refused("it is damaged")
+    return SnapshotAbout(FORMAT, engine.hex(), prelude.hex(), image.hex(), pages)
+
+
+def why_not(made: SnapshotAbout, *, prelude: str) -> str | None:
+    """Why this version cannot go on from a snapshot, whatever its catalog; None when it can.
+
+    Args:
+        prelude: the digest of this version's, `Image.prelude`.
+    """
+    if made.engine != DIGEST:
+        return f"it was made by engine {_short(made.engine)}, and this one is {_short(DIGEST)}"
+    if made.prelude != prelude:
+        return f"it was made with prelude {_short(made.prelude)}, and this one is {_short(prelude)}"
+    return None
 
 
 def decode(data: bytes, image: Image, *, max_bytes: int) -> Patches:
@@ -75,18 +130,13 @@ def decode(data: bytes, image: Image, *, max_bytes: int) -> Patches:
     Raises:
         ProgramError: `snapshot_restore_failed`: damaged, of another version, engine or image, or too large.
     """
-    if len(data) < _HEADER.size:
-        raise _refused("it is too short")
-    magic, digest, engine, base, pages = _HEADER.unpack_from(data)
-    if magic != MAGIC:
-        raise _refused("it has another format" if magic[:3] == MAGIC[:3] else "it is not a snapshot")
-    if hashlib.sha256(data[36:]).digest() != digest:
-        raise _refused("it is damaged")
-    if engine.hex() != DIGEST:
-        raise _refused("it was made by another version of the engine")
-    if base.hex() != image.digest:
-        raise _refused("it was made from another prelude or catalog")
-    size = pages * PAGE
+    made = about(data)
+    why = why_not(made, prelude=image.prelude)
+    if why is not None:
+        raise _refused(why)
+    if made.image != image.digest:
+        raise _refused(f"it was made from catalog {_short(made.image)}, and this one is {_short(image.digest)}")
+    size = made.pages * PAGE
     if size > max_bytes:
         raise _refused(f"it needs {size} bytes, more than the limit of {max_bytes}")
     most = size // BLOCK
@@ -107,17 +157,21 @@ def decode(data: bytes, image: Image, *, max_bytes: int) -> Patches:
         offset = number * BLOCK
         before = image.memory[offset : offset + BLOCK] or _BLANK
         blocks.append((offset, _xor(body[start + index * BLOCK : start + (index + 1) * BLOCK], before)))
-    return Patches(pages, tuple(blocks))
+    return Patches(made.pages, tuple(blocks))
 
 
-def _compared(memory: bytes, base: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+def _compared(memory: bytes | bytearray, base: bytes) -> Iterator[tuple[int, bytes | bytearray, bytes]]:
     for number in range(len(memory) // BLOCK):
         offset = number * BLOCK
         if not STACK_START <= offset < STACK_END:
             yield number, memory[offset : offset + BLOCK], base[offset : offset + BLOCK] or _BLANK
 
 
-def _xor(a: bytes, b: bytes) -> bytes:
+def _short(digest: str) -> str:
+    return digest[:8] + "…"
+
+
+def _xor(a: bytes | bytearray, b: bytes) -> bytes:
     return (int.from_bytes(a, "little") ^ int.from_bytes(b, "little")).to_bytes(BLOCK, "little")
 
 

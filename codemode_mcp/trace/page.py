@@ -48,6 +48,7 @@ svg { display: block; width: 100%; height: 18px; }
 .call { fill: var(--call); } .failed { fill: var(--failed); } .queued { fill: var(--queued); }
 .asked { fill: var(--asked); } .request { fill: var(--request); } .pause { fill: var(--pause); }
 .edge { stroke: var(--soft); stroke-width: 1; stroke-dasharray: 2 2; vector-effect: non-scaling-stroke; }
+.taken { stroke: var(--asked); stroke-width: 2; vector-effect: non-scaling-stroke; }
 .bad { color: var(--failed); } .key { margin-top: 1rem; } .key svg { display: inline-block; width: 14px; height: 10px;
   margin: 0 .35rem 0 1rem; } .key svg:first-child { margin-left: 0; }
 details summary { cursor: pointer; color: var(--soft); font-size: 12px; } pre { margin: .3rem 0; white-space: pre-wrap;
@@ -142,6 +143,9 @@ def _row(name: str, bars: str, time: Bar, said: str, bad: bool, given: Mapping[s
 def _bars(trace: Trace, scale: Scale, parts: list[tuple[Bar, str, str]]) -> str:
     drawn = [_rect(pause, "pause", _pause(pause), trace, scale, 0, 18) for pause in trace.pauses]
     drawn += [_rect(bar, kind, title, trace, scale, 4, 10) for bar, kind, title in parts]
+    for takeover in trace.takeovers:
+        at = _number(scale(takeover.at) * _WIDTH)
+        drawn.append(f'<line class="taken" x1="{at}" x2="{at}" y1="0" y2="18"/>')
     for pause in trace.pauses:
         at = _number(scale(pause.began) * _WIDTH)
         drawn.append(f'<line class="edge" x1="{at}" x2="{at}" y1="0" y2="18"/>')
@@ -194,6 +198,9 @@ def _key(trace: Trace) -> Iterator[str]:
         shown.append(swatch("queued", "queued"))
     if any(call.asked is not None for call in trace.calls):
         shown.append(swatch("asked", "waiting for approval"))
+    if trace.takeovers:
+        line = '<svg viewBox="0 0 14 10"><line class="taken" x1="7" x2="7" y1="0" y2="10"/></svg>'
+        shown.append(f"{line}another process goes on with it")
     if trace.pauses:
         shown.append(swatch("pause", "the program is parked; drawn shorter than it was"))
     yield f'<p class="key">{"".join(shown)}</p>'

@@ -78,17 +78,20 @@ def latest(path: Path, count: int) -> list[Trace]:
     """
     found: dict[str, list[dict[str, Any]]] = {}
     order: deque[str] = deque()
-    for event in _events(path, ('"kind":"run_', '"id":"call_')):
+    for event in _events(path, ('"kind":"run_', '"kind":"taken_over"', '"id":"call_')):
         run_id = _run_of(event)
         if run_id is None:
             continue
         if run_id not in found:
-            if event.get("kind") not in ("run_started", "call_started"):
+            # The file of a process that went on with a run need not have its beginning.
+            if event.get("kind") not in ("run_started", "taken_over", "call_started"):
                 continue
             found[run_id] = []
             order.append(run_id)
             if len(order) > count:
                 del found[order.popleft()]
+        if event.get("kind") == "run_ended":
+            del found[run_id][3:]
         if len(found[run_id]) < 4:
             found[run_id].append(event)
     return [trace_of(run_id, found[run_id]) for run_id in reversed(order)]

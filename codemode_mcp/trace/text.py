@@ -11,7 +11,7 @@ from codemode_mcp.trace.timeline import Scale, duration, size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from codemode_mcp.trace.timeline import Bar, Call, Trace
+    from codemode_mcp.trace.timeline import Bar, Call, Takeover, Trace
 
 MAX_ROWS: Final = 500
 """Calls that are drawn; the rest is counted."""
@@ -19,6 +19,7 @@ MAX_ROWS: Final = 500
 _LABEL: Final = 34
 _SAID: Final = 26
 _FIGURES: Final = 13 + _SAID
+_TAKEOVERS: Final = 3
 _DRAWN = str.maketrans({"█": "#", "░": "-", "┊": ":", "▒": "?", "…": ".", "·": "-", "µ": "u"})
 
 
@@ -63,7 +64,15 @@ def heading(trace: Trace) -> Iterator[str]:
         paused = sum((trace.until if each.ended is None else each.ended) - each.began for each in trace.pauses)
         figures.append(f"parked {counted(len(trace.pauses), 'time')} for {duration(paused)}")
     yield f"{plain(trace.id)}  {plain(status + code)}{took}, {', '.join(figures)}"
-    yield " · ".join([moment(trace.time.began), *map(plain, trace.about)])
+    taken = [_taken(each, trace.time.began) for each in trace.takeovers[:_TAKEOVERS]]
+    if len(trace.takeovers) > len(taken):
+        taken.append(f"and {len(trace.takeovers) - len(taken)} times more")
+    yield " · ".join([moment(trace.time.began), *map(plain, trace.about), *taken])
+
+
+def _taken(takeover: Takeover, began: float) -> str:
+    process = "another process" if takeover.process is None else f"process {takeover.process}"
+    return f"gone on with by {process} after {duration(max(0.0, takeover.at - began))}"
 
 
 def listed(traces: Sequence[Trace]) -> Iterator[str]:
@@ -97,6 +106,7 @@ def as_json(trace: Trace) -> dict[str, Any]:
             for each in trace.requests
         ],
         "parked": [span(each) for each in trace.pauses],
+        "takenOver": [{"at": each.at, "pid": each.process} for each in trace.takeovers],
         "calls": [
             {
                 "id": call.id,

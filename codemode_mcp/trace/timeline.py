@@ -70,6 +70,18 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Takeover:
+    """A process went on with the run that another one had left.
+
+    Attributes:
+        process: its id; None where it is not recorded.
+    """
+
+    at: float
+    process: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """All of one run.
 
@@ -78,6 +90,7 @@ class Trace:
         latest: Unix seconds of the last thing that is recorded.
         status: empty where no end is recorded.
         about: further facts, in words.
+        takeovers: of another process's run. What that one did is there as far as it wrote to the same file.
         lost: events that the file says were lost while the run lasted.
     """
 
@@ -90,6 +103,7 @@ class Trace:
     calls: tuple[Call, ...] = ()
     pauses: tuple[Bar, ...] = ()
     about: tuple[str, ...] = ()
+    takeovers: tuple[Takeover, ...] = ()
     lost: int = 0
 
     @property
@@ -107,6 +121,7 @@ def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
     requests: dict[str, Request] = {}
     calls: dict[str, Call] = {}
     pauses: list[Bar] = []
+    takeovers: list[Takeover] = []
     lost = 0
     for event in ordered:
         when, about_id = _time(event), _text(event, "id")
@@ -151,6 +166,9 @@ def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
                 pauses.append(Bar(when, None, _text(event, "reason")))
             case "restored" if pauses and pauses[-1].ended is None:
                 pauses[-1] = replace(pauses[-1], ended=when)
+            case "taken_over":
+                process = event.get("pid")
+                takeovers.append(Takeover(when, process if isinstance(process, int) else None))
             case "run_ended":
                 ended, status, code = when, _text(event, "status"), _text(event, "code")
                 if pauses and pauses[-1].ended is None:
@@ -174,6 +192,7 @@ def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
         tuple(calls.values()),
         tuple(pauses),
         tuple(about),
+        tuple(takeovers),
         lost,
     )
 

@@ -123,7 +123,7 @@ class Realm:
             runtime = started.call("JS_NewRuntime") & 0xFFFFFFFF
             _set_stack_limit(started, runtime)
             context = started.call("JS_NewContext", runtime) & 0xFFFFFFFF
-            pages, changes = started.pages, tuple(_changes(started.image(), empty.image()))
+            pages, changes = started.pages, tuple(_changes(bytes(started.image()), bytes(empty.image())))
         finally:
             empty.close()
             started.close()

@@ -11,12 +11,14 @@ import pytest
 import typer
 
 from codemode_mcp.cli import runs as cli_runs
+from codemode_mcp.cli import stored
+from codemode_mcp.cli.stored import Stored
 from codemode_mcp.control import client, protocol
 from codemode_mcp.control.client import Found
 from codemode_mcp.control.places import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from codemode_mcp.control.protocol import Request
 
@@ -68,13 +70,26 @@ class Servers:
         self.runs: list[list[dict[str, Any]]] = [[run(ONE), run(TWO)], [run(OTHER)]]
         self.waiting: list[dict[str, Any]] = []
         self.asked: list[tuple[int, Request]] = []
+        self.stores: dict[int, dict[str, Any]] = {}
+        self.stored = Stored()
+        self.known: set[str] = set()
+
+    def look(self, config: str | None, known: Collection[str]) -> Stored:
+        self.known = set(known)
+        return self.stored
 
     async def ask_all(self, request: Request) -> Found:
         return Found(
             tuple(
                 (
                     Place(Path(f"/x/{pid}"), pid, "sock", local=True),
-                    {"ok": True, "server": self.server(pid), "runs": runs, "omitted": 0},
+                    {
+                        "ok": True,
+                        "server": self.server(pid),
+                        "runs": runs,
+                        "omitted": 0,
+                        **({"store": self.stores[pid]} if pid in self.stores else {}),
+                    },
                 )
                 for pid, runs in enumerate(self.runs, 1)
             ),
@@ -106,6 +121,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
     made = Servers()
     monkeypatch.setattr(client, "ask_all", made.ask_all)
     monkeypatch.setattr(client, "ask", made.ask)
+    monkeypatch.setattr(stored, "look", made.look)
     monkeypatch.delenv("CODEMODE_MCP_DEPTH", raising=False)
     return made
 
@@ -153,7 +169,7 @@ def test_two_processes_that_claim_one_run_are_not_chosen_between(
     servers: Servers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     servers.runs = [[run(ONE)], [run(ONE)]]
-    assert "several runs" in refused(lambda: cli_runs.show(ONE), capsys)
+    assert "several processes" in refused(lambda: cli_runs.show(ONE), capsys)
 
 
 @pytest.mark.parametrize("given", ["", "r", "run_", OTHER[:11], "run_zzzzzzzzzzzzz", OTHER + "x", OTHER.upper()])
@@ -162,6 +178,90 @@ def test_what_is_too_short_or_no_run_is_refused(
 ) -> None:
     assert "runs list" in refused(lambda: cli_runs.show(given), capsys)
     assert servers.asked == []
+
+
+def sqlite(suspended: int, **more: Any) -> dict[str, Any]:
+    """What is told of a store."""
+    return {
+        "kind": "sqlite",
+        "name": "/s/runs.sqlite3",
+        "suspended": suspended,
+        "oldestMs": 7_300_000,
+        "bytes": 14_200,
+        **more,
+    }  # fmt: skip
+
+
+def test_a_run_in_a_store_is_listed_once_with_the_process_that_has_it(
+    servers: Servers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers.runs = [
+        [run(ONE, where="stored"), run(TWO, where="elsewhere", observed=True)],
+        [run(ONE, where="stored"), run(TWO, where="here"), run(OTHER, where="elsewhere", observed=True)],
+    ]
+    servers.stores = {1: sqlite(3), 2: sqlite(3)}
+    cli_runs.list_runs()
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed[1:4]] == [ONE, TWO, OTHER]
+    assert [line.split()[-2] for line in printed[1:4]] == ["none", "2", "another"]
+    assert printed[4] == "3 suspended, the oldest for 2 h, 14.2 kB in all", "of one store, whoever tells of it"
+    assert servers.known == {"/s/runs.sqlite3"}, "it is not looked at once more"
+    cli_runs.list_runs(as_json=True)
+    first, second = json.loads(capsys.readouterr().out)["servers"]
+    assert [[each["id"] for each in server["runs"]] for server in (first, second)] == [[ONE], [TWO, OTHER]]
+    assert first["store"]["suspended"] == 3
+    cli_runs.show(TWO)
+    cli_runs.show(ONE)
+    assert [(pid, request.run) for pid, request in servers.asked] == [(2, TWO), (1, ONE)]
+
+
+def test_what_is_in_the_memory_of_two_processes_is_counted_twice(
+    servers: Servers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers.stores = {pid: sqlite(2, kind="memory", name="memory") for pid in (1, 2)}
+    cli_runs.list_runs()
+    assert "4 suspended" in capsys.readouterr().out
+
+
+def test_without_a_server_the_store_is_shown_and_nothing_is_decided(
+    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers.runs = []
+    servers.stored = Stored("/s/runs.sqlite3", (run(ONE, where="stored", approvals=1),), sqlite(1))
+    cli_runs.list_runs()
+    told = capsys.readouterr()
+    assert f"{ONE}  waiting" in told.out
+    assert "1 suspended" in told.out
+    assert "nothing goes on; they are in /s/runs.sqlite3" in told.err
+    cli_runs.list_runs(as_json=True)
+    told_json = json.loads(capsys.readouterr().out)
+    assert [each["id"] for each in told_json["store"]["runs"]] == [ONE]
+    cli_runs.show(ONE[:12])
+    assert "no codemode-mcp serve of this user goes on with it" in capsys.readouterr().out
+    for command in (cli_runs.approve, cli_runs.deny, cli_runs.cancel):
+        assert "start one with this configuration" in refused(lambda command=command: command(ONE), capsys)  # type: ignore[misc]
+    assert person == [], "nobody was asked"
+
+
+def test_a_run_of_a_process_that_cannot_be_asked_is_not_decided_but_cancelled(
+    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers.runs = [[run(ONE, where="elsewhere", observed=True, state="running")]]
+    assert "decide there" in refused(lambda: cli_runs.approve(ONE), capsys)
+    cli_runs.cancel(ONE)
+    assert [request.operation for request in servers.decided] == ["cancel"]
+
+
+def test_a_store_that_cannot_be_looked_at_is_said_and_hides_nothing(
+    servers: Servers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers.stores = {1: {"kind": "postgres", "name": "db", "problem": "the store db does not answer"}}
+    servers.stored = Stored(problem="the store of suspended runs was not looked at: x")
+    cli_runs.list_runs()
+    told = capsys.readouterr()
+    assert ONE in told.out
+    assert "process 1: the store db does not answer" in told.err
+    assert "was not looked at: x" in told.err
 
 
 def test_a_configuration_chooses_its_process(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:

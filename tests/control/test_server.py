@@ -18,10 +18,11 @@ from codemode_mcp.approval import ApprovalRequest
 from codemode_mcp.control import client, lines, server
 from codemode_mcp.control.client import NoAnswer, ask, ask_all
 from codemode_mcp.control.places import Place
-from codemode_mcp.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, encode, encode_request
+from codemode_mcp.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, digest_of, encode, encode_request
 from codemode_mcp.control.server import About, Control, controlled
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.policy import Effects
+from codemode_mcp.runs.store import Totals
 from codemode_mcp.runs.views import CallView, RunView
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ class FakeRuns:
         self.decisions: list[tuple[Any, ...]] = []
         self.cancelled: list[str] = []
         self.fails: Exception | None = None
+        self.stored: dict[str, RunView] = {}
+        self.adopted: list[str] = []
+        self.store = ("sqlite", "/runs.sqlite3")
+        self.unavailable = False
 
     def wait_for(self, number: int, arguments: dict[str, Any]) -> None:
         self.waiting.append(
@@ -78,6 +83,24 @@ class FakeRuns:
     async def cancel(self, run_id: str) -> bool:
         self.cancelled.append(run_id)
         return True
+
+    async def stored_views(self) -> list[RunView]:
+        if self.unavailable:
+            raise StoreUnavailable("the store does not answer")
+        return [view for run_id, view in self.stored.items() if run_id not in self.runs]
+
+    async def adopt(self, run_id: str) -> bool:
+        stored = self.stored.get(run_id)
+        if stored is None or stored.ended_ms is not None:
+            return False
+        if stored.observed:
+            raise ProgramError("invalid_input", "somebody waits for this run already")
+        self.adopted.append(run_id)
+        self.runs[run_id] = stored
+        return True
+
+    async def totals(self) -> Totals:
+        return Totals(2, 7.5, 1000)
 
 
 @pytest.fixture
@@ -159,6 +182,57 @@ async def test_a_server_is_found_asked_and_leaves_nothing_behind(folder: Path, l
         assert (await ask(place, Request("cancel", "run_one")))["cancelled"] is True
     assert listed(folder) == set()
     assert (await ask_all(Request("list"), [folder])).answers == ()
+
+
+async def test_what_is_only_in_a_store_is_told_too_and_is_this_process_s_once_somebody_looks_at_it(
+    folder: Path,
+) -> None:
+    runs = FakeRuns()
+    runs.stored = {
+        "run_one": RunView("run_one", "waiting", "stdio", "me", 5),
+        "run_parked": RunView("run_parked", "waiting", "http", None, 6),
+        "run_driven": RunView("run_driven", "running", "http", None, 7, observed=True),
+        "run_over": RunView("run_over", "completed", "http", None, 8, ended_ms=1),
+    }
+    async with serving(runs, folder) as place:
+        answer = await ask(place, Request("list"))
+        found = {run["id"]: run["where"] for run in answer["runs"]}
+        assert found == {"run_one": "here", "run_parked": "stored", "run_driven": "elsewhere", "run_over": "stored"}
+        assert answer["store"] == {
+            "kind": "sqlite", "name": "/runs.sqlite3", "suspended": 2, "oldestMs": 7500, "bytes": 1000
+        }  # fmt: skip
+        for run_id, where in (("run_parked", "here"), ("run_driven", "elsewhere"), ("run_over", "stored")):
+            assert (await ask(place, Request("show", run_id)))["run"]["where"] == where
+        assert runs.adopted == ["run_parked"]
+        with pytest.raises(NoAnswer, match="no run 'run_nobodys'"):
+            await ask(place, Request("show", "run_nobodys"))
+
+
+async def test_a_decision_adopts_the_run_and_is_refused_where_another_process_has_it(folder: Path) -> None:
+    runs = FakeRuns()
+    runs.stored = {
+        "run_parked": RunView("run_parked", "waiting", "http", None, 6),
+        "run_driven": RunView("run_driven", "running", "http", None, 7, observed=True),
+    }
+    runs.wait_for(1, {})
+    calls = ((1, digest_of("{}")),)
+    async with serving(runs, folder) as place:
+        assert (await ask(place, Request("decide", "run_parked", calls, approved=True)))["decided"] == [1]
+        assert runs.decisions == [("run_parked", [1], True, "no")]
+        with pytest.raises(NoAnswer, match="waits for this run already"):
+            await ask(place, Request("decide", "run_driven", calls, approved=True))
+        assert (await ask(place, Request("cancel", "run_driven")))["cancelled"] is True
+        assert runs.cancelled == ["run_driven"], "whoever has it is told to end it"
+
+
+async def test_a_store_that_does_not_answer_hides_no_run_of_the_process(folder: Path) -> None:
+    runs = FakeRuns()
+    runs.unavailable = True
+    async with serving(runs, folder) as place:
+        answer = await ask(place, Request("list"))
+        assert [run["id"] for run in answer["runs"]] == ["run_one"]
+        assert answer["store"]["problem"] == "the store does not answer"
+        assert (await ask(place, Request("show", "run_one")))["run"]["where"] == "here"
 
 
 @pytest.mark.parametrize("loopback", KINDS)

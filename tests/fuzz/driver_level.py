@@ -72,7 +72,7 @@ class Subject:
         try:
             outcome = await self.bench.execute(for_manager(case.source))
             while outcome.status == "waiting" and play.turns < MAX_WAITS:
-                self._check(outcome, play)
+                await self._check(outcome, play)
                 play.turns += 1
                 outcome = await self.bench.observe(outcome.run_id)
             if outcome.status == "waiting":
@@ -80,7 +80,7 @@ class Subject:
                 ended = await self.bench.observe(outcome.run_id, cancel=True)
                 if ended.code != "aborted" and ended.status == "waiting":
                     play.violations.append(f"cancelled, it is {ended.status} {ended.code}")
-            self._check(outcome, play)
+            await self._check(outcome, play)
             play.ended = outcome.code if outcome.status == "failed" else outcome.status
             play.value, play.message = outcome.value, outcome.error
         except CodeModeError as error:
@@ -107,10 +107,10 @@ class Subject:
             return [f"the canary: {outcome}"]
         return [] if repr(self.bench.manager) == "<RunManager: 0 runs>" else [f"runs are left: {self.bench.manager!r}"]
 
-    def _check(self, outcome: Outcome, play: Play) -> None:
+    async def _check(self, outcome: Outcome, play: Play) -> None:
         if outcome.status == "failed" and outcome.code not in ERROR_CODES:
             play.violations.append(f"an unknown code, {outcome.code}")
-        self._check_rendered(render(outcome, self.settings, lambda _owner, _text: "result:1", time.monotonic()), play)
+        self._check_rendered(await render(outcome, self.settings, _offload, time.monotonic()), play)
 
     def _check_rendered(self, rendered: Any, play: Play) -> None:
         structured = rendered.structured
@@ -142,6 +142,10 @@ def hold_against_known(case: Case, play: Play) -> None:
         play.violations.append(f"returned {play.value!r}, not {known.value!r}")
     elif known.says not in play.message:
         play.violations.append(f"said {play.message!r}, nothing of {known.says!r}")
+
+
+async def _offload(owner: str, text: str) -> str:
+    return "result:1"
 
 
 def _read(arguments: dict[str, Any]) -> dict[str, Any]:

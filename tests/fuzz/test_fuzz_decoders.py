@@ -13,6 +13,7 @@ import zlib
 from dataclasses import replace
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,8 @@ from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE
 from codemode_mcp.sandbox.engine import Entries, Image
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
-from codemode_mcp.typescript import _decode_mappings, _Input, _mappings_of, _read_diagnostics
+from codemode_mcp.source_map import decode_mappings
+from codemode_mcp.typescript import _Input, _mappings_of, _read_diagnostics
 from tests.fuzz.texts import ANY_TEXT, JSON, within
 
 FUZZ = settings(
@@ -144,7 +146,12 @@ def test_a_large_turn_is_read_or_refused_in_time(text: str) -> None:
 # snapshots
 
 BASE = bytes(range(256)) * (4 * PAGE // 256)
-IMAGE = Image(BASE, Entries(0, 0, 0, 0, 0, 0, 0, 0, 0, 0), hashlib.sha256(BASE).hexdigest())
+IMAGE = Image(
+    BASE,
+    Entries(0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+    hashlib.sha256(BASE).hexdigest(),
+    hashlib.sha256(b"prelude").hexdigest(),
+)
 PARKED = BASE[: 2 * PAGE] + bytes(100) + BASE[2 * PAGE + 100 :] + b"\x07" * PAGE
 SNAPSHOT = snapshot.encode(PARKED, IMAGE)
 MOST = 8 * PAGE
@@ -152,7 +159,8 @@ MOST = 8 * PAGE
 
 def sealed(pages: int, body: bytes) -> bytes:
     """A snapshot with a valid head."""
-    rest = bytes.fromhex(DIGEST) + bytes.fromhex(IMAGE.digest) + struct.pack("<I", pages) + body
+    rest = b"".join(bytes.fromhex(each) for each in (DIGEST, IMAGE.prelude, IMAGE.digest))
+    rest += struct.pack("<I", pages) + body
     return snapshot.MAGIC + hashlib.sha256(rest).digest() + rest
 
 
@@ -218,7 +226,7 @@ VLQ = st.text(st.sampled_from("ACEGIKMgBDF9/+;,,;AAAA"), max_size=60)
 @given(VLQ)
 def test_mappings_of_the_alphabet_are_places(mappings: str) -> None:
     with within(1.0):
-        segments = _decode_mappings(mappings)
+        segments = decode_mappings(mappings)
     assert [segment[0] for segment in segments] == sorted(segment[0] for segment in segments)
 
 
@@ -364,12 +372,12 @@ def test_an_answer_has_its_form_and_is_no_larger_than_it_may_be(
     chosen = replace(ToolSettings(), code_mode=code_mode, result_format=result_format)
     kept: list[str] = []
 
-    def offload(owner: str, text: str) -> str | None:
+    async def offload(owner: str, text: str) -> str | None:
         assert owner == "me"
         kept.append(text)
         return f"result:{len(kept)}" if len(text) % 2 else None
 
-    rendered = render(outcome, chosen, offload, 1e6)
+    rendered = anyio.run(render, outcome, chosen, offload, 1e6)
     structured = rendered.structured
     assert structured["status"] in ("completed", "waiting", "failed")
     assert rendered.is_error == (structured["status"] == "failed")

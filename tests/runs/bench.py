@@ -21,7 +21,7 @@ from codemode_mcp.runs.namespaces import Registered
 from codemode_mcp.runs.store import MemoryStore
 from codemode_mcp.settings import CodeModeSettings, PolicyRules, ToolSettings
 from codemode_mcp.toolset import select
-from codemode_mcp.values import Values
+from codemode_mcp.values import MemoryValues, Values
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client, Way
+    from codemode_mcp.runs.store import RunStore
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.typescript import Transformed
     from upstream_clients.tools import JsonObject, Question, QuestionMethod, ToolSource
@@ -118,6 +119,7 @@ class Bench:
         settings: CodeModeSettings,
         plugins: PluginsLike | None = None,
         interception: Interception | None = None,
+        store: RunStore | None = None,
     ) -> None:
         self.sources = {source.name: source for source in sources}
         self.plugins = plugins
@@ -130,7 +132,7 @@ class Bench:
         )
         self.auditor = Auditor()
         self.clock = Clock()
-        self.store = MemoryStore(settings, self.clock)
+        self.store = store or MemoryStore(settings, self.clock)
         self.waited_for: list[set[str] | None] = []
         self.manager: RunManager
 
@@ -185,11 +187,13 @@ async def bench(
     plugins: PluginsLike | None = None,
     interception: Interception | None = None,
     remember: RememberFn | None = None,
+    values: Values | None = None,
+    store: RunStore | None = None,
     **settings: Any,
 ) -> AsyncIterator[Bench]:
     """A manager over `sources` and `plugins`; `settings` are fields of `CodeModeSettings`."""
     chosen = replace(CodeModeSettings(timeout_ms=5_000), **settings)
-    opened = Bench(sources, rules or PolicyRules(), chosen, plugins, interception)
+    opened = Bench(sources, rules or PolicyRules(), chosen, plugins, interception, store)
 
     async def ready() -> Engine:
         return engine
@@ -198,7 +202,7 @@ async def bench(
         engine=ready,
         dispatcher=opened.dispatcher,
         store=opened.store,
-        values=Values(chosen.store_max_bytes),
+        values=values or MemoryValues(chosen.store_max_bytes),
         upstreams=opened,
         transform=opened.transform,
         settings=chosen,

@@ -742,7 +742,7 @@ async def test_a_call_cannot_take_the_number_of_one_that_somebody_was_shown(engi
         waiting = await it.execute(REMOVE, client=FakeClient("none"))
         run = it.manager._runs[waiting.run_id]
         with pytest.raises(InternalError):
-            it.manager._driver._calls.accept(run, ToolCall(1, "mcp:files:wipe", "{}"), 0.0)
+            it.manager._driver.calls.accept(run, ToolCall(1, "mcp:files:wipe", "{}"), 0.0)
         assert [request.tool for request in it.manager.approvals(waiting.run_id)] == ["mcp:files:remove"]
 
 

@@ -11,6 +11,7 @@ from codemode_mcp.client_tools import ClientTools, offered
 from codemode_mcp.dispatch import MAX_NEAREST
 from codemode_mcp.output import render
 from codemode_mcp.settings import PolicyRules, ToolSettings
+from codemode_mcp.values import MemoryValues
 from tests.runs.bench import Bench, FakeClient, bench, texts
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.tools import Asking, Question
@@ -51,7 +52,7 @@ async def test_after_as_many_rounds_as_a_request_has_the_next_wait_goes_on(engin
         outcome = await opened.execute("return (await tools.sample({ prompt: 'x' })).text", client=tired)
         assert (outcome.status, outcome.questions, outcome.nobody_answers) == ("waiting", (), False)
         assert outcome.pending[0].status == "needs_input"
-        rendered = render(outcome, ToolSettings(), lambda *_: None, opened.clock())
+        rendered = await render(outcome, ToolSettings(), MemoryValues(0).offload, opened.clock())
         said = rendered.content[0]["text"]
         assert "the program asks for an answer of the client's model, which the next wait asks for" in said
         assert "Go on with wait" in said
@@ -121,6 +122,30 @@ NOT_FORMS: dict[str, dict[str, Any]] = {
     "too long": {"fields": {"a": ["x" * 5_000_000]}},
     "too many": {"requestedSchema": {"properties": {str(n): {"type": "string"} for n in range(60)}}},
 }
+
+
+async def test_a_question_is_put_when_it_is_written_down_that_it_will_be() -> None:
+    order: list[str] = []
+
+    async def ask(question: Question) -> JsonObject:
+        order.append("asked")
+        return {"action": "accept", "content": {}}
+
+    async def begin() -> None:
+        order.append("begun")
+
+    async def fail() -> None:
+        raise RuntimeError("not written down")
+
+    async def call(**options: Any) -> None:
+        asking = Asking("run_1", ask)
+        await ClientTools().call_tool("elicit", {"message": "Who?"}, asking=asking, **options)
+
+    await call(begin=begin, admit=lambda _: order.append("admitted"), on_sent=lambda: order.append("sent"))
+    assert order == ["begun", "admitted", "sent", "asked"]
+    with pytest.raises(RuntimeError, match="not written down"):
+        await call(begin=fail, on_sent=lambda: order.append("sent"))
+    assert order == ["begun", "admitted", "sent", "asked"]
 
 
 @pytest.mark.parametrize("given", NOT_FORMS.values(), ids=NOT_FORMS)

@@ -37,9 +37,7 @@ def slow_source() -> SlowSource:
 @dataclass
 class Untyped:
     code: str
-
-    def author_position(self, line: int, column: int) -> tuple[int, int]:
-        return line, column
+    source_map: None = None
 
 
 class Types:

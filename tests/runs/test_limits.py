@@ -215,13 +215,13 @@ async def test_results_make_room_for_each_other_and_stored_values_do_not(engine:
     async with bench(engine, store_max_bytes=10_000) as it:
         values = it.manager._driver._values  # type: ignore[attr-defined]
         await it.execute("store('mine', 'x'.repeat(3000)); return 1")
-        refs = [values.offload(OWNER, json.dumps("r" * 3000)) for _ in range(5)]
+        refs = [await values.offload(OWNER, json.dumps("r" * 3000)) for _ in range(5)]
         assert None not in refs
         found = await it.execute(f"return [await load('mine'), ...await Promise.all({json.dumps(refs)}.map(load))]")
         mine, *results = [None if one is None else len(one) for one in found.value]
         assert mine == 3000
         assert results == [None, None, None, 3000, 3000]
-        assert values.offload(OWNER, "x" * 20_000) is None
+        assert await values.offload(OWNER, "x" * 20_000) is None
 
 
 async def test_one_owner_cannot_fill_what_another_may_store(engine: Engine) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from codemode_mcp.dispatch import CallContext
     from codemode_mcp.sandbox.engine import Engine
     from tests.runs.bench import Bench
-    from upstream_clients.tools import AdmitFn, Asking, JsonObject, ProgressFn, SentFn, ToolOutcome
+    from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 
@@ -525,7 +525,9 @@ class SlowSource(ScriptedSource):
         asking: Asking | None = None,
         on_sent: SentFn | None = None,
         admit: AdmitFn | None = None,
+        begin: BeginFn | None = None,
     ) -> ToolOutcome:
+        await self._begin(begin)
         self._take(tool, arguments, on_sent)
         if tool == "add":
             await self.release.wait()

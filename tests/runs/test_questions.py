@@ -19,7 +19,7 @@ from upstream_clients.tools import Question, Tool
 if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Way
     from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import AdmitFn, Asking, JsonObject, ProgressFn, SentFn, ToolOutcome
+    from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,9 @@ class AskingSource(ScriptedSource):
         asking: Asking | None = None,
         on_sent: SentFn | None = None,
         admit: AdmitFn | None = None,
+        begin: BeginFn | None = None,
     ) -> ToolOutcome:
+        await self._begin(begin)
         self._admit(tool, admit)
         self._take(tool, arguments, on_sent)
         if tool == "ask":

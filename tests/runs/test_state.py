@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.state import ENDED, TRANSITIONS, IllegalTransition, RunEvent, RunState, advance
-from codemode_mcp.runs.store import EndedRun, MemoryStore, ParkedRun
+from codemode_mcp.runs.store import Claim, EndedRun, MemoryStore, ParkedRun
 from codemode_mcp.settings import CodeModeSettings
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class StoreMachine(RuleBasedStateMachine):
         if ended is not None and ended[0] == owner and ended[1] > self.now:
             assert isinstance(found, EndedRun)
         elif parked is not None and parked[0] == owner and name not in self.claimed and parked[1] > self.now:
-            assert isinstance(found, ParkedRun)
+            assert isinstance(found, Claim)
             self.claimed.add(name)
         elif parked is not None and parked[0] == owner:
             assert refused == ("invalid_input" if name in self.claimed else "snapshot_expired")

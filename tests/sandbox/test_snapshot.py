@@ -74,6 +74,12 @@ def resigned(data: bytes) -> bytes:
     return data[:4] + hashlib.sha256(data[36:]).digest() + data[36:]
 
 
+def sealed(image: Image, pages: int, body: bytes) -> bytes:
+    """A snapshot with a head that fits `image`."""
+    head = b"".join(bytes.fromhex(each) for each in (DIGEST, image.prelude, image.digest))
+    return resigned(snapshot.MAGIC + bytes(32) + head + struct.pack("<I", pages) + body)
+
+
 def refusal(data: bytes, image: Image, *, max_bytes: int = 72 * MIB) -> ProgramError:
     with pytest.raises(ProgramError) as refused:
         snapshot.decode(data, image, max_bytes=max_bytes)
@@ -223,12 +229,12 @@ def test_a_guest_is_not_opened_from_damaged_bytes(cell: OpenCell, parked: bytes)
         assert refused.value.code == "snapshot_restore_failed"
 
 
-@pytest.mark.parametrize("size", [0, 1, 4, 35, 36, 103, 104, 105, 1000, -1])
+@pytest.mark.parametrize("size", [0, 1, 4, 35, 36, 135, 136, 137, 1000, -1])
 def test_truncated_bytes_are_refused(parked: bytes, image: Image, size: int) -> None:
     refusal(parked[:size], image)
 
 
-@pytest.mark.parametrize("size", [0, 104, 105, 110, 1000, -10])
+@pytest.mark.parametrize("size", [0, 136, 137, 142, 1000, -10])
 def test_truncated_bytes_with_a_digest_that_fits_are_refused(parked: bytes, image: Image, size: int) -> None:
     refusal(resigned(parked[:size]), image)
 
@@ -239,8 +245,10 @@ def test_bytes_with_something_after_them_are_refused(parked: bytes, image: Image
 
 def test_a_snapshot_from_another_catalog_is_refused(cell: OpenCell, engine: Engine, parked: bytes) -> None:
     other = '{"servers":[],"tools":[],"named":[]}'
-    error = refusal(parked, engine.threads.submit(engine.image, other).result())
-    assert "another prelude or catalog" in error.message
+    image = engine.threads.submit(engine.image, other).result()
+    made = snapshot.about(parked)
+    assert f"made from catalog {made.image[:8]}…, and this one is {image.digest[:8]}…" in refusal(parked, image).message
+    assert snapshot.why_not(made, prelude=image.prelude) is None
     with pytest.raises(ProgramError) as refused:
         cell(manifest=other, parked=parked)
     assert refused.value.code == "snapshot_restore_failed"
@@ -248,16 +256,49 @@ def test_a_snapshot_from_another_catalog_is_refused(cell: OpenCell, engine: Engi
 
 def test_a_snapshot_from_another_engine_is_refused(parked: bytes, image: Image) -> None:
     foreign = resigned(parked[:36] + bytes(32) + parked[68:])
-    assert "another version of the engine" in refusal(foreign, image).message
+    said = f"it was made by engine 00000000…, and this one is {DIGEST[:8]}…; start it again"
+    assert refusal(foreign, image).message.endswith(said)
+    assert snapshot.why_not(snapshot.about(foreign), prelude=image.prelude) == said.removesuffix("; start it again")
 
 
-@pytest.mark.parametrize(("magic", "why"), [(b"CMS2", "another format"), (b"GIF8", "not a snapshot")])
+def test_a_snapshot_made_with_another_prelude_is_refused(parked: bytes, image: Image) -> None:
+    foreign = resigned(parked[:68] + bytes(32) + parked[100:])
+    said = f"it was made with prelude 00000000…, and this one is {image.prelude[:8]}…; start it again"
+    assert refusal(foreign, image).message.endswith(said)
+    assert snapshot.why_not(snapshot.about(foreign), prelude=image.prelude) == said.removesuffix("; start it again")
+
+
+def test_a_snapshot_says_what_made_it_and_damaged_ones_say_nothing(parked: bytes, image: Image) -> None:
+    made = snapshot.about(parked)
+    assert (made.format, made.engine, made.prelude, made.image) == (2, DIGEST, image.prelude, image.digest)
+    assert made.pages * PAGE >= len(image.memory)
+    for damaged in (parked[:-1], parked[:50], b"", b"CMS1" + parked[4:], b"CMSX" + parked[4:]):
+        with pytest.raises(ProgramError) as refused:
+            snapshot.about(damaged)
+        assert refused.value.code == "snapshot_restore_failed"
+
+
+def test_guests_of_two_catalogs_have_one_prelude(engine: Engine, image: Image) -> None:
+    other = engine.threads.submit(engine.image, '{"servers":[],"tools":[],"named":[]}').result()
+    assert other.digest != image.digest
+    assert other.prelude == image.prelude == engine.base.prelude
+
+
+@pytest.mark.parametrize(
+    ("magic", "why"),
+    [
+        (b"CMS1", "it has format 1, and this version reads format 2"),
+        (b"CMS3", "it has format 3, and this version reads format 2"),
+        (b"GIF8", "not a snapshot"),
+        (b"CMSX", "not a snapshot"),
+    ],
+)
 def test_bytes_with_another_magic_are_refused(parked: bytes, image: Image, magic: bytes, why: str) -> None:
     assert why in refusal(magic + parked[4:], image).message
 
 
 def test_a_snapshot_over_the_memory_limit_is_refused(parked: bytes, image: Image) -> None:
-    [pages] = struct.unpack_from("<I", parked, 100)
+    [pages] = struct.unpack_from("<I", parked, 132)
     assert snapshot.decode(parked, image, max_bytes=pages * PAGE).pages == pages
     assert "more than the limit" in refusal(parked, image, max_bytes=pages * PAGE - 1).message
 
@@ -273,8 +314,7 @@ def test_a_guest_with_a_smaller_limit_does_not_take_the_snapshot(cell: OpenCell)
 
 def test_a_snapshot_that_claims_many_pages_is_refused_before_anything_is_unpacked(image: Image) -> None:
     body = zlib.compress(struct.pack("<I", 0))
-    huge = b"CMS1" + bytes(32) + bytes.fromhex(DIGEST) + bytes.fromhex(image.digest) + struct.pack("<I", 2**32 - 1)
-    assert "more than the limit" in refusal(resigned(huge + body), image).message
+    assert "more than the limit" in refusal(sealed(image, 2**32 - 1, body), image).message
 
 
 @pytest.mark.parametrize(
@@ -298,15 +338,14 @@ def test_a_snapshot_that_claims_many_pages_is_refused_before_anything_is_unpacke
 )  # fmt: skip
 def test_a_body_of_the_wrong_form_is_refused(body: bytes) -> None:
     image = fake_image(bytes(2 * PAGE))
-    head = b"CMS1" + bytes(32) + bytes.fromhex(DIGEST) + bytes.fromhex(image.digest) + struct.pack("<I", 2)
-    refusal(resigned(head + body), image)
+    refusal(sealed(image, 2, body), image)
 
 
 # the form, over any memory
 
 
 def fake_image(memory: bytes) -> Image:
-    return Image(memory, Entries(*range(10)), hashlib.sha256(memory).hexdigest())
+    return Image(memory, Entries(*range(10)), hashlib.sha256(memory).hexdigest(), hashlib.sha256(b"p").hexdigest())
 
 
 def applied(patches: snapshot.Patches, image: Image) -> bytes:
@@ -358,4 +397,4 @@ def test_what_the_stack_holds_is_not_stored() -> None:
 @given(st.binary(max_size=400))
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     refusal(data, FAKE)
-    refusal(resigned(b"CMS1" + data), FAKE)
+    refusal(resigned(snapshot.MAGIC + data), FAKE)

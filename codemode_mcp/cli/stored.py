@@ -1,0 +1,83 @@
+"""What is in the store of a configuration, for `codemode-mcp runs`: it is only looked at, and never made."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from codemode_mcp.errors import CodeModeError, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from codemode_mcp.settings import StoreSettings
+
+LOOK_SECONDS = 10.0
+"""For a database that is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a store has.
+
+    Attributes:
+        name: empty where there is no store, or it was not looked at.
+        runs, totals: as serving processes tell them.
+        problem: why it could not be looked at.
+    """
+
+    name: str = ""
+    runs: tuple[dict[str, Any], ...] = ()
+    totals: dict[str, Any] | None = None
+    problem: str | None = None
+
+
+def look(config: str | None, known: Collection[str]) -> Stored:
+    """The store that `serve` with this configuration would use, unless it is one of those `known` by name."""
+    from codemode_mcp.app import config_dir, state_dir
+    from codemode_mcp.config import find_config, load_store
+    from codemode_mcp.settings import StoreSettings
+    from codemode_mcp.stores.opening import file_of, name_of
+
+    try:
+        path = find_config(config, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir())
+        settings = load_store(path, environ=os.environ) or StoreSettings("sqlite")
+    except ConfigError as error:
+        return Stored(problem=f"the store of suspended runs was not looked at: {error.problems[0]}")
+    if settings.kind == "memory":
+        return Stored()
+    name = name_of(settings, state_dir())
+    if name in known or (settings.kind == "sqlite" and not file_of(settings, state_dir()).is_file()):
+        return Stored()
+    return anyio.run(_look, settings, name, state_dir())
+
+
+async def _look(settings: StoreSettings, name: str, folder: Path) -> Stored:
+    from codemode_mcp.control.server import told, told_totals, where_stored
+    from codemode_mcp.settings import CodeModeSettings
+    from codemode_mcp.stores.opening import open_database
+    from codemode_mcp.stores.runs import DurableStore
+    from codemode_mcp.stores.seal import Seal
+
+    try:
+        with anyio.fail_after(LOOK_SECONDS):
+            async with open_database(settings, wall=time.time, folder=folder) as database:
+                store = DurableStore(
+                    database,
+                    Seal(settings.encryption_keys),
+                    CodeModeSettings(),
+                    clock=time.monotonic,
+                    kind=settings.kind,
+                )
+                views, totals = await store.views(), await store.totals()
+    except CodeModeError as error:
+        return Stored(problem=error.message)
+    except TimeoutError:
+        return Stored(problem=f"the store {name} has not answered within {LOOK_SECONDS:g} s; try again")
+    runs = tuple(told(view, where_stored(view)) for view in views)
+    return Stored(name, runs, {"kind": settings.kind, "name": name, **told_totals(totals)})

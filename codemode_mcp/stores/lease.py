@@ -1,0 +1,49 @@
+"""How long a process may go on taking itself for alive. Pure arithmetic; the caller owns clock and database."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """That others take a process for alive, until some time after it last said so.
+
+    The others go by the time at which the database got that, this process by the earlier one at which it was sent, and
+    by a little less: two clocks do not run equally fast.
+
+    Attributes:
+        valid: seconds.
+        every: seconds from one renewal to the next.
+        margin: seconds that this process gives away.
+        sent: when the newest renewal that has arrived was sent, on this process's clock; None before the first.
+    """
+
+    valid: float = 8.0
+    every: float = 2.0
+    margin: float = 1.0
+    sent: float | None = None
+
+    def renewed(self, sent: float) -> Lease:
+        """With a renewal that has arrived. Answers may come in another order than they were asked for."""
+        return self if self.sent is not None and self.sent > sent else replace(self, sent=sent)
+
+    def ended(self) -> Lease:
+        return replace(self, sent=None)
+
+    def held(self, now: float) -> bool:
+        return self.sent is not None and now < self.sent + self.valid - self.margin
+
+
+def lease_clock(system: str = sys.platform) -> Callable[[], float]:
+    """Monotonic seconds that also pass while the machine sleeps, as the database's do."""
+    # There time.monotonic stands still; on macOS it is not CLOCK_MONOTONIC, and on Windows it goes on.
+    name = {"linux": "CLOCK_BOOTTIME", "darwin": "CLOCK_MONOTONIC"}.get(system)
+    number = getattr(time, name, None) if name else None
+    return time.monotonic if number is None else lambda: time.clock_gettime(number)

@@ -1,0 +1,125 @@
+"""The tables, and how a database of an earlier version gets them. Pure.
+
+Times are seconds since the epoch. What comes from programs or servers is sealed; the rest is what a store has to
+ask for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.stores.work import Query
+
+if TYPE_CHECKING:
+    from codemode_mcp.stores.work import Work
+
+_FIRST = (
+    # `kept`: when a run that refers to it was last written, more or less. A manifest is kept like a catalog.
+    """CREATE TABLE catalogs (
+        hash TEXT PRIMARY KEY,
+        kept DOUBLE PRECISION NOT NULL,
+        body {blob} NOT NULL
+    )""",
+    # `state` is "waiting" until the run has ended, `holder` the process that has claimed it, `token` how often it was
+    # claimed, and one; `expires` when the row may go.
+    """CREATE TABLE runs (
+        id TEXT PRIMARY KEY,
+        owner TEXT NOT NULL,
+        state TEXT NOT NULL,
+        version BIGINT NOT NULL,
+        token BIGINT NOT NULL,
+        holder TEXT,
+        parker TEXT,
+        cancel BIGINT NOT NULL,
+        reason TEXT NOT NULL,
+        began DOUBLE PRECISION NOT NULL,
+        parked DOUBLE PRECISION NOT NULL,
+        ended DOUBLE PRECISION,
+        expires DOUBLE PRECISION NOT NULL,
+        size BIGINT NOT NULL,
+        code TEXT,
+        catalog TEXT,
+        manifest TEXT,
+        view {blob},
+        outcome {blob}
+    )""",
+    "CREATE INDEX runs_by_state ON runs (state, expires, owner, holder)",
+    "CREATE INDEX runs_by_catalog ON runs (catalog)",
+    "CREATE INDEX runs_by_manifest ON runs (manifest)",
+    # Of suspended runs only, and apart, so that claiming one writes little.
+    """CREATE TABLE snapshots (
+        run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+        record {blob},
+        snapshot {blob} NOT NULL
+    )""",
+    # Those whose end the program has not got.
+    """CREATE TABLE calls (
+        run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        id BIGINT NOT NULL,
+        tool TEXT NOT NULL,
+        status TEXT NOT NULL,
+        repeatable BIGINT NOT NULL,
+        carrier TEXT NOT NULL,
+        body {blob},
+        result {blob},
+        PRIMARY KEY (run, id)
+    )""",
+    # Values of owners: what is in use, and the number of the newest entry.
+    """CREATE TABLE keepers (
+        owner TEXT NOT NULL PRIMARY KEY,
+        size BIGINT NOT NULL,
+        latest BIGINT NOT NULL,
+        used DOUBLE PRECISION NOT NULL
+    )""",
+    # `body` is last: SQLite reads all that stands before a column to get at it.
+    """CREATE TABLE kept (
+        owner TEXT NOT NULL,
+        name TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        number BIGINT NOT NULL,
+        characters BIGINT NOT NULL,
+        size BIGINT NOT NULL,
+        used DOUBLE PRECISION NOT NULL,
+        label {blob} NOT NULL,
+        body {blob} NOT NULL,
+        PRIMARY KEY (owner, name)
+    )""",
+    "CREATE INDEX kept_in_order ON kept (owner, kind, number)",
+    "CREATE INDEX kept_unused ON kept (kind, used)",
+    "CREATE INDEX keepers_unused ON keepers (used)",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+"""What leads from each version to the next. What has been released is not changed any more."""
+
+VERSION = len(MIGRATIONS)
+
+
+def migrate(name: str, blob: str) -> Work[int]:
+    """Bring a database to `VERSION`, an empty one too. To be carried out by one process at a time.
+
+    Args:
+        name, blob: of the `Database`.
+
+    Returns:
+        The version that it had.
+
+    Raises:
+        StoreUnavailable: it is of a newer version.
+    """
+    yield Query("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
+    rows = yield Query("SELECT version FROM schema_version", locks=True)
+    found: int = rows[0][0] if rows else 0
+    if found > VERSION:
+        raise StoreUnavailable(
+            f"the store {name} was last used by a newer codemode-mcp (its schema is {found}, this one knows "
+            f"{VERSION}); upgrade codemode-mcp here too, or give this one a store of its own in the setting store"
+        )
+    for statements in MIGRATIONS[found:]:
+        for statement in statements:
+            yield Query(statement.format(blob=blob))
+    if found != VERSION:
+        yield Query("DELETE FROM schema_version")
+        yield Query("INSERT INTO schema_version (version) VALUES (?)", (VERSION,))
+    return found

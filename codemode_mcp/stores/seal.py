@@ -1,0 +1,203 @@
+"""What a store keeps of a program, made so that nothing damaged, foreign or put elsewhere is ever gone on with. Pure.
+
+Each blob is bound to its owner, its run and the field it is kept in. Without a key a digest finds damage and mix-ups,
+but does not stop somebody who can write the database: they can make the digest anew. With keys all is encrypted and
+authenticated by AES-256-GCM; the first one seals, any one opens, so that keys can be changed.
+
+Layout, all integers little-endian:
+
+    magic   4 bytes  b"CME1" (the last character is the format version)
+    form    1 byte   1: encrypted, 2: compressed, or both, or neither
+    length  8 bytes  of the data
+    then    32 bytes SHA-256 of all the above, the binding and the body
+        or  8 bytes  which key, and 12 bytes nonce; all the above and the binding are authenticated
+    body             the data, compressed by zlib if that is worth it, encrypted if there is a key
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import struct
+import zlib
+from typing import TYPE_CHECKING
+
+from codemode_mcp.errors import ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+MAGIC = b"CME1"
+MAX_BYTES = 1 << 30
+"""What is opened takes no more than this, whatever it says of itself."""
+
+_HEADER = struct.Struct("<4sBQ")
+_ENCRYPTED = 1
+_COMPRESSED = 2
+_ID = 8
+_NONCE = 12
+_TAG = 16
+_DIGEST = 32
+_LEVEL = 1
+_WORTH = 1024
+"""Shorter data is left as it is."""
+_PROBE = 4096
+"""As much is compressed to see whether it is worth it: snapshots are compressed already."""
+
+
+class Refused(ProgramError):
+    """A blob that is not what was sealed, or cannot be opened.
+
+    Attributes:
+        why: without what it means for the program.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__("snapshot_restore_failed", f"the suspended program cannot be restored: {why}; start it again")
+        self.why = why
+
+
+class Seal:
+    """Seals and opens blobs; from any thread.
+
+    Args:
+        keys: the first seals, all open; none: nothing is encrypted, and nothing encrypted can be opened.
+        max_bytes: the most that opening may give of what was compressed.
+    """
+
+    def __init__(self, keys: Sequence[bytes] = (), *, max_bytes: int = MAX_BYTES) -> None:
+        self._keys = {_expand(secret, b"id")[:_ID]: secret for secret in map(_extract, keys)}
+        self._first = next(iter(self._keys), None)
+        self._max = max_bytes
+
+    def __repr__(self) -> str:
+        return f"<Seal: {len(self._keys)} keys>"
+
+    @property
+    def encrypts(self) -> bool:
+        return self._first is not None
+
+    def seal(self, data: bytes, *, owner: str, run: str, field: str) -> bytes:
+        """The form of `data` to keep, which opens with the same owner, run and field only."""
+        binding = _binding(owner, run, field)
+        packed = _packed(data) if len(data) <= self._max else None
+        form = (_COMPRESSED if packed is not None else 0) | (_ENCRYPTED if self._first is not None else 0)
+        body = data if packed is None else packed
+        head = _HEADER.pack(MAGIC, form, len(data))
+        if self._first is None:
+            return head + _digest(head, binding, body) + body
+        head += self._first
+        nonce = os.urandom(_NONCE)
+        return head + nonce + _cipher(self._keys[self._first], binding).encrypt(nonce, body, head + binding)
+
+    def open(self, sealed: bytes, *, owner: str, run: str, field: str) -> bytes:
+        """What was sealed.
+
+        Raises:
+            Refused: `snapshot_restore_failed`: damaged, of another owner, run or field, sealed with a key that is not
+                here, or not encrypted although there is a key.
+        """
+        if len(sealed) < _HEADER.size:
+            raise Refused("it is too short")
+        magic, form, length = _HEADER.unpack_from(sealed)
+        if magic != MAGIC:
+            raise Refused("it is stored in another format" if magic[:3] == MAGIC[:3] else "it is damaged")
+        if form & ~(_ENCRYPTED | _COMPRESSED):
+            raise Refused("it is damaged")
+        binding = _binding(owner, run, field)
+        body = self._decrypted(sealed, binding) if form & _ENCRYPTED else self._checked(sealed, binding)
+        if form & _COMPRESSED:
+            return self._unpacked(body, length)
+        if len(body) != length:
+            raise Refused("it is damaged")
+        return body
+
+    def _decrypted(self, sealed: bytes, binding: bytes) -> bytes:
+        start = _HEADER.size + _ID
+        if len(sealed) < start + _NONCE + _TAG:
+            raise Refused("it is too short")
+        if not self._keys:
+            raise Refused("it is encrypted, and no store.encryptionKey is configured")
+        secret = self._keys.get(sealed[_HEADER.size : start])
+        if secret is None:
+            raise Refused("it is encrypted with another key than those of store.encryptionKey")
+        from cryptography.exceptions import InvalidTag
+
+        nonce, body = sealed[start : start + _NONCE], sealed[start + _NONCE :]
+        try:
+            return _cipher(secret, binding).decrypt(nonce, body, sealed[:start] + binding)
+        except InvalidTag:
+            raise _changed() from None
+
+    def _checked(self, sealed: bytes, binding: bytes) -> bytes:
+        if self._keys:
+            raise Refused("it is not encrypted, although store.encryptionKey is configured")
+        start = _HEADER.size + _DIGEST
+        if len(sealed) < start:
+            raise Refused("it is too short")
+        head, digest, body = sealed[: _HEADER.size], sealed[_HEADER.size : start], sealed[start:]
+        if not hmac.compare_digest(_digest(head, binding, body), digest):
+            raise _changed()
+        return body
+
+    def _unpacked(self, body: bytes, length: int) -> bytes:
+        if length > self._max:
+            raise Refused(f"it needs {length} bytes, more than the limit of {self._max}")
+        unpacker = zlib.decompressobj()
+        try:
+            # One more than there should be: what is longer than it says is seen, and not unpacked.
+            data = unpacker.decompress(body, length + 1)
+        except zlib.error:
+            raise Refused("it is damaged") from None
+        if len(data) != length or not unpacker.eof or unpacker.unused_data:
+            raise Refused("it is damaged")
+        return data
+
+
+def _changed() -> Refused:
+    return Refused("it is damaged, or was stored for something else")
+
+
+def _packed(data: bytes) -> bytes | None:
+    """Compressed, or None where that gains little."""
+    if len(data) < _WORTH:
+        return None
+    probe = data[:_PROBE]
+    if len(zlib.compress(probe, _LEVEL)) > len(probe) * 3 // 4:
+        return None
+    return zlib.compress(data, _LEVEL)
+
+
+def _binding(owner: str, run: str, field: str) -> bytes:
+    # What a program names its values may hold halves of characters.
+    parts = [part.encode("utf-8", "surrogatepass") for part in (owner, run, field)]
+    return b"".join(struct.pack("<I", len(part)) + part for part in parts)
+
+
+def _digest(head: bytes, binding: bytes, body: bytes) -> bytes:
+    digest = hashlib.sha256(head)
+    digest.update(binding)
+    digest.update(body)
+    return digest.digest()
+
+
+# HKDF (RFC 5869) with SHA-256, one block.
+
+
+def _extract(key: bytes) -> bytes:
+    return hmac.digest(b"codemode-mcp store", key, "sha256")
+
+
+def _expand(secret: bytes, info: bytes) -> bytes:
+    return hmac.digest(secret, info + b"\x01", "sha256")
+
+
+def _cipher(secret: bytes, binding: bytes) -> AESGCM:
+    # Each run has a key of its own: random nonces are safe for 2^32 blobs of one key, which a busy team could reach.
+    # Imported here: most have no key, and nobody needs it before the first program is suspended.
+    from cryptography.hazmat.primitives.ciphers import aead
+
+    return aead.AESGCM(_expand(secret, b"key:" + binding))

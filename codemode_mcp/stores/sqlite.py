@@ -1,0 +1,453 @@
+"""One file of SQLite that the processes of one user share: `stores.work.Database`."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import secrets
+import sqlite3
+import stat
+import sys
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+
+from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.stores.schema import migrate
+from codemode_mcp.stores.work import Alive, Now, Query, Tell
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from codemode_mcp.stores.work import Row, Work
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+BUSY_SECONDS = 5.0
+"""How long other processes may keep the database to themselves."""
+
+NEWS_SECONDS = 0.05
+"""Between two looks for news."""
+
+NEWS_KEPT = 1000
+"""News that are kept for those who have not looked yet."""
+
+WAL_BYTES = 32 * 1024 * 1024
+"""To which the write-ahead log shrinks again after it had to grow."""
+
+PAGE_BYTES = 4096
+
+
+@asynccontextmanager
+async def open_sqlite(
+    path: Path, *, wall: Callable[[], float] = time.time, synchronous: bool = True, max_pages: int | None = None
+) -> AsyncIterator[SqliteDatabase]:
+    """The database in a file, which is made, with its folder, where there is none.
+
+    Args:
+        wall: seconds since the epoch.
+        synchronous: what is written outlives a loss of power.
+        max_pages: pages of `PAGE_BYTES` that the file may grow to.
+
+    Raises:
+        StoreUnavailable: it cannot be used; what to do about it.
+    """
+    database = SqliteDatabase(path, wall)
+    try:
+        await database._run(lambda: database._open(synchronous, max_pages))
+        yield database
+    finally:
+        with anyio.CancelScope(shield=True):
+            await database._run(database._close)
+        database._threads_end()
+
+
+class SqliteDatabase:
+    """`Database` in one file, with a file beside it for each process that has it open.
+
+    All that touches the file happens in one thread, so that nothing waits for a disk but who has asked. Each process
+    keeps a lock on a file of its own in the folder `<path>.d`, which the system lets go of when the process ends,
+    however it ends.
+    """
+
+    blob = "BLOB"
+
+    def __init__(self, path: Path, wall: Callable[[], float]) -> None:
+        self.name = str(path)
+        self.process = ""
+        self._path = path
+        self._wall = wall
+        self._writer: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._life: Life | None = None
+        self._inode = 0
+        self._thread = ThreadPoolExecutor(1, "runs-sqlite")
+        # Apart, so that news are heard while a transaction waits for its turn.
+        self._listener = ThreadPoolExecutor(1, "runs-sqlite-news")
+        self._data_version: int | None = None
+        self._heard = 0
+        self._news: deque[str | None] = deque()
+
+    def __repr__(self) -> str:
+        return f"<SqliteDatabase: {self.name}>"
+
+    async def do(self, work: Callable[[], Work[Result]]) -> Result:
+        return await self._run(lambda: self._carry_out(work))
+
+    def holds(self) -> bool:
+        return self._life is not None and self._life.is_held()
+
+    async def news(self) -> str | None:
+        while not self._news:
+            try:
+                await self._run(self._look, self._listener)
+            except StoreUnavailable:
+                self._data_version = None
+                await anyio.sleep(1)
+                self._news.append(None)
+                break
+            if not self._news:
+                await anyio.sleep(NEWS_SECONDS)
+        return self._news.popleft()
+
+    async def _run(self, function: Callable[[], Result], thread: ThreadPoolExecutor | None = None) -> Result:
+        try:
+            future = (thread or self._thread).submit(function)
+        except RuntimeError:
+            raise StoreUnavailable(f"the store {self.name} is closed") from None
+        # What has begun goes on to its end, and whoever asked for it waits for that.
+        with anyio.CancelScope(shield=True):
+            result = await asyncio.wrap_future(future)
+        return result  # noqa: RET504 - mypy takes the scope for one that swallows
+
+    def _threads_end(self) -> None:
+        self._thread.shutdown(wait=True)
+        self._listener.shutdown(wait=True)
+
+    # in the thread
+
+    def _open(self, synchronous: bool, max_pages: int | None) -> None:
+        try:
+            _make_private(self._path)
+            self._life = Life(self._path.with_name(self._path.name + ".d"))
+        except OSError as error:
+            raise StoreUnavailable(
+                f"the store {self.name} cannot be made: {error.strerror or error}; "
+                "give the setting store a path in a folder that can be written to"
+            ) from None
+        self.process = self._life.process
+        with self._telling():
+            self._writer = connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            if mode != "wal":
+                raise StoreUnavailable(
+                    f"the store {self.name} is where SQLite cannot share it between processes, as on network drives; "
+                    "give the setting store a path on a disk of this machine"
+                )
+            connection.execute(f"PRAGMA synchronous = {'FULL' if synchronous else 'OFF'}")
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+            if max_pages is not None:
+                connection.execute(f"PRAGMA max_page_count = {max_pages}")
+        self._inode = os.stat(self._path).st_ino
+        self._carry_out(lambda: _set_up(self.name))
+        with self._telling():
+            self._heard = connection.execute("SELECT COALESCE(MAX(id), 0) FROM news").fetchone()[0]
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            with suppress(sqlite3.Error):
+                self._writer.close()
+            self._writer = None
+        self._listener.submit(self._close_reader).result()
+        if self._life is not None:
+            self._life.end()
+            self._life = None
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            with suppress(sqlite3.Error):
+                self._reader.close()
+            self._reader = None
+
+    def _carry_out(self, work: Callable[[], Work[Result]]) -> Result:
+        """What only reads does not wait for whoever writes; where it turns out to write, it is begun again."""
+        with self._telling():
+            self._check_place()
+            try:
+                return self._transaction(work, writes=False)
+            except _Writes:
+                return self._transaction(work, writes=True)
+
+    def _transaction(self, work: Callable[[], Work[Result]], *, writes: bool) -> Result:
+        connection = self._writer
+        assert connection is not None
+        connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+        asking = work()
+        try:
+            answer: Any = None
+            while True:
+                try:
+                    asked = asking.send(answer)
+                except StopIteration as end:
+                    connection.execute("COMMIT")
+                    result: Result = end.value
+                    return result
+                if not writes and _writes(asked):
+                    raise _Writes
+                answer = self._answer(connection, asked)
+        finally:
+            asking.close()
+            if connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+
+    def _answer(self, connection: sqlite3.Connection, asked: Query | Alive | Tell | Now) -> Any:
+        match asked:
+            case Query():
+                rows: list[Row] = connection.execute(asked.sql, asked.values).fetchall()
+                return rows
+            case Alive():
+                assert self._life is not None
+                return self._life.alive(asked.processes)
+            case Now():
+                return self._wall()
+            case Tell():
+                cursor = connection.execute("INSERT INTO news (process, run) VALUES (?, ?)", (self.process, asked.run))
+                connection.execute("DELETE FROM news WHERE id <= ?", ((cursor.lastrowid or 0) - NEWS_KEPT,))
+                return None
+
+    def _look(self) -> None:
+        """Look for news; in the listener's thread."""
+        with self._telling():
+            if self._reader is None:
+                self._check_place()
+                self._reader = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
+            version = self._reader.execute("PRAGMA data_version").fetchone()[0]
+            if version == self._data_version:
+                return
+            rows = self._reader.execute("SELECT id, process, run FROM news WHERE id > ? ORDER BY id", (self._heard,))
+            for number, process, run in rows.fetchall():
+                if number != self._heard + 1:
+                    self._news.append(None)
+                self._heard = number
+                if process != self.process:
+                    self._news.append(run)
+            self._data_version = version
+
+    def _check_place(self) -> None:
+        try:
+            inode = os.stat(self._path).st_ino
+        except OSError:
+            inode = -1
+        if inode != self._inode:
+            # What would be written now, nobody would find again.
+            raise StoreUnavailable(
+                f"the store {self.name} was moved or deleted while it was in use; put it back, "
+                "or start codemode-mcp again"
+            )
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What SQLite says, in our words."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", None)
+            log.warning("the store %s: %s (%s)", self.name, error, getattr(error, "sqlite_errorname", "no code"))
+            raise StoreUnavailable(f"the store {self.name} {_trouble(code)}") from None
+
+
+class _Writes(Exception):
+    """A transaction that was begun for reading asks for more."""
+
+
+def _writes(asked: Query | Alive | Tell | Now) -> bool:
+    return isinstance(asked, Tell) or (isinstance(asked, Query) and (asked.locks or not asked.sql.startswith("SELECT")))
+
+
+def _set_up(name: str) -> Work[None]:
+    yield from migrate(name, SqliteDatabase.blob)
+    yield Query(
+        "CREATE TABLE IF NOT EXISTS news "
+        "(id INTEGER PRIMARY KEY AUTOINCREMENT, process TEXT NOT NULL, run TEXT NOT NULL)"
+    )
+
+
+def _trouble(code: int | None) -> str:
+    """What is wrong, and what to do.
+
+    Args:
+        code: of SQLite, extended or not.
+    """
+    match None if code is None else code & 0xFF:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return (
+                f"has been locked by another process for more than {BUSY_SECONDS:g} s; try again, "
+                "and look for a process that keeps it open if that does not help"
+            )
+        case sqlite3.SQLITE_FULL:
+            return "cannot grow: the disk is full; make room and try again"
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
+            return "cannot be written to; check who may write to the file, its folder and the file system"
+        case sqlite3.SQLITE_CORRUPT:
+            return (
+                "is damaged; end all codemode-mcp processes that use it, move it away together with the files beside "
+                "it that begin with its name, or put a backup in its place, and start again"
+            )
+        case sqlite3.SQLITE_NOTADB:
+            return (
+                "is no database of codemode-mcp, or is encrypted by something else; "
+                "give the setting store another path, or move that file away"
+            )
+        case sqlite3.SQLITE_CANTOPEN:
+            return "cannot be opened; check that its folder is there and can be written to"
+        case sqlite3.SQLITE_IOERR:
+            return "cannot be read or written: the disk reports an error, or is full; check it and try again"
+        case _:
+            return "does not work; see the log of codemode-mcp"
+
+
+# files
+
+
+def _make_private(path: Path) -> None:
+    """A file that nobody else can read or put something in the place of. Raises OSError, StoreUnavailable."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if sys.platform != "win32":
+        about = os.stat(path.parent)
+        if about.st_uid not in (os.geteuid(), 0) or about.st_mode & 0o022:
+            raise StoreUnavailable(
+                f"the store {path} is in a folder that others can write to; "
+                f"give it one in a folder of its own, such as {path.parent / 'codemode-mcp' / path.name}"
+            )
+    try:
+        # Not opened where it is there already: closing it would let go of the locks of this process.
+        about = os.lstat(path)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600))
+        about = os.lstat(path)
+    _check_file(path, about)
+
+
+def _check_file(path: Path, about: os.stat_result) -> None:
+    if stat.S_ISLNK(about.st_mode):
+        raise StoreUnavailable(
+            f"the store {path} is a symbolic link; give the setting store the path of the file itself"
+        )
+    if not stat.S_ISREG(about.st_mode):
+        raise StoreUnavailable(f"the store {path} is no file; give the setting store the path of a file")
+    if sys.platform == "win32":
+        return
+    if about.st_uid != os.geteuid():
+        raise StoreUnavailable(f"the store {path} belongs to another user; give the setting store another path")
+    if stat.S_IMODE(about.st_mode) != 0o600:
+        os.chmod(path, 0o600)
+
+
+class Life:
+    """A file that is locked for as long as this process lives, and those of others.
+
+    Attributes:
+        process: the file's name, which no other process had or will have.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, exist_ok=True)
+        about = os.lstat(folder)
+        if not stat.S_ISDIR(about.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a folder")
+        if sys.platform != "win32" and (about.st_uid != os.geteuid() or about.st_mode & 0o022):
+            raise PermissionError(errno.EPERM, f"others can write to {folder}")
+        while True:
+            self.process = secrets.token_hex(8)
+            self._path = folder / self.process
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600)
+            # Whoever looks for the files of the dead may just have found it unlocked.
+            if _try_lock(self._descriptor) and self.is_held():
+                break
+            os.close(self._descriptor)
+        self._bury()
+
+    def is_held(self) -> bool:
+        """Whether others who look take this process for alive."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(self._path))
+        except OSError:
+            return False
+
+    def alive(self, processes: frozenset[str]) -> frozenset[str]:
+        return frozenset(process for process in processes if process == self.process or self._lives(process))
+
+    def end(self) -> None:
+        """Die, as far as others can see."""
+        if sys.platform != "win32":
+            with suppress(OSError):
+                self._path.unlink()
+        os.close(self._descriptor)
+        if sys.platform == "win32":
+            with suppress(OSError):
+                self._path.unlink()
+
+    def _bury(self) -> None:
+        """Remove the files of the dead."""
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                if entry.name != self.process and len(entry.name) == len(self.process):
+                    self._lives(entry.name)
+
+    def _lives(self, process: str) -> bool:
+        path = self._folder / process
+        try:
+            descriptor = os.open(path, os.O_RDWR | _NO_LINK)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            # Nobody is taken for dead because this process cannot look.
+            return True
+        try:
+            if not _try_lock(descriptor):
+                return True
+            if sys.platform != "win32":
+                with suppress(OSError):
+                    path.unlink()
+        finally:
+            os.close(descriptor)
+        if sys.platform == "win32":
+            with suppress(OSError):
+                path.unlink()
+        return False
+
+
+_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

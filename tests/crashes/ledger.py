@@ -1,0 +1,39 @@
+"""What was really done: lines of JSON that the processes under test append to one file, in the order in which they did.
+
+A process that is killed has written a line or has not; a lost machine is not what this is about.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Ledger:
+    """To write to, and to read from where one has got to."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._read = 0
+
+    def write(self, **line: Any) -> None:
+        os.write(self._file, json.dumps({**line, "pid": os.getpid()}).encode() + b"\n")
+
+    def new(self) -> Iterator[dict[str, Any]]:
+        """What has been written since the last time."""
+        while True:
+            data = os.pread(self._file, 1 << 20, self._read)
+            end = data.rfind(b"\n") + 1
+            if not end:
+                return
+            self._read += end
+            for line in data[:end].splitlines():
+                yield json.loads(line)
+
+    def close(self) -> None:
+        os.close(self._file)

@@ -1,0 +1,156 @@
+"""What must hold whatever is killed and whenever, over what was really done and what clients and programs were told.
+
+- a call that may not be repeated is acted on once at most;
+- what a program has seen of its calls is what was done: done, once; unknown, perhaps; not sent, never;
+- everything done was asked for by the program whose end the client got, in the state in which it says that it asked:
+  nothing comes from a process that went on with it beside, or from a past that did not count;
+- two processes never compute for one run at the same time; one call after the other stays so;
+- all that was printed is there once and in order;
+- a run whose id a client has ends, and stays ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.crashes.programs import NOT_REPEATABLE, Account, Program, account_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class Broken(AssertionError):
+    """A promise is; says which, and what it is about."""
+
+
+@dataclass(slots=True)
+class Act:
+    tool: str
+    past: int
+    serial: str
+    pid: int
+
+
+@dataclass(slots=True)
+class Model:
+    """See the module.
+
+    Attributes:
+        stopped: processes that were stopped for a while, which may end a turn that they had begun before.
+    """
+
+    programs: dict[str, Program] = field(default_factory=dict)
+    acts: dict[str, dict[int, list[Act]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    order: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    stopped: set[int] = field(default_factory=set)
+    told: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _turns: dict[str, dict[int, bool]] = field(default_factory=lambda: defaultdict(dict))
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def begin(self, program: Program) -> None:
+        self.programs[program.tag] = program
+
+    def take(self, lines: Iterable[dict[str, Any]]) -> None:
+        """What the ledger says next. Raises `Broken`."""
+        for line in lines:
+            pid = line["pid"]
+            match line["what"]:
+                case "act":
+                    self._act(line["key"], Act(line["tool"], line["past"], line["serial"], pid))
+                case "turn":
+                    turns = self._turns[line["run"]]
+                    for other in turns:
+                        turns[other] = turns[other] or other != pid  # somebody has begun one meanwhile
+                    turns[pid] = False
+                case "turned":
+                    overlapped = self._turns[line["run"]].pop(pid, False)
+                    if overlapped and pid not in self.stopped:
+                        raise Broken(f"two processes have computed for {line['run']} at the same time")
+                case "fault":
+                    raise Broken(f"a process has logged: {line['text']}")
+
+    def _act(self, key: str, act: Act) -> None:
+        tag, _, step = key.partition("/")
+        acts = self.acts[tag][int(step)]
+        acts.append(act)
+        self.counts["acts"] += 1
+        if len(acts) > 1:
+            self.counts["repeated"] += 1
+            if act.tool in NOT_REPEATABLE:
+                raise Broken(f"{key} {act.tool} was done twice, by {[each.pid for each in acts]}")
+        if act.tool in NOT_REPEATABLE:
+            self.order[tag].append(int(step))
+
+    def answered(self, tag: str, outputs: Sequence[str]) -> None:
+        """What an answer has told, which came from a run that has not ended."""
+        self.told[tag] += outputs
+
+    def ended(self, tag: str, status: str, code: str | None, said: str) -> None:
+        """Of a run that the client did not cancel. Raises `Broken`."""
+        if status != "completed":
+            raise Broken(f"{tag} ended as {status} ({code}: {said})")
+
+    def completed(self, value: Any, whole: Sequence[str]) -> None:
+        """A program's own account, with all that it has printed. Raises `Broken`."""
+        account = account_of(value)
+        tag = account.tag
+        self.counts["completed"] += 1
+        self.counts["calls"] += len(account.made)
+        if tuple(whole) != account.lines:
+            raise Broken(f"{tag} has printed {list(account.lines)}, but {list(whole)} is there")
+        told = self.told[tag]
+        if not _in_order(told, account.lines):
+            raise Broken(f"{tag} has printed {list(account.lines)}, but its client was told {told}")
+        if account.wrong:
+            raise Broken(f"{tag}: {'; '.join(account.wrong)}")
+        self._hold_calls(account)
+        self._hold_order(account)
+
+    def _hold_calls(self, account: Account) -> None:
+        acts = self.acts[account.tag]
+        for step, each in acts.items():
+            if step not in account.made:
+                raise Broken(f"{account.tag}/{step} was done, and its program has never asked for it")
+            tool, past = account.made[step]
+            if tool in NOT_REPEATABLE and (each[0].tool, each[0].past) != (tool, past):
+                raise Broken(f"{account.tag}/{step} was done in another past than that of its program: {each}")
+        for step, (tool, _) in account.made.items():
+            self._hold_call(f"{account.tag}/{step} {tool}", tool, acts.get(step, []), account.seen.get(step))
+
+    def _hold_call(self, name: str, tool: str, acts: list[Act], seen: dict[str, Any] | None) -> None:
+        if seen is None:
+            self.counts["not waited for"] += 1
+        elif seen["end"] == "done":
+            if not any(act.serial == seen["serial"] for act in acts):
+                raise Broken(f"{name} is said to be done, but was not: {seen} {acts}")
+        elif seen["outcome"] == "unknown":
+            self.counts["unknown"] += 1
+            self.counts["unknown, and done"] += bool(acts)
+            if tool not in NOT_REPEATABLE:
+                raise Broken(f"{name} may be repeated, but is said to be unknown")
+            if seen["code"] != "nested_tool_failed" or seen["dispatched"] is not True:
+                raise Broken(f"{name} is unknown, and told as {seen}")
+        elif seen["dispatched"] is False:
+            self.counts["not sent"] += 1
+            if acts and tool in NOT_REPEATABLE:
+                raise Broken(f"{name} is said not to be sent, but was done: {seen}")
+        elif tool != "broken_append":
+            raise Broken(f"{name} has failed: {seen}")
+        elif not acts:
+            raise Broken(f"{name} is said to have failed in its server, which knows nothing of it: {seen}")
+
+    def _hold_order(self, account: Account) -> None:
+        if not self.programs[account.tag].sequential:
+            return
+        unsure = {step for step, end in account.seen.items() if end.get("outcome") == "unknown"}
+        order = [step for step in self.order[account.tag] if step not in unsure]
+        if order != sorted(order):
+            raise Broken(f"{account.tag} makes one call after the other, but they were done as {order}")
+
+
+def _in_order(some: Sequence[str], whole: Sequence[str]) -> bool:
+    """Whether these are lines of the whole in its order, each once."""
+    rest = iter(whole)
+    return all(line in rest for line in some)

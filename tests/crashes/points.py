@@ -1,0 +1,97 @@
+"""Points at which a process can be killed, put around the product from outside; there is nothing of this in it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+WORKS = ("park", "checkpoint", "claim", "dispatching", "settle", "end", "release", "look")
+"""What is asked of a store, by what it is for."""
+
+NAMES = (
+    *(f"{when}:{work}" for work in WORKS for when in ("before", "in", "after")),
+    "before:act",
+    "after:act",
+    "answered:act",
+    "before:snapshot",
+    "after:snapshot",
+    "before:restore",
+    "after:restore",
+    "before:turn",
+    "after:turn",
+    "before:answer",
+    "after:answer",
+)
+
+_NAMES = {"write": "park", "claim": "claim", "dispatching": "dispatching", "settle": "settle", "end": "end"}
+
+
+class Points:
+    """Counts how often each point is passed, and kills this process at one of them.
+
+    Args:
+        name: of the point to be killed at; empty for none.
+        count: at which passing.
+    """
+
+    def __init__(self, name: str = "", count: int = 1) -> None:
+        self._name = name
+        self._count = count
+        self._lock = threading.Lock()
+        self.passed: Counter[str] = Counter()
+
+    def pass_by(self, name: str) -> None:
+        with self._lock:
+            self.passed[name] += 1
+            if name == self._name and self.passed[name] >= self._count:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def around_work(self, work: Callable[[], Generator[Any, Any, Any]]) -> Callable[[], Generator[Any, Any, Any]]:
+        """A piece of work with points before it and between the things it asks for."""
+
+        def watched() -> Generator[Any, Any, Any]:
+            going = work()
+            kind = kind_of(going)
+            self.pass_by(f"before:{kind}")
+            answer: Any = None
+            while True:
+                try:
+                    asked = going.send(answer)
+                except StopIteration as end:
+                    return end.value
+                answer = yield asked
+                self.pass_by(f"in:{kind}")
+
+        return watched
+
+
+def kind_of(work: Generator[Any, Any, Any]) -> str:
+    """Which of `WORKS` it is; anything else by its own name."""
+    name = work.gi_code.co_name.strip("_")
+    if name == "write" and not work.gi_frame.f_locals["write"].lets_go:
+        return "checkpoint"
+    return _NAMES.get(name, name)
+
+
+def wrap(owner: Any, name: str, points: Points, what: str) -> None:
+    """Points before and after a function of a class, that does not wait."""
+    inner = getattr(owner, name)
+
+    def outer(*args: Any, **kwargs: Any) -> Any:
+        points.pass_by(f"before:{what}")
+        result = inner(*args, **kwargs)
+        points.pass_by(f"after:{what}")
+        return result
+
+    setattr(owner, name, outer)
+
+
+def places(counts: Counter[str]) -> Iterator[str]:
+    """In words, the commonest first."""
+    return (f"{name} {count}" for name, count in counts.most_common())

@@ -1,0 +1,81 @@
+"""Breaks the product on purpose, in one process under test: what looks for broken promises has to find these."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.runs import driver, records
+from codemode_mcp.stores import runs
+from codemode_mcp.stores.sqlite import Life
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from codemode_mcp.runs.run import Run
+
+
+def _dispatching() -> None:
+    """A call is sent, and nobody has written that down."""
+
+    async def dispatching(self: runs.DurableStore, run_id: str, call: int) -> bool:
+        return True
+
+    runs.DurableStore.dispatching = dispatching  # type: ignore[method-assign]
+
+
+def _checkpoint() -> None:
+    """Calls are sent of which the store has no trace."""
+
+    async def checkpoint(self: runs.DurableStore, run: Any) -> None:
+        pass
+
+    runs.DurableStore.checkpoint = checkpoint  # type: ignore[method-assign]
+
+
+def _claims() -> None:
+    """Whoever wants a run gets it, and whoever had it goes on."""
+    Life.alive = lambda self, processes: frozenset((self.process,)) & processes  # type: ignore[method-assign]
+    for name in ("_write", "_end"):
+        inner = getattr(runs, name)
+
+        def unfenced(*args: Any, inner: Any = inner) -> Generator[Any, Any, Any]:
+            going = inner(*args)
+            answer: Any = None
+            while True:
+                try:
+                    asked = going.send(answer)
+                except StopIteration as end:
+                    return end.value
+                answer = yield asked
+                if getattr(asked, "sql", "").startswith("SELECT state, token FROM runs"):
+                    own = args[0].token if inner.__name__ == "_write" else args[2]
+                    answer = [("waiting", 1 if own is None else own) for _ in answer]
+
+        unfenced.__name__ = name
+        setattr(runs, name, unfenced)
+
+
+def _told() -> None:
+    """What was told with an answer is told with the next one too, where another process gives it."""
+
+    def untold(run: Run, *, now: float, wall: float, told: bool = False) -> str:
+        return records.record_of(run, now=now, wall=wall, told=False)
+
+    driver.record_of = untold
+
+
+def _end() -> None:
+    """The end of a run is not kept."""
+
+    async def end(self: runs.DurableStore, run: Any) -> None:
+        await self.release(run.id, run.owner)
+
+    runs.DurableStore.end = end  # type: ignore[method-assign]
+
+
+WAYS = {"dispatching": _dispatching, "checkpoint": _checkpoint, "claims": _claims, "told": _told, "end": _end}
+
+
+def apply(way: str) -> None:
+    if way:
+        WAYS[way]()

@@ -1,0 +1,341 @@
+"""One process under test: the real manager, dispatcher, sandbox and store over made-up tools, commanded by lines of JSON
+on a socket. See `work`."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import os
+import secrets
+import time
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from codemode_mcp.bridge import json_text
+from codemode_mcp.callers import Caller
+from codemode_mcp.catalog import build
+from codemode_mcp.dispatch import Dispatcher
+from codemode_mcp.errors import CodeModeError
+from codemode_mcp.policy import Policy
+from codemode_mcp.runs import driver
+from codemode_mcp.runs.manager import Cell, open_manager
+from codemode_mcp.sandbox.engine import open_engine
+from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.settings import CodeModeSettings, PolicyRules, ToolSettings
+from codemode_mcp.stores.lease import Lease
+from codemode_mcp.stores.postgres import open_postgres
+from codemode_mcp.stores.runs import DurableStore
+from codemode_mcp.stores.seal import Seal
+from codemode_mcp.stores.sqlite import open_sqlite
+from codemode_mcp.stores.values import StoredValues
+from tests.crashes import sabotage
+from tests.crashes.ledger import Ledger
+from tests.crashes.points import Points, wrap
+from upstream_clients.errors import UpstreamCallError
+from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable, Callable, Collection
+
+    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.runs.manager import RunManager
+    from codemode_mcp.sandbox.engine import Engine
+    from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn
+
+OWNER = "somebody"
+CALLER = Caller(OWNER)
+
+TIMEOUT_MS = 100
+"""Of one request: short, so that programs are suspended often."""
+
+LEASE = Lease(valid=1.5, every=0.3, margin=0.3)
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"key": {"type": "string"}, "step": {"type": "integer"}, "past": {"type": "integer"}},
+    "required": ["key", "step", "past"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a process is to be.
+
+    Attributes:
+        store: path of a file, or URL of PostgreSQL.
+        point, count: where it is killed, see `Points`.
+        broken: what is broken in the product, see `sabotage`.
+    """
+
+    store: str
+    ledger: str
+    engine: str
+    point: str = ""
+    count: int = 1
+    broken: str = ""
+    opened: dict[str, int] = field(default_factory=dict)
+
+
+class Box:
+    """The tools, as far as they are in this process; what they have done is in the ledger.
+
+    A slow one answers when it is told to: `opened` has for the tag of a program up to which step.
+    """
+
+    name = "box"
+
+    def __init__(self, ledger: Ledger, points: Points, opened: dict[str, int]) -> None:
+        self._ledger = ledger
+        self._points = points
+        self._opened = opened
+        self._change = anyio.Event()
+        reads, repeats = Annotations(read_only=True), Annotations(idempotent=True)
+        plain = Annotations()
+        self._view = UpstreamView(
+            self.name,
+            "ready",
+            era="modern",
+            tools=tuple(
+                Tool(name, input_schema=SCHEMA, annotations=annotations)
+                for name, annotations in (
+                    ("append", plain),
+                    ("slow_append", plain),
+                    ("broken_append", plain),
+                    ("put", repeats),
+                    ("slow_put", repeats),
+                    ("read", reads),
+                    ("slow_read", reads),
+                )
+            ),
+        )
+
+    def view(self) -> UpstreamView:
+        return self._view
+
+    def open(self, tag: str, step: int) -> None:
+        self._opened[tag] = step
+        self._change.set()
+        self._change = anyio.Event()
+
+    async def call_tool(
+        self,
+        tool: str,
+        arguments: JsonObject,
+        *,
+        on_progress: ProgressFn | None = None,
+        timeout: float | None = None,
+        asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        admit: AdmitFn | None = None,
+        begin: BeginFn | None = None,
+    ) -> ToolOutcome:
+        await anyio.lowlevel.checkpoint()
+        if begin is not None:
+            await begin()
+        if admit is not None:
+            admit(next(each for each in self._view.tools if each.name == tool))
+        if on_sent is not None:
+            on_sent()
+        serial = secrets.token_hex(8)
+        self._points.pass_by("before:act")
+        self._ledger.write(what="act", tool=tool, key=arguments["key"], past=arguments["past"], serial=serial)
+        self._points.pass_by("after:act")
+        await anyio.lowlevel.checkpoint()
+        tag, _, step = arguments["key"].partition("/")
+        while tool.startswith("slow_") and int(step) > self._opened.get(tag, 0):
+            await self._change.wait()
+        if tool == "broken_append":
+            raise UpstreamCallError(self.name, "it is broken", dispatched=True)
+        self._points.pass_by("answered:act")
+        return ToolOutcome({"content": [], "structuredContent": {"serial": serial}})
+
+    async def request(self, method: str, params: JsonObject, **_: Any) -> JsonObject:
+        raise NotImplementedError
+
+
+class _Upstreams:
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def servers_for(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
+        return None
+
+    async def catalog_for(self, caller: Caller, client: object) -> Catalog:
+        return self._catalog
+
+    async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
+        pass
+
+
+class _Faults(logging.Handler):
+    """What the product logs as its own failure."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(logging.ERROR)
+        self._ledger = ledger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._ledger.write(what="fault", text=logging.Formatter().format(record))
+
+
+def run(commands: socket.socket, task: Task) -> None:
+    """Until the other end of the socket is closed, or this process is killed."""
+    asyncio.run(work(commands, task))
+
+
+async def work(commands: socket.socket, task: Task) -> None:
+    ledger = Ledger(Path(task.ledger))
+    logging.getLogger("codemode_mcp").addHandler(_Faults(ledger))
+    logging.getLogger("codemode_mcp").propagate = False
+    points = Points(task.point, task.count)
+    settings = CodeModeSettings(timeout_ms=TIMEOUT_MS, max_suspended_runs=100_000, snapshot_ttl_seconds=3600)
+    # A machine that is busy with other things is not what this is about.
+    driver.DEADLINE_GRACE = 10.0
+    _watch_turns(ledger, points)
+    sabotage.apply(task.broken)
+    box = Box(ledger, points, task.opened)
+    reader, writer = await asyncio.open_connection(sock=commands)
+    async with AsyncExitStack() as stack:
+        engine = stack.enter_context(open_engine(Path(task.engine), max_threads=2))
+        if task.store.startswith("postgresql:"):
+            database: Any = await stack.enter_async_context(open_postgres(task.store, lease=LEASE))
+        else:
+            database = await stack.enter_async_context(open_sqlite(Path(task.store), synchronous=False))
+        do = database.do
+
+        async def watched(work: Callable[[], Any]) -> Any:
+            kind = ""
+
+            def begin() -> Any:
+                nonlocal kind
+                going = points.around_work(work)()
+                return going
+
+            result = await do(begin)
+            return result
+
+        database.do = watched
+        catalog = build([box.view()], Policy(PolicyRules()))
+        rules = ToolSettings(code_mode=settings, policy=PolicyRules())
+        seal = Seal()
+
+        async def ready() -> Engine:
+            return engine
+
+        async def transform(source: str) -> Any:
+            raise NotImplementedError
+
+        manager = await stack.enter_async_context(
+            open_manager(
+                engine=ready,
+                dispatcher=Dispatcher(lambda entry, _: box, rules),
+                store=DurableStore(database, seal, settings, clock=time.monotonic),
+                values=StoredValues(database, seal, settings.store_max_bytes),
+                upstreams=_Upstreams(catalog),
+                transform=transform,
+                settings=settings,
+                clock=time.monotonic,
+            )
+        )
+        server = _Server(manager, box, points, writer)
+        await server.send({"pid": os.getpid()})
+        await server.serve(reader)
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+def _watch_turns(ledger: Ledger, points: Points) -> None:
+    wrap(Guest, "snapshot", points, "snapshot")
+    for name, what in (("_restore", "restore"),):
+        wrap(driver.Driver, name, points, what)
+    inner = driver.Driver._deliver
+
+    async def deliver(self: driver.Driver, engine: Engine, run: Any, observation: Any) -> Any:
+        ledger.write(what="turn", run=run.id)
+        try:
+            points.pass_by("before:turn")
+            turn = await inner(self, engine, run, observation)
+            points.pass_by("after:turn")
+        finally:
+            ledger.write(what="turned", run=run.id)
+        return turn
+
+    driver.Driver._deliver = deliver  # type: ignore[method-assign]
+
+
+class _Server:
+    """Carries out commands, several at a time, and answers each under its number."""
+
+    def __init__(self, manager: RunManager, box: Box, points: Points, writer: asyncio.StreamWriter) -> None:
+        self._manager = manager
+        self._box = box
+        self._points = points
+        self._writer = writer
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    async def serve(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            command = json.loads(line)
+            match command["do"]:
+                case "open":
+                    self._box.open(command["tag"], command["step"])
+                case "drop":
+                    if command["request"] in self._tasks:
+                        self._tasks[command["request"]].cancel()
+                case "retire":
+                    await self._manager.retire()
+                    break
+                case _:
+                    task = asyncio.create_task(self._answer(command))
+                    self._tasks[command["request"]] = task
+                    task.add_done_callback(partial(self._done, command["request"]))
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _done(self, request: int, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(request, None)
+        if not task.cancelled() and task.exception() is not None:
+            logging.getLogger("codemode_mcp.test").error("a request failed", exc_info=task.exception())
+
+    async def _answer(self, command: dict[str, Any]) -> None:
+        answer: dict[str, Any]
+        try:
+            if command["do"] == "exec":
+                outcome = await self._manager.execute(Cell(command["code"], "javascript", CALLER))
+            else:
+                outcome = await self._manager.observe(
+                    command["run"], OWNER, cancel=command["cancel"], from_start=command["fromStart"]
+                )
+            answer = told(outcome)
+        except CodeModeError as error:
+            answer = {"refused": error.code, "message": error.message}
+        except asyncio.CancelledError:
+            answer = {"dropped": True}
+        self._points.pass_by("before:answer")
+        await self.send({"request": command["request"], **answer})
+        self._points.pass_by("after:answer")
+
+    async def send(self, line: dict[str, Any]) -> None:
+        self._writer.write(json.dumps(line).encode() + b"\n")
+        with suppress(ConnectionError):
+            await self._writer.drain()
+
+
+def told(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "status": outcome.status,
+        "run": outcome.run_id,
+        "outputs": [each["text"] for each in outcome.outputs],
+        "value": json.loads(json_text(outcome.value)) if outcome.status == "completed" else None,
+        "code": outcome.code if outcome.status == "failed" else None,
+        "error": outcome.error,
+    }

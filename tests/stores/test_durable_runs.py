@@ -1,0 +1,544 @@
+"""What a durable store promises, over every database: who may go on with a run, and what becomes of its calls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.outcome import Outcome, Usage
+from codemode_mcp.runs.store import Claim, EndedRun, Fenced, News, ParkedRun, StoredCall, StoredCatalog
+from codemode_mcp.runs.views import RunView
+from codemode_mcp.settings import CodeModeSettings
+from codemode_mcp.stores import runs
+from codemode_mcp.stores.seal import Seal
+
+if TYPE_CHECKING:
+    from tests.stores.shared_database import Process, SharedDatabase
+
+pytestmark = pytest.mark.anyio
+
+ME = "stdio:me"
+ONCE = StoredCall(1, "mcp:files:write", "queued", repeatable=False, body='{"n": 1}')
+AGAIN = StoredCall(2, "mcp:files:read", "queued", repeatable=True, body='{"n": 2}')
+
+
+def parked(
+    process: Process,
+    run_id: str = "run_a",
+    *calls: StoredCall,
+    owner: str = ME,
+    snapshot: bytes = b"snapshot",
+    manifest: str = "{}",
+    catalog: str = "all tools",
+    lives: float = 900,
+    view: RunView | None = None,
+) -> ParkedRun:
+    now = process.clock()
+    return ParkedRun(
+        run_id,
+        owner,
+        snapshot,
+        manifest,
+        "pending_tools",
+        now,
+        now + lives,
+        '{"record": 1}',
+        calls,
+        StoredCatalog(f"hash of {catalog}", lambda: catalog),
+        view,
+    )
+
+
+def ended(process: Process, run_id: str = "run_a", *, owner: str = ME, value: object = 42, size: int = 100) -> EndedRun:
+    outcome = Outcome(run_id, owner, "completed", Usage(), value=value)
+    return EndedRun(run_id, owner, (outcome, outcome), size, process.clock() + 900)
+
+
+async def claimed(process: Process, run_id: str = "run_a", owner: str = ME) -> Claim:
+    found = await process.store.claim(run_id, owner)
+    assert isinstance(found, Claim)
+    return found
+
+
+async def refusal(process: Process, run_id: str = "run_a", owner: str = ME) -> str:
+    with pytest.raises(ProgramError) as refused:
+        await process.store.claim(run_id, owner)
+    return refused.value.message
+
+
+async def test_a_parked_run_comes_back_as_it_was(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    run = parked(first, "run_a", ONCE, snapshot=bytes(range(256)) * 40, manifest='{"\ud800": "é"}', catalog="c\ud800")
+    await first.store.park(run)
+    await shared.advance(10)
+    claim = await claimed(second)
+    assert not claim.current
+    assert claim.catalog == "c\ud800"
+    assert claim.run.catalog is not None
+    assert (claim.run.catalog.hash, claim.run.catalog.text()) == ("hash of c\ud800", "c\ud800")
+    assert (claim.run.snapshot, claim.run.manifest, claim.run.record) == (run.snapshot, run.manifest, run.record)
+    assert (claim.run.calls, claim.run.reason) == ((ONCE,), "pending_tools")
+    assert claim.run.parked == pytest.approx(second.clock() - 10, abs=2)
+    assert claim.run.expires == pytest.approx(second.clock() + 890, abs=2)
+
+
+async def test_what_one_process_knows_still_counts_while_no_other_has_gone_on(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first))
+    assert (await claimed(first)).current
+    await first.store.release("run_a", ME)
+    assert (await claimed(first)).current
+    await first.store.park(parked(first))
+    await claimed(second)
+    await second.store.release("run_a", ME)
+    assert not (await claimed(first)).current
+    await first.store.park(parked(first))
+    first.store.forget("run_a")
+    assert not (await claimed(first)).current
+
+
+async def test_one_at_a_time_goes_on_with_a_run(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first))
+    await claimed(second)
+    assert "being waited for already" in await refusal(first)
+    assert "being waited for already" in await refusal(second)
+    await second.store.park(parked(second))
+    await claimed(first)
+    assert "being waited for already" in await refusal(second)
+
+
+async def test_of_many_who_want_a_run_at_once_one_gets_it(shared: SharedDatabase) -> None:
+    processes = [await shared.process() for _ in range(4)]
+    await processes[0].store.park(parked(processes[0]))
+    got: list[Process] = []
+
+    async def want(process: Process) -> None:
+        try:
+            await process.store.claim("run_a", ME)
+        except ProgramError:
+            return
+        got.append(process)
+
+    async with anyio.create_task_group() as group:
+        for process in processes:
+            group.start_soon(want, process)
+    assert len(got) == 1
+
+
+async def test_a_run_of_another_owner_looks_like_an_unknown_one(shared: SharedDatabase) -> None:
+    process = await shared.process()
+    await process.store.park(parked(process))
+    foreign = await refusal(process, owner="http:you")
+    unknown = await refusal(process, "run_b")
+    assert foreign == unknown.replace("run_b", "run_a")
+    assert await process.store.cancel("run_a", "http:you") is False
+    await process.store.release("run_a", "http:you")
+    for odd in ("", "run_a\x00", "\ud800", '" OR 1=1', "x" * 100_000):
+        assert "there is no run" in await refusal(process, odd)
+    assert await process.store.owner_of("run_a") == ME
+    assert await process.store.owner_of("run_b") is None
+
+
+async def test_owners_and_tools_may_be_called_anything(shared: SharedDatabase) -> None:
+    process = await shared.process()
+    odd = "http:\x00\ud800'\\u0041"
+    await process.store.park(parked(process, "run_a", StoredCall(1, odd, "queued", True), owner=odd))
+    assert await process.store.owner_of("run_a") == odd
+    assert (await claimed(process, owner=odd)).run.calls[0].tool == odd
+    assert "there is no run" in await refusal(process, owner="http:\x00\ud800'A")
+
+
+async def test_a_run_of_a_dead_process_is_gone_on_with_from_its_last_checkpoint(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first))
+    await claimed(first)
+    await first.store.checkpoint(parked(first, snapshot=b"later"))
+    assert "being waited for already" in await refusal(first)
+    assert "being waited for already" in await refusal(second)
+    await shared.kill(first)
+    claim = await claimed(second)
+    assert (claim.run.snapshot, claim.current) == (b"later", False)
+
+
+async def test_whoever_was_taken_for_dead_changes_nothing_any_more(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first, "run_a", ONCE))
+    await claimed(first)
+    await shared.kill(first)
+    await claimed(second)
+    for attempt in (
+        lambda: first.store.park(parked(first, snapshot=b"of the dead")),
+        lambda: first.store.checkpoint(parked(first, snapshot=b"of the dead")),
+        lambda: first.store.end(ended(first)),
+    ):
+        with pytest.raises(Fenced):
+            await attempt()
+    await first.store.release("run_a", ME)
+    assert await first.store.dispatching("run_a", 1) is False
+    assert await first.store.settle("run_a", 1, "of the dead") is False
+    assert (await first.store.look("run_a")).fenced
+    assert "being waited for already" in await refusal(first)
+    assert await second.store.dispatching("run_a", 1) is True
+    await second.store.park(parked(second, "run_a", ONCE, snapshot=b"mine"))
+    third = await shared.process()
+    assert (await claimed(third)).run.snapshot == b"mine"
+
+
+async def test_a_run_that_a_process_has_lost_is_not_stored_anew_when_it_is_gone(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first))
+    await claimed(second)
+    await second.store.end(ended(second))
+    await shared.advance(1000)
+    await second.store.sweep()
+    assert await shared.rows("SELECT * FROM runs") == []
+    with pytest.raises(Fenced):
+        await first.store.park(parked(first))
+    assert await first.store.look("run_a") == News(fenced=True, ended="expired")
+
+
+async def test_a_process_takes_back_what_it_has_claimed_but_goes_on_with_no_more(shared: SharedDatabase) -> None:
+    process = await shared.process()
+    await process.store.park(parked(process))
+    await claimed(process)
+    process.store.forget("run_a")
+    with pytest.raises(Fenced):
+        await process.store.checkpoint(parked(process))
+    assert not (await claimed(process)).current
+    await process.store.park(parked(process))
+
+
+# calls
+
+
+async def test_a_call_is_sent_once(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first, "run_a", ONCE, AGAIN))
+    assert await second.store.dispatching("run_a", 1) is False
+    assert await first.store.dispatching("run_a", 1) is True
+    assert await first.store.dispatching("run_a", 1) is False
+    assert await first.store.dispatching("run_a", 2) is True
+    assert await first.store.dispatching("run_a", 2) is True
+    assert await first.store.dispatching("run_a", 3) is False
+    assert await first.store.dispatching("run_b", 1) is False
+
+
+async def test_calls_that_nobody_has_sent_go_along_with_their_run(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first, "run_a", ONCE, AGAIN))
+    assert (await claimed(second)).run.calls == (ONCE, AGAIN)
+    assert await first.store.dispatching("run_a", 1) is False
+    assert await first.store.dispatching("run_a", 2) is False
+    assert await second.store.dispatching("run_a", 1) is True
+
+
+async def test_an_end_reaches_the_process_that_goes_on(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first, "run_a", ONCE))
+    await first.store.dispatching("run_a", 1)
+    claim = await claimed(second)
+    assert (claim.run.calls[0].status, claim.run.calls[0].carrier) == ("dispatched", "elsewhere")
+    assert await second.store.look("run_a") == News()
+    assert await second.store.settle("run_a", 1, "not its own") is False
+    heard: list[str | None] = []
+    async with anyio.create_task_group() as group:
+
+        async def listen() -> None:
+            heard.append(await second.store.news())
+
+        group.start_soon(listen)
+        await anyio.wait_all_tasks_blocked()
+        assert await first.store.settle("run_a", 1, "42") is True
+    assert heard == ["run_a"]
+    news = await second.store.look("run_a")
+    assert [(call.id, call.status, call.result) for call in news.calls] == [(1, "settled", "42")]
+    assert (news.fenced, news.ended, news.cancelled) == (False, None, False)
+    assert (await first.store.look("run_a")).fenced
+
+
+async def test_the_first_end_of_a_call_counts(shared: SharedDatabase) -> None:
+    process, other = await shared.process(), await shared.process()
+    await process.store.park(parked(process, "run_a", ONCE, AGAIN))
+    assert await process.store.settle("run_a", 1, "first") is True
+    assert await process.store.settle("run_a", 1, "second") is False
+    assert await process.store.settle("run_a", 1, "first") is True
+    assert await process.store.dispatching("run_a", 1) is False
+    await claimed(process)
+    late = StoredCall(1, ONCE.tool, "settled", False, result="third", carrier="nobody")
+    given_up = StoredCall(2, AGAIN.tool, "settled", True, result="given up", carrier="nobody")
+    await process.store.park(parked(process, "run_a", late, given_up))
+    calls = (await claimed(other)).run.calls
+    assert [(call.status, call.result) for call in calls] == [("settled", "first"), ("settled", "given up")]
+    assert {call.carrier for call in calls} == {"nobody"}
+
+
+async def test_parking_takes_nothing_back_of_what_happened_to_a_call_meanwhile(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first, "run_a", ONCE, AGAIN))
+    await first.store.dispatching("run_a", 1)
+    await first.store.dispatching("run_a", 2)
+    await first.store.settle("run_a", 2, "done")
+    await claimed(second)
+    await second.store.park(parked(second, "run_a", ONCE, AGAIN, StoredCall(3, "t", "queued", False)))
+    assert await second.store.dispatching("run_a", 1) is False
+    assert await first.store.settle("run_a", 1, "late") is True
+    assert [call.result for call in (await claimed(second)).run.calls] == ["late", "done", None]
+    await second.store.park(parked(second, "run_a", StoredCall(3, "t", "queued", False)))
+    assert [call.id for call in (await claimed(second)).run.calls] == [3]
+    assert await first.store.settle("run_a", 1, "too late") is False
+
+
+@pytest.mark.parametrize("when", ["before the claim", "while it is gone on with"])
+async def test_calls_of_a_dead_process_are_made_again_only_where_that_does_no_harm(
+    shared: SharedDatabase, when: str
+) -> None:
+    first, second = await shared.process(), await shared.process()
+    third = StoredCall(3, "mcp:files:delete", "queued", repeatable=False, body="{}")
+    await first.store.park(parked(first, "run_a", ONCE, AGAIN, third))
+    await first.store.dispatching("run_a", 1)
+    await first.store.dispatching("run_a", 2)
+    if when == "before the claim":
+        await shared.kill(first)
+        calls = (await claimed(second)).run.calls
+        assert [(call.status, call.carrier) for call in calls] == [
+            ("dispatched", "nobody"),
+            ("queued", "here"),
+            ("queued", "here"),
+        ]
+    else:
+        calls = (await claimed(second)).run.calls
+        assert [call.carrier for call in calls] == ["elsewhere", "elsewhere", "here"]
+        await shared.kill(first)
+        calls = (await second.store.look("run_a")).calls
+        assert [(call.id, call.status, call.carrier) for call in calls] == [
+            (1, "dispatched", "here"),
+            (2, "queued", "here"),
+        ]
+        assert calls[0].body == ONCE.body
+    assert await first.store.settle("run_a", 1, "the dead has an answer") is False
+    assert await second.store.dispatching("run_a", 1) is False
+    assert await second.store.dispatching("run_a", 2) is True
+    assert await second.store.dispatching("run_a", 3) is True
+    assert await second.store.settle("run_a", 1, "unknown") is True
+    assert await second.store.settle("run_a", 2, "done") is True
+
+
+async def test_a_call_that_is_under_way_here_is_not_given_up(shared: SharedDatabase) -> None:
+    process = await shared.process()
+    sent = StoredCall(1, "t", "dispatched", repeatable=False)
+    await process.store.park(parked(process, "run_a", sent, AGAIN))
+    await process.store.dispatching("run_a", 2)
+    assert [call.carrier for call in (await claimed(process)).run.calls] == ["here", "here"]
+    process.store.forget("run_a")
+    assert [(call.status, call.carrier) for call in (await claimed(process)).run.calls] == [("dispatched", "here")] * 2
+    await process.store.settle("run_a", 1, "42")
+    assert [call.result for call in (await process.store.look("run_a")).calls] == ["42"]
+
+
+# ends
+
+
+async def test_an_end_is_told_again_to_its_owner_until_its_time(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first, "run_a", ONCE))
+    await claimed(second)
+    await second.store.end(ended(second))
+    for process in (first, second):
+        found = await process.store.claim("run_a", ME)
+        assert isinstance(found, EndedRun)
+        assert (found.outcome[0].value, found.state, found.size) == (42, "completed", 100)
+        assert "there is no run" in await refusal(process, owner="http:you")
+    assert await shared.rows("SELECT COUNT(*) FROM calls") == [(0,)]
+    assert await shared.rows("SELECT COUNT(*) FROM snapshots") == [(0,)]
+    await shared.advance(901)
+    assert "there is no run" in await refusal(first)
+
+
+async def test_whoever_carries_calls_of_a_run_hears_of_its_end(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first, "run_a", ONCE))
+    await first.store.dispatching("run_a", 1)
+    await claimed(second)
+    with anyio.fail_after(10):
+        assert await first.store.news() in ("run_a", None)
+        await second.store.end(ended(second))
+        while (await first.store.look("run_a")).ended is None:
+            await first.store.news()
+    assert (await first.store.look("run_a")).ended == "completed"
+    assert await first.store.settle("run_a", 1, "42") is False
+
+
+async def test_the_oldest_ends_make_room(shared: SharedDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "MAX_ENDED_BYTES", 250)
+    process = await shared.process()
+    for number in range(4):
+        run_id = f"run_{number}"
+        await process.store.park(parked(process, run_id))
+        await process.store.end(ended(process, run_id))
+        await shared.advance(1)
+    assert [row[0] for row in await shared.rows("SELECT id FROM runs ORDER BY id")] == ["run_2", "run_3"]
+    await process.store.park(parked(process, "run_9"))
+    monkeypatch.setattr(runs, "MAX_ENDED", 1)
+    await process.store.sweep()
+    assert [row[0] for row in await shared.rows("SELECT id FROM runs ORDER BY id")] == ["run_3", "run_9"]
+
+
+async def test_whoever_goes_on_with_a_run_hears_that_it_shall_end(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first))
+    assert await second.store.cancel("run_a", ME) is False
+    await claimed(first)
+    assert await second.store.cancel("run_a", ME) is True
+    with anyio.fail_after(10):
+        assert await first.store.news() in ("run_a", None)
+    assert (await first.store.look("run_a")).cancelled
+    await shared.kill(first)
+    assert await second.store.cancel("run_a", ME) is False
+    assert await second.store.cancel("run_b", ME) is False
+
+
+# time and room
+
+
+async def test_runs_past_their_time_are_dropped_and_known_for_a_day(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first, "run_a", ONCE))
+    await first.store.park(parked(first, "run_b"))
+    await first.store.dispatching("run_a", 1)
+    assert await second.store.sweep() == []
+    await shared.advance(901)
+    assert "suspended for more than 900 s" in await refusal(second)
+    assert await second.store.sweep() == []
+    assert sorted(await first.store.sweep()) == ["run_a", "run_b"]
+    assert await first.store.sweep() == []
+    assert (await first.store.look("run_a")).ended == "expired"
+    assert await shared.rows("SELECT COUNT(*) FROM snapshots") == [(0,)]
+    assert await shared.rows("SELECT COUNT(*) FROM calls") == [(0,)]
+    assert "suspended for more than 900 s" in await refusal(second)
+    with pytest.raises(Fenced):
+        await first.store.park(parked(first))
+    await shared.advance(24 * 3600 + 1)
+    assert "there is no run" in await refusal(second)
+    await second.store.sweep()
+    assert await shared.rows("SELECT * FROM runs") == []
+    assert await shared.rows("SELECT * FROM catalogs") == []
+
+
+async def test_a_run_does_not_expire_while_somebody_goes_on_with_it(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first))
+    await claimed(first)
+    await shared.advance(1000)
+    assert await second.store.sweep() == []
+    assert await first.store.sweep() == []
+    await first.store.park(parked(first))
+    await claimed(second)
+    await shared.advance(1000)
+    await shared.kill(second)
+    await first.store.sweep()
+    assert "suspended for more than" in await refusal(first)
+
+
+async def test_quotas_count_what_all_processes_have(shared: SharedDatabase) -> None:
+    settings = CodeModeSettings(max_suspended_runs=3, max_suspended_runs_per_owner=2)
+    first, second = await shared.process(settings), await shared.process(settings)
+    await first.store.park(parked(first, "run_1"))
+    await second.store.park(parked(second, "run_2"))
+    with pytest.raises(ProgramError, match=r"2 programs of yours .* \(maxSuspendedRunsPerOwner is 2\)"):
+        await first.store.park(parked(first, "run_3"))
+    assert "there is no run" in await refusal(first, "run_3")
+    await second.store.park(parked(second, "run_4", owner="http:you"))
+    with pytest.raises(ProgramError, match=r"no room for another one \(maxSuspendedRuns is 3\)"):
+        await first.store.park(parked(first, "run_5", owner="http:them"))
+    await claimed(first, "run_2")
+    await first.store.park(parked(first, "run_2"))
+    await shared.advance(901)
+    await first.store.park(parked(first, "run_5", owner="http:them"))
+
+
+async def test_a_catalog_is_stored_once_while_runs_see_it(shared: SharedDatabase) -> None:
+    process = await shared.process()
+    made: list[str] = []
+
+    def run(run_id: str) -> ParkedRun:
+        now = process.clock()
+        catalog = StoredCatalog("h", lambda: made.append(run_id) or "text")
+        return ParkedRun(run_id, ME, b"s", "{}", "yield", now, now + 9000, "", (), catalog)
+
+    await process.store.park(run("run_a"))
+    await process.store.park(run("run_b"))
+    assert made == ["run_a"]
+    await shared.advance(3601)
+    await process.store.sweep()
+    assert await shared.rows("SELECT COUNT(*) FROM catalogs") == [(2,)]
+    for run_id in ("run_a", "run_b"):
+        await process.store.end(ended(process, run_id))
+    await process.store.park(run("run_c"))
+    await process.store.sweep()
+    assert (await claimed(await shared.process(), "run_c")).catalog == "text"
+    assert made == ["run_a"]
+
+
+async def test_all_runs_are_listed_with_what_is_told_of_them(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    view = RunView("run_a", "waiting", "http", "ann", 5000, waits=3, call_count=7)
+    await first.store.park(parked(first, "run_a", view=view))
+    await first.store.park(parked(first, "run_b"))
+    await shared.advance(100)
+    await claimed(first, "run_b")
+    await first.store.park(parked(first, "run_c"))
+    await first.store.end(ended(first, "run_c"))
+    views = {view.id: view for view in await second.store.views()}
+    assert {run_id: view.state for run_id, view in views.items()} == {
+        "run_a": "waiting",
+        "run_b": "running",
+        "run_c": "completed",
+    }
+    a = views["run_a"]
+    assert (a.kind, a.principal, a.waits, a.call_count, a.observed) == ("http", "ann", 3, 7, False)
+    assert a.age_ms == pytest.approx(105_000, abs=2000)
+    assert a.expires_ms == pytest.approx(800_000, abs=2000)
+    assert views["run_b"].observed
+    assert views["run_c"].ended_ms is not None
+    assert (await second.store.views())[-1].id == "run_a"
+    stranger = await shared.process(seal=Seal((b"x" * 32,)))
+    assert {view.id for view in await stranger.store.views()} == set(views)
+
+
+# what is in the database
+
+
+async def test_nothing_of_a_program_or_a_server_can_be_read_in_the_database(shared: SharedDatabase) -> None:
+    process = await shared.process()
+    secret = "hunter2-hunter2"
+    run = parked(
+        process,
+        "run_a",
+        StoredCall(1, "t", "queued", False, body=secret),
+        snapshot=secret.encode(),
+        manifest=secret,
+        view=RunView("run_a", "waiting", "http", secret, 1),
+    )
+    await process.store.park(replace(run, catalog=StoredCatalog("h", lambda: secret)))
+    await process.store.settle("run_a", 1, secret)
+    await process.store.park(parked(process, "run_b"))
+    await process.store.end(ended(process, "run_b", value=secret))
+    held = [await shared.rows(f"SELECT * FROM {table}") for table in ("runs", "calls", "snapshots")]
+    held.append(await shared.rows("SELECT body FROM catalogs"))
+    assert all(held)
+    assert secret not in repr(held)
+
+
+async def test_a_run_that_cannot_be_opened_is_left_for_whoever_has_the_key(shared: SharedDatabase) -> None:
+    first, stranger = await shared.process(), await shared.process(seal=Seal((b"x" * 32,)))
+    await first.store.park(parked(first, "run_a", ONCE))
+    with pytest.raises(ProgramError) as refused:
+        await stranger.store.claim("run_a", ME)
+    assert refused.value.code == "snapshot_restore_failed"
+    assert await first.store.dispatching("run_a", 1) is True
+    assert (await claimed(first)).current

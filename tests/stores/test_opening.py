@@ -1,0 +1,285 @@
+"""A store is opened while everything else goes on, tried again until it works, and refuses until then."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from codemode_mcp.errors import CodeModeError, StoreUnavailable
+from codemode_mcp.settings import CodeModeSettings, StoreSettings
+from codemode_mcp.stores import opening
+from codemode_mcp.stores.opening import Lasting, kind_of_mount, name_of, open_store, unusable
+from codemode_mcp.stores.work import Now
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from codemode_mcp.stores.work import Result, Work
+
+
+class Fake:
+    """A database that knows the time alone."""
+
+    name, blob = "fake", "BLOB"
+
+    def __init__(self, process: str) -> None:
+        self.process = process
+
+    async def do(self, work: Callable[[], Work[Result]]) -> Result:
+        going = work()
+        next(going)
+        try:
+            going.send(1234.0)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        raise AssertionError
+
+    def holds(self) -> bool:
+        return True
+
+    async def news(self) -> str | None:
+        return "run-1"
+
+
+class Opening:
+    """Fails as often as it has errors, then opens; a database opens only when it may."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.may = anyio.Event()
+        self.tries = 0
+        self.broken = anyio.Event()
+        """Set: what is open fails."""
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[Any]:
+        self.tries += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        await self.may.wait()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._fail)
+            yield Fake(f"process-{self.tries}")
+
+    async def _fail(self) -> None:
+        await self.broken.wait()
+        self.broken = anyio.Event()
+        raise ValueError("of the driver")
+
+
+def now() -> Work[float]:
+    return (yield Now())  # type: ignore[no-any-return]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(5):
+        while not condition():
+            await anyio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def running(database: Lasting) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as group:
+        group.start_soon(database.run)
+        yield
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_what_is_asked_while_it_is_opened_waits_for_it() -> None:
+    open_it = Opening()
+    database = Lasting(open_it, "fake")
+    found: list[object] = []
+
+    async def ask() -> None:
+        found.append(await database.do(now))
+        found.append(await database.news())
+
+    async with running(database), anyio.create_task_group() as group:
+        group.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        assert found == []
+        assert not database.holds()
+        open_it.may.set()
+        await until(lambda: len(found) == 2)
+        assert found == [1234.0, "run-1"]
+        assert database.holds()
+        assert (database.process, database.blob) == ("process-1", "BLOB")
+
+
+@pytest.mark.anyio
+async def test_one_that_takes_long_to_open_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "OPENING_SECONDS", 0)
+    database = Lasting(Opening(), "the database")
+    async with running(database):
+        with pytest.raises(StoreUnavailable, match="the database is still being opened; try again"):
+            await database.do(now)
+
+
+@pytest.mark.anyio
+async def test_one_that_cannot_be_opened_refuses_at_once_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "codemode_mcp.stores")
+    monkeypatch.setattr(opening, "RETRY_SECONDS", 0)
+    open_it = Opening(*[StoreUnavailable("the disk is full")] * 3)
+    open_it.may.set()
+    database = Lasting(open_it, "fake")
+    async with running(database):
+        with pytest.raises(StoreUnavailable, match="the disk is full"):
+            await database.do(now)
+        assert not database.holds()
+        await until(database.holds)
+        assert await database.do(now) == 1234.0
+    assert open_it.tries == 4
+    # The same reason is told once.
+    assert [record.message.partition(";")[0] for record in caplog.records] == [
+        "the disk is full",
+        "suspended programs are kept in fake",
+    ]
+
+
+@pytest.mark.anyio
+async def test_one_that_fails_while_it_is_open_is_opened_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(opening, "RETRY_SECONDS", 0)
+    open_it = Opening()
+    open_it.may.set()
+    database = Lasting(open_it, "fake")
+    async with running(database):
+        await until(database.holds)
+        open_it.errors = [StoreUnavailable("gone")]
+        open_it.broken.set()
+        await until(lambda: not database.holds())
+        await until(database.holds)
+        assert database.process == "process-3"
+        assert await database.news() == "run-1"
+    assert "the store of suspended programs has failed" in caplog.text
+
+
+# which one, and where
+
+
+async def chosen(folder: Path, settings: StoreSettings | None = None, *, lasts: bool = True) -> tuple[str, bool]:
+    async with open_store(
+        settings, CodeModeSettings(), clock=time.monotonic, wall=time.time, folder=folder, lasts=lasts
+    ) as opened:
+        return opened.name, opened.durable
+
+
+@pytest.mark.anyio
+async def test_where_nothing_is_said_a_server_uses_a_file_in_the_users_folder_and_others_memory(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "state" / "codemode-mcp"
+    assert await chosen(folder, lasts=False) == ("memory", False)
+    assert not folder.exists()
+    assert await chosen(folder) == (str(folder / "runs.sqlite3"), True)
+    if sys.platform != "win32":
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.anyio
+async def test_where_the_folder_cannot_be_used_it_is_memory_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    assert await chosen(tmp_path / "file" / "codemode-mcp") == ("memory", False)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "cannot be made" in record.message
+    assert '"store": {"kind": "memory"}' in record.message
+
+
+@pytest.mark.skipif(sys.platform == "win32" or not hasattr(os, "getuid"), reason="modes of POSIX")
+def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
+    tmp_path.chmod(0o770)
+    assert unusable(tmp_path) == f"others can write to {tmp_path}"
+    tmp_path.chmod(0o755)
+    assert unusable(tmp_path) is None
+
+
+@pytest.mark.anyio
+async def test_what_is_asked_for_is_used_and_named_without_its_password(tmp_path: Path) -> None:
+    assert await chosen(tmp_path, StoreSettings("memory")) == ("memory", False)
+    file = tmp_path / "x.sqlite3"
+    assert await chosen(tmp_path, StoreSettings("sqlite", path=str(file))) == (str(file), True)
+    settings = StoreSettings("postgres", url="postgresql://me:secret@db.example:5433/runs")
+    assert name_of(settings, tmp_path) == "db.example:5433/runs"
+
+
+@pytest.mark.anyio
+async def test_a_file_that_cannot_be_opened_keeps_nothing_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings = StoreSettings("sqlite", path=str(tmp_path / "file" / "x.sqlite3"))
+    async with open_store(
+        settings, CodeModeSettings(), clock=time.monotonic, wall=time.time, folder=tmp_path
+    ) as opened:
+        assert opened.durable
+        assert not opened.runs.holds()
+        with pytest.raises(StoreUnavailable) as caught:
+            await opened.check()
+        assert str(tmp_path / "file") in caught.value.message
+
+
+MOUNTS = """\
+/dev/vda / ext4 rw 0 0
+server:/home /home nfs4 rw 0 0
+/dev/vdb /home/me/local ext4 rw 0 0
+//nas/share /mnt/with\\040blank cifs rw 0 0
+tmpfs /tmp tmpfs rw 0 0
+server:/tmp /tmp nfs rw 0 0
+odd
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/var/lib/x", None),
+        ("/home/me/state", "nfs4"),
+        ("/homes", None),
+        ("/home/me/local/state", None),
+        ("/mnt/with blank/x", "cifs"),
+        ("/tmp/x", "nfs"),
+    ],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="paths of POSIX")
+def test_network_file_systems_are_told_by_their_mounts(path: str, kind: str | None) -> None:
+    assert kind_of_mount(Path(path), MOUNTS.splitlines()) == kind
+
+
+def written(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
+
+
+@pytest.mark.anyio
+async def test_what_is_kept_outlives_the_process_and_needs_its_key(tmp_path: Path) -> None:
+    def opened(*keys: bytes) -> AbstractAsyncContextManager[opening.Opened]:
+        settings = StoreSettings("sqlite", encryption_keys=keys)
+        return open_store(settings, CodeModeSettings(), clock=time.monotonic, wall=time.time, folder=tmp_path)
+
+    old, new = bytes(range(32)), bytes(range(100, 132))
+    async with opened(old) as store:
+        await store.check()
+        ref = await store.values.offload("me", '"a text that nobody else may read"')
+        assert ref is not None
+    assert b"nobody else" not in written(tmp_path)
+    async with opened(new, old) as store:
+        assert await store.values.load("me", ref) == '"a text that nobody else may read"'
+    for keys in ((), (new,)):
+        async with opened(*keys) as store:
+            with pytest.raises(CodeModeError) as caught:
+                await store.values.load("me", ref)
+            assert "encrypted" in caught.value.message

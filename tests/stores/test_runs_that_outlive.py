@@ -1,0 +1,381 @@
+"""Runs that are gone on with by another process: managers over one database, each with a process id of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from codemode_mcp.errors import CodeModeError, StoreUnavailable
+from codemode_mcp.settings import CodeModeSettings, PolicyRules
+from codemode_mcp.stores.runs import DurableStore
+from codemode_mcp.stores.seal import Seal
+from codemode_mcp.stores.sqlite import open_sqlite
+from codemode_mcp.stores.values import StoredValues
+from tests.runs.bench import OWNER, FakeClient, bench, texts
+from upstream_clients.testing import ScriptedSource, SlowSource
+from upstream_clients.tools import Annotations, Tool
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from codemode_mcp.sandbox.engine import Engine
+    from tests.runs.bench import Bench
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = CodeModeSettings(timeout_ms=400)
+SOON = {"timeout_ms": 400}
+READ = Tool("read", annotations=Annotations(read_only=True))
+WRITE = Tool("write", annotations=Annotations(read_only=False, idempotent=False))
+
+
+def answer(arguments: Any) -> Any:
+    return {"content": [], "structuredContent": {"text": f"done {arguments.get('n', '')}"}}
+
+
+def slow(**options: Any) -> SlowSource:
+    return SlowSource("files", {"read": answer, "write": answer}, tools=[READ, WRITE], **options)
+
+
+def fast() -> ScriptedSource:
+    return ScriptedSource("files", {"read": answer, "write": answer}, tools=[READ, WRITE])
+
+
+@asynccontextmanager
+async def replica(engine: Engine, path: Path, source: Any, **options: Any) -> AsyncIterator[Bench]:
+    """One process, as far as others can tell. Leaving it is its sudden end."""
+    async with open_sqlite(path / "runs.sqlite3", wall=time.time) as database:
+        settings = replace(SETTINGS, **{key: value for key, value in options.items() if hasattr(SETTINGS, key)})
+        seal = Seal()
+        store = DurableStore(database, seal, settings, clock=time.monotonic)
+        values = StoredValues(database, seal, settings.store_max_bytes)
+        async with bench(engine, source, store=store, values=values, **{**SOON, **options}) as opened:
+            yield opened
+
+
+async def until_done(it: Bench, run_id: str, **options: Any) -> Any:
+    """The end of a run, however many waits it takes."""
+    with anyio.fail_after(30):
+        while True:
+            outcome = await it.observe(run_id, **options)
+            if outcome.status != "waiting":
+                return outcome
+
+
+async def test_a_read_that_died_with_its_process_is_made_again(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, slow()) as first:
+        waiting = await first.execute(
+            "text('a'); const r = await MCP.files.read({n: 1}); text('b'); return unwrap(r).text"
+        )
+        assert waiting.status == "waiting"
+        assert texts(waiting) == ["a"]
+    source = fast()
+    async with replica(engine, tmp_path, source) as second:
+        outcome = await until_done(second, waiting.run_id)
+        assert (outcome.status, outcome.value, texts(outcome)) == ("completed", "done 1", ["b"])
+        again = await second.observe(waiting.run_id, from_start=True)
+        assert texts(again) == ["a", "b"]
+    assert source.calls == [("read", {"n": 1})]
+
+
+async def test_a_write_that_died_with_its_process_is_unknown_and_never_made_again(
+    engine: Engine, tmp_path: Path
+) -> None:
+    code = (
+        "try { await MCP.files.write({n: 1}); return 'made' }"
+        "catch (error) { return [error.code, error.data.dispatched, error.data.outcome, error.message] }"
+    )
+    async with replica(engine, tmp_path, slow()) as first:
+        waiting = await first.execute(code)
+    source = fast()
+    async with replica(engine, tmp_path, source) as second:
+        outcome = await until_done(second, waiting.run_id)
+    found, dispatched, unknown, message = outcome.value
+    assert (found, dispatched, unknown) == ("nested_tool_failed", True, "unknown")
+    assert "mcp:files:write" in message
+    assert source.calls == []
+
+
+async def test_what_nobody_had_sent_is_sent_once_by_whoever_goes_on(engine: Engine, tmp_path: Path) -> None:
+    code = (
+        "const all = await Promise.allSettled([1, 2, 3].map((n) => MCP.files.write({n})));"
+        "return all.map((each) => each.status === 'fulfilled' ? unwrap(each.value).text : each.reason.data.outcome)"
+    )
+    async with replica(engine, tmp_path, slow(), max_pending_tool_calls=1) as first:
+        waiting = await first.execute(code)
+        assert waiting.pending_total == 3
+    source = fast()
+    async with replica(engine, tmp_path, source, max_pending_tool_calls=1) as second:
+        outcome = await until_done(second, waiting.run_id)
+    assert outcome.value == ["unknown", "done 2", "done 3"]
+    assert source.calls == [("write", {"n": 2}), ("write", {"n": 3})]
+
+
+async def test_a_call_that_another_process_has_under_way_is_waited_for(engine: Engine, tmp_path: Path) -> None:
+    carrier, other = slow(), fast()
+    async with replica(engine, tmp_path, carrier) as first, replica(engine, tmp_path, other) as second:
+        waiting = await first.execute(
+            "const r = await MCP.files.write({n: 1}); return [unwrap(r).text, unwrap(await MCP.files.write({n: 2})).text]"
+        )
+        still = await second.observe(waiting.run_id)
+        assert (still.status, [each.status for each in still.pending]) == ("waiting", ["executing"])
+        async with anyio.create_task_group() as group:
+            found: list[Any] = []
+
+            async def wait() -> None:
+                found.append(await until_done(second, waiting.run_id))
+
+            group.start_soon(wait)
+            carrier.release.set()
+        assert found[0].value == ["done 1", "done 2"]
+        assert (carrier.calls, other.calls) == ([("write", {"n": 1})], [("write", {"n": 2})])
+        assert (await first.observe(waiting.run_id)).value == ["done 1", "done 2"]
+
+
+async def test_what_a_process_does_while_it_goes_on_is_not_done_again_after_its_death(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """Killed in the middle of a `wait`, in which the program has made calls since it was suspended."""
+    code = (
+        "yield_control('first'); await 0; const seen = [];"
+        "for (const n of [1, 2, 3]) {"
+        "  try { seen.push(unwrap(await MCP.files.write({n})).text) } catch (error) { seen.push(error.data.outcome) }"
+        "}"
+        "return seen"
+    )
+    code = code.replace("yield_control('first')", "await yield_control('first')")
+    source = slow()
+    async with replica(engine, tmp_path, source) as first:
+        waiting = await first.execute(code)
+        assert waiting.reason == "yield"
+        async with anyio.create_task_group() as group:
+            group.start_soon(first.observe, waiting.run_id)
+            await source.wait_pending(1)
+            group.cancel_scope.cancel()
+            # Not even a chance to suspend the program again.
+            first.manager._group.cancel_scope.cancel()
+    later = fast()
+    async with replica(engine, tmp_path, later) as second:
+        outcome = await until_done(second, waiting.run_id)
+    assert outcome.value == ["unknown", "done 2", "done 3"]
+    assert later.calls == [("write", {"n": 2}), ("write", {"n": 3})]
+
+
+async def test_timers_go_on_where_they_were(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, fast()) as first:
+        waiting = await first.execute("await new Promise((done) => setTimeout(done, 700)); return 'later'")
+        assert [each.tool for each in waiting.pending] == ["core:timer"]
+    async with replica(engine, tmp_path, fast()) as second:
+        assert (await until_done(second, waiting.run_id)).value == "later"
+
+
+async def test_two_processes_do_not_drive_one_run(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, slow(), timeout_ms=5000) as first, replica(engine, tmp_path, fast()) as second:
+        waiting = await first.execute("await yield_control('x'); return unwrap(await MCP.files.read({n: 1})).text")
+        async with anyio.create_task_group() as group:
+            group.start_soon(first.observe, waiting.run_id)
+            source: Any = first.sources["files"]
+            await source.wait_pending(1)
+            with pytest.raises(CodeModeError, match="being waited for"):
+                await second.observe(waiting.run_id)
+            source.release.set()
+        assert (await second.observe(waiting.run_id)).value == "done 1"
+
+
+async def test_a_run_is_cancelled_wherever_it_is_driven(engine: Engine, tmp_path: Path) -> None:
+    source = slow()
+    async with (
+        replica(engine, tmp_path, source, timeout_ms=20_000) as first,
+        replica(engine, tmp_path, fast()) as second,
+    ):
+        waiting = await first.execute("await yield_control('x'); return unwrap(await MCP.files.read({n: 1})).text")
+        ends: list[Any] = []
+
+        async def wait() -> None:
+            ends.append(await first.observe(waiting.run_id))
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(wait)
+                await source.wait_pending(1)
+                ends.append(await second.observe(waiting.run_id, cancel=True))
+        assert [end.code for end in ends] == ["aborted", "aborted"]
+        assert source.cancelled == 1
+
+
+async def test_a_call_that_waits_for_a_person_waits_again_after_a_restart(engine: Engine, tmp_path: Path) -> None:
+    rules = PolicyRules(ask=("mcp:files:write",))
+    code = (
+        "const a = await MCP.files.write({n: 1}); return [unwrap(a).text, unwrap(await MCP.files.write({n: 2})).text]"
+    )
+    async with replica(engine, tmp_path, fast(), rules=rules) as first:
+        waiting = await first.execute(code, client=FakeClient("none"))
+        assert len(first.manager.approvals(waiting.run_id)) == 1
+    source = fast()
+    async with replica(engine, tmp_path, source, rules=rules) as second:
+        assert not second.manager.approvals(waiting.run_id)
+        assert await second.manager.adopt(waiting.run_id)
+        with anyio.fail_after(5):
+            while not second.manager.approvals(waiting.run_id):
+                await anyio.lowlevel.checkpoint()
+        second.manager.decide(waiting.run_id, None, approved=True, remember="run", by="a test")
+        outcome = await until_done(second, waiting.run_id)
+        assert outcome.value == ["done 1", "done 2"]
+    assert source.calls == [("write", {"n": 1}), ("write", {"n": 2})]
+
+
+async def test_an_approval_for_the_run_is_remembered_after_a_restart(engine: Engine, tmp_path: Path) -> None:
+    rules = PolicyRules(ask=("mcp:files:write",))
+    code = "await MCP.files.write({n: 1}); await yield_control('x'); return unwrap(await MCP.files.write({n: 2})).text"
+    async with replica(engine, tmp_path, fast(), rules=rules) as first:
+        waiting = await first.execute(code, client=FakeClient("none"))
+        first.manager.decide(waiting.run_id, None, approved=True, remember="run", by="a test")
+        while (waiting := await first.observe(waiting.run_id, client=FakeClient("none"))).reason != "yield":
+            pass
+    async with replica(engine, tmp_path, fast(), rules=rules) as second:
+        assert (await until_done(second, waiting.run_id, client=FakeClient("none"))).value == "done 2"
+
+
+async def test_an_error_after_a_restart_names_the_authors_line(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, fast()) as first:
+        waiting = await first.execute("await yield_control('x');\nconst thing = undefined;\nreturn thing.name;")
+    async with replica(engine, tmp_path, fast()) as second:
+        outcome = await until_done(second, waiting.run_id)
+    assert outcome.status == "failed"
+    assert "cell.js:3" in outcome.error
+
+
+async def test_a_tool_that_is_gone_rejects(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, fast()) as first:
+        waiting = await first.execute(
+            "await yield_control('x'); try { await MCP.files.write({}) } catch (error) { return error.message }"
+        )
+    async with replica(engine, tmp_path, ScriptedSource("others", {"read": answer})) as second:
+        second.sources.pop("files", None)
+        outcome = await until_done(second, waiting.run_id)
+    assert "no longer configured" in outcome.value
+
+
+async def test_values_outlive_a_process(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, fast()) as first:
+        await first.execute("await store('k', {a: [1, 2]})")
+    async with replica(engine, tmp_path, fast()) as second:
+        assert (await second.execute("return await load('k')")).value == {"a": [1, 2]}
+
+
+async def test_a_run_of_another_owner_looks_like_none(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, fast()) as first:
+        waiting = await first.execute("await yield_control('x'); return 1")
+    async with replica(engine, tmp_path, fast()) as second:
+        with pytest.raises(CodeModeError, match="there is no run"):
+            await second.observe(waiting.run_id, owner=OWNER + "else")
+        assert (await until_done(second, waiting.run_id)).value == 1
+
+
+async def test_a_closing_process_suspends_what_it_drives(engine: Engine, tmp_path: Path) -> None:
+    source = slow()
+    async with replica(engine, tmp_path, source, timeout_ms=20_000) as first:
+        answers: list[Any] = []
+
+        async def run() -> None:
+            answers.append(await first.execute("const r = await MCP.files.read({n: 1}); return unwrap(r).text"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await source.wait_pending(1)
+            await first.manager.retire()
+        assert answers[0].status == "waiting"
+        with pytest.raises(CodeModeError, match="shutting down"):
+            await first.execute("return 1")
+    async with replica(engine, tmp_path, fast()) as second:
+        assert (await until_done(second, answers[0].run_id)).value == "done 1"
+
+
+async def test_a_program_that_cannot_be_written_down_is_suspended_in_its_process_alone(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = slow()
+    async with replica(engine, tmp_path, source) as it:
+        good = it.store.park
+
+        async def park(run: Any) -> None:
+            raise StoreUnavailable("the disk is full; make room")
+
+        monkeypatch.setattr(it.store, "park", park)
+        waiting = await it.execute(
+            "const r = await MCP.files.write({n: 1}); await yield_control('x'); return unwrap(r).text"
+        )
+        assert waiting.status == "waiting"
+        assert any("in this process alone" in note and "the disk is full" in note for note in waiting.notes)
+        monkeypatch.setattr(it.store, "park", good)
+        source.release.set()
+        outcome = await it.observe(waiting.run_id)
+        assert outcome.reason == "yield"
+        assert (await it.observe(waiting.run_id)).value == "done 1"
+        assert (await it.observe(waiting.run_id)).value == "done 1", "its end is given again"
+
+
+async def test_a_store_that_fails_later_keeps_what_it_has(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is not lost: it is gone on with from where it was when the store answered last."""
+    source = fast()
+    async with replica(engine, tmp_path, source) as it:
+        waiting = await it.execute(
+            "await yield_control('x'); const r = await MCP.files.write({n: 1}); return unwrap(r).text"
+        )
+
+        async def checkpoint(run: Any) -> None:
+            raise StoreUnavailable("the disk is full; make room")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(it.store, "checkpoint", checkpoint)
+            with pytest.raises(StoreUnavailable, match="the disk is full"):
+                await it.observe(waiting.run_id)
+        assert source.calls == []
+        assert (await until_done(it, waiting.run_id)).value == "done 1"
+    assert source.calls == [("write", {"n": 1})]
+
+
+async def test_a_snapshot_of_another_engine_ends_its_run_by_name(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, slow()) as it:
+        waiting = await it.execute("await MCP.files.write({n: 1})")
+    async with replica(engine, tmp_path, fast()) as it:
+        store: Any = it.store
+        claim = store.claim
+
+        async def foreign(run_id: str, owner: str) -> Any:
+            found = await claim(run_id, owner)
+            snapshot = bytearray(found.run.snapshot)
+            snapshot[36:68] = bytes(32)
+            snapshot[4:36] = hashlib.sha256(snapshot[36:]).digest()
+            return replace(found, run=replace(found.run, snapshot=bytes(snapshot)))
+
+        store.claim = foreign
+        outcome = await until_done(it, waiting.run_id)
+        store.claim = claim
+        assert (outcome.status, outcome.code) == ("failed", "snapshot_restore_failed")
+        assert "engine" in outcome.error
+        assert (await it.observe(waiting.run_id)).code == "snapshot_restore_failed"
+
+
+async def test_a_record_of_another_version_ends_its_run_by_name_with_what_was_pending(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("codemode_mcp.runs.records.FORMAT", 99)
+    async with replica(engine, tmp_path, slow()) as it:
+        waiting = await it.execute("await MCP.files.write({n: 1})")
+    monkeypatch.undo()
+    async with replica(engine, tmp_path, fast()) as it:
+        outcome = await it.observe(waiting.run_id)
+        assert (outcome.status, outcome.code) == ("failed", "snapshot_restore_failed")
+        assert "99" in outcome.error
+        assert any("mcp:files:write" in note for note in outcome.notes)
+        assert (await it.observe(waiting.run_id)).code == "snapshot_restore_failed"

@@ -1,0 +1,423 @@
+"""A database of SQLite: who may open it, what it says when something is wrong, who is alive, what is heard."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.stores import schema, sqlite
+from codemode_mcp.stores.sqlite import Life, SqliteDatabase, open_sqlite
+from codemode_mcp.stores.work import Alive, Query, Tell
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from codemode_mcp.stores.work import Work
+
+pytestmark = pytest.mark.anyio
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="about owners and modes of files")
+
+BLOB = b"x" * 100_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "runs.sqlite3"
+
+
+def asking(sql: str, *values: Any) -> Work[list[Any]]:
+    rows: list[Any] = yield Query(sql, values)
+    return rows
+
+
+def keeping(digest: str, body: bytes = b"") -> Work[None]:
+    yield Query("INSERT INTO catalogs (hash, kept, body) VALUES (?, 0, ?)", (digest, body))
+
+
+def telling(run: str) -> Work[None]:
+    yield Tell(run)
+
+
+async def catalogs(database: SqliteDatabase) -> list[str]:
+    return [row[0] for row in await database.do(lambda: asking("SELECT hash FROM catalogs ORDER BY hash"))]
+
+
+async def refused(path: Path) -> str:
+    with pytest.raises(StoreUnavailable) as refusal:
+        async with open_sqlite(path):
+            pass
+    assert str(path) in refusal.value.message
+    assert "SQL" not in refusal.value.message.replace("SQLite", "").replace(str(path), "")
+    return refusal.value.message
+
+
+# transactions
+
+
+async def test_what_fails_is_undone_and_what_is_done_is_kept(path: Path) -> None:
+    def failing() -> Work[None]:
+        yield from keeping("a")
+        raise ValueError("after all")
+
+    async with open_sqlite(path) as database:
+        with pytest.raises(ValueError, match="after all"):
+            await database.do(failing)
+        assert await catalogs(database) == []
+        await database.do(lambda: keeping("b"))
+    async with open_sqlite(path) as database:
+        assert await catalogs(database) == ["b"]
+        assert await database.do(lambda: asking("PRAGMA integrity_check")) == [("ok",)]
+
+
+async def test_what_is_stored_outlives_a_loss_of_power(path: Path) -> None:
+    async with open_sqlite(path) as database:
+        # Full; outside of a transaction, where it could not be changed unseen.
+        assert await database.do(lambda: asking("SELECT synchronous FROM pragma_synchronous")) == [(2,)]
+        assert await database.do(lambda: asking("SELECT journal_mode FROM pragma_journal_mode")) == [("wal",)]
+
+
+async def test_reading_does_not_wait_for_whoever_writes(path: Path) -> None:
+    async with open_sqlite(path, synchronous=False) as database:
+        await database.do(lambda: keeping("a"))
+        other = sqlite3.connect(path, isolation_level=None)
+        try:
+            other.execute("BEGIN IMMEDIATE")
+            other.execute("DELETE FROM catalogs")
+            with anyio.fail_after(sqlite.BUSY_SECONDS / 2):
+                assert await catalogs(database) == ["a"]
+        finally:
+            other.close()
+
+
+async def test_work_that_turns_out_to_write_is_begun_again(path: Path) -> None:
+    begun = []
+
+    def work() -> Work[int]:
+        begun.append(1)
+        rows = yield Query("SELECT COUNT(*) FROM catalogs")
+        yield from keeping(f"number {rows[0][0]}")
+        return len(begun)
+
+    async with open_sqlite(path, synchronous=False) as database:
+        assert await database.do(work) == 2
+        assert await catalogs(database) == ["number 0"]
+
+
+async def test_whoever_is_cancelled_leaves_no_half_of_a_transaction(path: Path) -> None:
+    reached, go_on = threading.Event(), threading.Event()
+
+    def work() -> Work[None]:
+        yield from keeping("a")
+        reached.set()
+        go_on.wait(10)
+        yield from keeping("b")
+
+    async with open_sqlite(path, synchronous=False) as database:
+        async with anyio.create_task_group() as group:
+
+            async def ask() -> None:
+                await database.do(work)
+
+            group.start_soon(ask)
+            await anyio.to_thread.run_sync(reached.wait)
+            group.cancel_scope.cancel()
+            go_on.set()
+        assert await catalogs(database) == ["a", "b"]
+
+
+# files
+
+
+@posix
+async def test_nobody_else_can_read_it(path: Path) -> None:
+    async with open_sqlite(path) as database:
+        await database.do(lambda: keeping("a"))
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        files = [each for each in path.parent.rglob("*") if each.is_file()]
+        assert len(files) == 4
+        for file in files:
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    path.chmod(0o644)
+    async with open_sqlite(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@posix
+async def test_a_link_is_not_followed(path: Path, tmp_path: Path) -> None:
+    path.parent.mkdir()
+    path.symlink_to(tmp_path / "elsewhere")
+    assert "is a symbolic link" in await refused(path)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@posix
+async def test_it_is_not_put_where_others_can_write(path: Path) -> None:
+    path.parent.mkdir()
+    path.parent.chmod(0o777)
+    assert "others can write to" in await refused(path)
+    assert not path.exists()
+
+
+@posix
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+async def test_a_file_of_another_user_is_not_used(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch()
+    os.chown(path, 12345, 12345)
+    assert "belongs to another user" in await refused(path)
+
+
+async def test_a_folder_in_the_place_of_the_file_is_named(path: Path) -> None:
+    path.mkdir(parents=True)
+    assert "is no file" in await refused(path)
+
+
+async def test_a_file_in_the_place_of_the_folder_is_named(path: Path) -> None:
+    path.parent.touch()
+    assert "cannot be made" in await refused(path)
+
+
+# trouble
+
+
+async def test_a_file_that_is_no_database_is_left_as_it_is(path: Path) -> None:
+    path.parent.mkdir(mode=0o700)
+    path.write_bytes(b"my diary\n" * 1000)
+    assert "is no database of codemode-mcp" in await refused(path)
+    assert path.read_bytes() == b"my diary\n" * 1000
+
+
+async def test_a_damaged_file_is_to_be_moved_away(path: Path) -> None:
+    async with open_sqlite(path) as database:
+        for number in range(20):
+            await database.do(lambda number=number: keeping(f"{number}", os.urandom(20_000)))  # type: ignore[misc]
+    data = bytearray(path.read_bytes())
+    data[sqlite.PAGE_BYTES :] = os.urandom(len(data) - sqlite.PAGE_BYTES)
+    path.write_bytes(data)
+    message = await refused(path)
+    assert "is damaged" in message
+    assert "move it away" in message
+
+
+async def test_a_full_disk_is_told_and_what_was_there_stays(path: Path) -> None:
+    async with open_sqlite(path, max_pages=60) as database:
+        await database.do(lambda: keeping("a"))
+        with pytest.raises(StoreUnavailable, match="disk is full"):
+            await database.do(lambda: keeping("b", BLOB * 10))
+        assert await catalogs(database) == ["a"]
+        await database.do(lambda: keeping("c"))
+        assert await catalogs(database) == ["a", "c"]
+
+
+async def test_a_database_that_somebody_keeps_locked_is_told_in_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
+    async with open_sqlite(path) as database:
+        other = sqlite3.connect(path, isolation_level=None)
+        try:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreUnavailable, match=r"locked by another process .* try again"):
+                await database.do(lambda: keeping("a"))
+            other.execute("COMMIT")
+            await database.do(lambda: keeping("a"))
+        finally:
+            other.close()
+
+
+async def test_a_database_that_was_moved_away_is_not_written_to(path: Path) -> None:
+    async with open_sqlite(path) as database:
+        path.rename(path.with_name("aside"))
+        with pytest.raises(StoreUnavailable, match="was moved or deleted"):
+            await database.do(lambda: keeping("a"))
+        path.with_name("aside").rename(path)
+        await database.do(lambda: keeping("a"))
+
+
+async def test_a_database_that_was_closed_says_so(path: Path) -> None:
+    async with open_sqlite(path) as database:
+        assert database.holds()
+    assert not database.holds()
+    with pytest.raises(StoreUnavailable, match="is closed"):
+        await database.do(lambda: keeping("a"))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("SQLITE_BUSY", "try again"),
+        ("SQLITE_FULL", "make room"),
+        ("SQLITE_READONLY", "cannot be written to"),
+        ("SQLITE_READONLY_DIRECTORY", "cannot be written to"),
+        ("SQLITE_CORRUPT", "is damaged"),
+        ("SQLITE_CORRUPT_INDEX", "is damaged"),
+        ("SQLITE_NOTADB", "is no database"),
+        ("SQLITE_CANTOPEN", "cannot be opened"),
+        ("SQLITE_IOERR_FSYNC", "the disk reports an error"),
+        ("SQLITE_MISUSE", "see the log"),
+    ],
+)
+def test_each_kind_of_trouble_says_what_to_do(name: str, words: str) -> None:
+    assert words in sqlite._trouble(getattr(sqlite3, name))
+
+
+# the schema
+
+
+async def test_a_database_of_a_newer_version_is_left_alone(path: Path) -> None:
+    async with open_sqlite(path) as database:
+        await database.do(lambda: asking("UPDATE schema_version SET version = 99"))
+    message = await refused(path)
+    assert f"its schema is 99, this one knows {schema.VERSION}" in message
+    assert "upgrade codemode-mcp" in message
+
+
+async def test_a_database_of_an_earlier_version_gets_what_is_missing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_sqlite(path) as database:
+        await database.do(lambda: keeping("a"))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE catalogs ADD COLUMN more {blob}",)))
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    for _ in range(2):
+        async with open_sqlite(path) as database:
+            assert await database.do(lambda: asking("SELECT hash, more FROM catalogs")) == [("a", None)]
+            assert await database.do(lambda: asking("SELECT version FROM schema_version")) == [(schema.VERSION,)]
+
+
+async def test_a_step_to_a_new_version_that_fails_leaves_the_old_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_sqlite(path) as database:
+        await database.do(lambda: keeping("a"))
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("DROP TABLE catalogs", "DROP TABLE no_such")))
+        patch.setattr(schema, "VERSION", schema.VERSION + 1)
+        await refused(path)
+    async with open_sqlite(path) as database:
+        assert await catalogs(database) == ["a"]
+
+
+async def test_many_may_open_it_for_the_first_time_at_once(path: Path) -> None:
+    opened: list[str] = []
+
+    async def one() -> None:
+        async with open_sqlite(path) as database:
+            opened.append(database.process)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(4):
+            group.start_soon(one)
+    assert len(set(opened)) == 4
+
+
+# the living and the dead
+
+
+def alive(*processes: str) -> Work[frozenset[str]]:
+    found: frozenset[str] = yield Alive(frozenset(processes))
+    return found
+
+
+async def test_a_process_is_alive_until_it_closes(path: Path) -> None:
+    async with open_sqlite(path) as first:
+        async with open_sqlite(path) as second:
+            asked = (first.process, second.process, "0" * 16)
+            assert await first.do(lambda: alive(*asked)) == {first.process, second.process}
+            assert first.process != second.process
+        assert await first.do(lambda: alive(*asked)) == {first.process}
+        assert [each.name for each in path.with_name("runs.sqlite3.d").iterdir()] == [first.process]
+
+
+async def test_a_killed_process_is_dead_at_once(path: Path) -> None:
+    program = (
+        "import sys, pathlib\n"
+        "from codemode_mcp.stores.sqlite import Life\n"
+        "print(Life(pathlib.Path(sys.argv[1])).process, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    async with open_sqlite(path) as database:
+        folder = path.with_name("runs.sqlite3.d")
+        with subprocess.Popen(
+            [sys.executable, "-c", program, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            name = process.stdout.readline().strip()
+            assert await database.do(lambda: alive(name)) == {name}
+            process.kill()
+            process.wait()
+            assert await database.do(lambda: alive(name)) == set()
+        assert not (folder / name).exists()
+
+
+def test_files_of_the_dead_are_removed_by_whoever_comes(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    first = Life(folder)
+    (folder / ("0" * 16)).touch()
+    (folder / "something of somebody's").touch()
+    second = Life(folder)
+    assert {each.name for each in folder.iterdir()} == {first.process, second.process, "something of somebody's"}
+    first.end()
+    second.end()
+    assert not first.is_held()
+
+
+@posix
+def test_a_process_whose_file_is_gone_does_not_hold_anything_any_more(tmp_path: Path) -> None:
+    life = Life(tmp_path / "d")
+    assert life.is_held()
+    (tmp_path / "d" / life.process).unlink()
+    assert not life.is_held()
+    life.end()
+
+
+# news
+
+
+async def test_news_are_heard_by_all_others(path: Path) -> None:
+    async with open_sqlite(path) as first, open_sqlite(path) as second, open_sqlite(path) as third:
+        await first.do(lambda: telling("run_a"))
+        await second.do(lambda: telling("run_b"))
+        with anyio.fail_after(10):
+            assert await first.news() == "run_b"
+            assert await second.news() == "run_a"
+            assert [await third.news(), await third.news()] == ["run_a", "run_b"]
+            with anyio.move_on_after(sqlite.NEWS_SECONDS * 2):
+                assert await third.news() is None, "there is no more"
+            await first.do(lambda: telling("run_c"))
+            assert await third.news() == "run_c"
+
+
+async def test_what_is_undone_is_no_news(path: Path) -> None:
+    def failing() -> Work[None]:
+        yield Tell("run_a")
+        raise ValueError
+
+    async with open_sqlite(path) as first, open_sqlite(path) as second:
+        with pytest.raises(ValueError):
+            await first.do(failing)
+        await first.do(lambda: telling("run_b"))
+        with anyio.fail_after(10):
+            assert await second.news() == "run_b"
+
+
+async def test_whoever_has_not_listened_for_long_is_told_that_it_missed_something(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "NEWS_KEPT", 3)
+    async with open_sqlite(path, synchronous=False) as first, open_sqlite(path, synchronous=False) as second:
+        for number in range(10):
+            await first.do(lambda number=number: telling(f"run_{number}"))  # type: ignore[misc]
+        assert await first.do(lambda: asking("SELECT COUNT(*) FROM news")) == [(3,)]
+        with anyio.fail_after(10):
+            assert [await second.news() for _ in range(4)] == [None, "run_7", "run_8", "run_9"]

@@ -1,0 +1,354 @@
+"""The promises of a durable store under whatever order of events: several processes, some of them dead, some merely
+taken for dead, and a clock that jumps.
+
+`STORE_EXAMPLES=5000 .venv/bin/python -m pytest tests/stores/test_store_promises.py` goes on for longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.outcome import Outcome, Usage
+from codemode_mcp.runs.store import Claim, EndedRun, Fenced, ParkedRun, StoredCall, StoredCatalog
+from codemode_mcp.settings import CodeModeSettings
+from tests.stores.shared_database import SharedSqlite
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from tests.stores.shared_database import Process
+
+Result = TypeVar("Result")
+
+EXAMPLES = int(os.environ.get("STORE_EXAMPLES", "25"))
+STEPS = 40
+TTL = 900.0
+MOST = 3
+OWNERS = ("stdio:me", "http:you")
+RUNS = ("run_0", "run_1", "run_2", "run_3")
+PROCESSES = st.integers(0, 2)
+SETTINGS = CodeModeSettings(max_suspended_runs=MOST, max_suspended_runs_per_owner=MOST)
+
+
+@dataclass
+class Call:
+    """Attributes:
+    sent: by whom, each time that somebody was told to send it."""
+
+    repeatable: bool
+    sent: list[int] = field(default_factory=list)
+    result: str | None = None
+
+
+@dataclass
+class Known:
+    """What must hold of one run.
+
+    Attributes:
+        driver: who has claimed it last and not let go; None: nobody.
+        data: of the last snapshot that was taken.
+        ended: the value it ended with.
+    """
+
+    owner: str
+    expires: float
+    data: bytes
+    driver: int | None = None
+    claims: int = 0
+    calls: dict[int, Call] = field(default_factory=dict)
+    ended: str | None = None
+    expired: bool = False
+
+
+class Promises(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.folder = tempfile.TemporaryDirectory(prefix="cm-")
+        self.shared = SharedSqlite(Path(self.folder.name) / "s" / "runs.sqlite3")
+        self.processes: list[Process] = [self.do(self.shared.process(SETTINGS)) for _ in range(3)]
+        self.dead: set[int] = set()
+        """Indexes of those that others take for dead. They go on trying."""
+        self.runs: dict[str, Known] = {}
+        self.claims: dict[tuple[int, str], int] = {}
+        """Which claim of a run a process has, by its number."""
+        self.written = 0
+
+    def do(self, what: Coroutine[Any, Any, Result]) -> Result:
+        return self.loop.run_until_complete(what)
+
+    def teardown(self) -> None:
+        self.do(self.shared.__aexit__())
+        self.loop.close()
+        self.folder.cleanup()
+
+    # what is asked of the store, and what comes of it
+
+    def run_of(self, p: int, run_id: str, owner: str, calls: dict[int, Call]) -> ParkedRun:
+        self.written += 1
+        now = self.shared.clock()
+        pending = tuple(
+            StoredCall(number, "t", "queued", call.repeatable, body=f"call {number}") for number, call in calls.items()
+        )
+        data = f"{self.written} by {p}".encode()
+        return ParkedRun(
+            run_id, owner, data, "{}", "yield", now, now + TTL, "{}", pending, StoredCatalog("h", lambda: "t")
+        )
+
+    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS), owner=st.sampled_from(OWNERS), calls=st.lists(st.booleans()))
+    def park_a_new_one(self, p: int, run_id: str, owner: str, calls: list[bool]) -> None:
+        if run_id in self.runs:
+            return
+        pending = {number: Call(repeatable) for number, repeatable in enumerate(calls[:3])}
+        run = self.run_of(p, run_id, owner, pending)
+        now = self.shared.clock()
+        suspended = sum(
+            1
+            for known in self.runs.values()
+            if known.ended is None and not known.expired and (known.expires > now or known.driver is not None)
+        )
+        try:
+            self.do(self.processes[p].store.park(run))
+        except ProgramError as refused:
+            full = refused.code == "too_many_pending_tool_calls"
+        else:
+            full = False
+        if full:
+            assert suspended >= MOST
+            return
+        assert suspended < MOST
+        self.runs[run_id] = Known(owner, run.expires, run.snapshot, calls=pending)
+        self.claims[p, run_id] = 0
+
+    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS), owner=st.sampled_from(OWNERS))
+    def claim(self, p: int, run_id: str, owner: str) -> None:
+        known, now = self.runs.get(run_id), self.shared.clock()
+        try:
+            found = self.do(self.processes[p].store.claim(run_id, owner))
+        except ProgramError as refused:
+            self.check_refusal(p, known, owner, refused)
+            return
+        assert known is not None
+        assert known.owner == owner
+        if isinstance(found, EndedRun):
+            assert found.outcome[0].value == known.ended
+            return
+        assert known.ended is None
+        assert not known.expired
+        assert known.expires > now
+        # One driver at a time.
+        assert known.driver is None or (known.driver in self.dead and known.driver != p)
+        # Nothing of it is lost.
+        assert found.run.snapshot == known.data
+        if found.current:
+            assert self.claims[p, run_id] == known.claims
+        self.check_calls(p, known, found)
+        known.driver = p
+        known.claims += 1
+        self.claims[p, run_id] = known.claims
+
+    def check_refusal(self, p: int, known: Known | None, owner: str, refused: ProgramError) -> None:
+        if known is None or known.owner != owner:
+            assert "there is no run" in refused.message
+        elif "already" in refused.message:
+            assert known.driver is not None
+            assert known.driver == p or known.driver not in self.dead
+        else:
+            assert refused.code == "snapshot_expired"
+            assert known.ended is None
+            assert known.expired or known.expires <= self.shared.clock()
+
+    def check_calls(self, p: int, known: Known, claim: Claim) -> None:
+        assert [call.id for call in claim.run.calls] == sorted(known.calls)
+        for stored in claim.run.calls:
+            call = known.calls[stored.id]
+            assert (stored.status == "settled") == (call.result is not None)
+            assert stored.result == call.result
+            if stored.status == "settled":
+                continue
+            if stored.status == "queued":
+                assert stored.carrier == "here"
+                assert not call.sent or call.repeatable
+            elif stored.carrier == "elsewhere":
+                assert call.sent[-1] != p
+                assert call.sent[-1] not in self.dead
+            elif stored.carrier == "here":
+                assert call.sent[-1] == p
+            else:
+                assert not call.repeatable
+                assert call.sent
+
+    def may_write(self, p: int, run_id: str) -> bool:
+        known = self.runs[run_id]
+        return known.ended is None and not known.expired and self.claims.get((p, run_id)) == known.claims
+
+    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS), lets_go=st.booleans(), more=st.booleans())
+    def write(self, p: int, run_id: str, lets_go: bool, more: bool) -> None:
+        """Park or checkpoint, whoever it is: the program has got all ends there are, and has made another call."""
+        known = self.runs.get(run_id)
+        if known is None or (p, run_id) not in self.claims:
+            return
+        calls = {number: call for number, call in known.calls.items() if call.result is None}
+        if more:
+            calls[max(known.calls, default=-1) + 1] = Call(repeatable=False)
+        run = self.run_of(p, run_id, known.owner, calls)
+        store = self.processes[p].store
+        try:
+            self.do(store.park(run) if lets_go else store.checkpoint(run))
+        except Fenced:
+            assert not self.may_write(p, run_id)
+            del self.claims[p, run_id]
+            return
+        assert self.may_write(p, run_id)
+        known.calls, known.data, known.expires = calls, run.snapshot, run.expires
+        known.driver = None if lets_go else p
+
+    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS))
+    def release(self, p: int, run_id: str) -> None:
+        known = self.runs.get(run_id)
+        if known is None:
+            return
+        self.do(self.processes[p].store.release(run_id, known.owner))
+        if self.may_write(p, run_id):
+            known.driver = None
+
+    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS))
+    def end(self, p: int, run_id: str) -> None:
+        known = self.runs.get(run_id)
+        if known is None or (p, run_id) not in self.claims:
+            return
+        self.written += 1
+        value = f"ended {self.written}"
+        outcome = Outcome(run_id, known.owner, "completed", Usage(), value=value)
+        end = EndedRun(run_id, known.owner, (outcome, outcome), 10, self.shared.clock() + 1e9)
+        try:
+            self.do(self.processes[p].store.end(end))
+        except Fenced:
+            assert not self.may_write(p, run_id)
+            del self.claims[p, run_id]
+            return
+        assert self.may_write(p, run_id)
+        known.ended, known.driver = value, None
+        known.calls = {}
+
+    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS))
+    def forget(self, p: int, run_id: str) -> None:
+        if self.claims.pop((p, run_id), None) is None:
+            return
+        self.processes[p].store.forget(run_id)
+        known = self.runs[run_id]
+        if known.driver == p:
+            # It is nobody's now, though others do not know that before this process is dead.
+            self.taken_back(p, run_id, known)
+
+    def taken_back(self, p: int, run_id: str, known: Known) -> None:
+        if known.expires <= self.shared.clock() or known.expired or known.ended is not None:
+            known.driver = None if known.expired else known.driver
+            return
+        found = self.do(self.processes[p].store.claim(run_id, known.owner))
+        assert isinstance(found, Claim)
+        assert not found.current
+        assert found.run.snapshot == known.data
+        self.check_calls(p, known, found)
+        known.claims += 1
+        self.claims[p, run_id] = known.claims
+
+    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS), number=st.integers(0, 5))
+    def send(self, p: int, run_id: str, number: int) -> None:
+        sends = self.do(self.processes[p].store.dispatching(run_id, number))
+        known = self.runs.get(run_id)
+        call = None if known is None else known.calls.get(number)
+        if not sends:
+            return
+        assert call is not None
+        assert call.result is None
+        call.sent.append(p)
+        assert len(call.sent) == 1 or call.repeatable
+        # Nobody sends for another one that is alive.
+        assert known is not None
+        assert all(before == p or before in self.dead for before in call.sent)
+
+    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS), number=st.integers(0, 5))
+    def settle(self, p: int, run_id: str, number: int) -> None:
+        self.written += 1
+        result = f"result {self.written}"
+        settled = self.do(self.processes[p].store.settle(run_id, number, result))
+        known = self.runs.get(run_id)
+        call = None if known is None else known.calls.get(number)
+        if settled:
+            assert call is not None
+            assert call.result is None
+            call.result = result
+
+    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS))
+    def look(self, p: int, run_id: str) -> None:
+        news = self.do(self.processes[p].store.look(run_id))
+        known = self.runs.get(run_id)
+        if known is None:
+            assert news.ended == "expired"
+            return
+        assert (news.ended is not None) == (known.ended is not None or known.expired)
+        if (p, run_id) not in self.claims or news.ended is not None:
+            return
+        assert news.fenced == (not self.may_write(p, run_id))
+        if known.driver == p and not news.fenced:
+            told = {call.id: call for call in news.calls}
+            for number, call in known.calls.items():
+                assert call.result is None or told[number].result == call.result
+            for stored in news.calls:
+                if stored.status == "queued":
+                    assert known.calls[stored.id].repeatable
+                elif stored.status == "dispatched":
+                    assert any(before in self.dead for before in known.calls[stored.id].sent)
+
+    @precondition(lambda self: not self.dead)
+    @rule(p=PROCESSES)
+    def is_taken_for_dead(self, p: int) -> None:
+        self.do(self.shared.kill(self.processes[p]))
+        self.dead.add(p)
+
+    @rule(seconds=st.sampled_from([1.0, 400.0, 1000.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.do(self.shared.advance(seconds))
+
+    @rule(p=PROCESSES)
+    def sweep(self, p: int) -> None:
+        gone = self.do(self.processes[p].store.sweep())
+        now = self.shared.clock()
+        for known in self.runs.values():
+            driven = known.driver is not None and (known.driver not in self.dead or known.driver == p)
+            if known.ended is None and known.expires <= now and not driven:
+                known.expired, known.driver, known.calls = True, None, {}
+        assert all(self.runs[run_id].expired for run_id in gone)
+
+    @invariant()
+    def nothing_is_half_written(self) -> None:
+        if not self.processes:
+            return
+        odd = self.do(
+            self.shared.rows(
+                "SELECT runs.id FROM runs LEFT JOIN snapshots ON snapshots.run = runs.id "
+                "WHERE (runs.state = 'waiting') <> (snapshots.run IS NOT NULL)"
+            )
+        )
+        assert odd == []
+
+
+TestPromises = Promises.TestCase
+TestPromises.settings = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=STEPS,
+    deadline=None,
+    derandomize="STORE_EXAMPLES" not in os.environ,
+    suppress_health_check=list(HealthCheck),
+)
