@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.semantic import Meaning
     from codemode_mcp.settings import Language, StoreKind, ToolSettings
+    from codemode_mcp.stores.opening import Opened
     from codemode_mcp.typescript import Transformed
     from codemode_mcp.values import Values
     from upstream_clients.pool import UpstreamPool
@@ -137,6 +138,7 @@ class App:
         self._roots: RootsFn | None = None
         self._dispatcher: Dispatcher | None = None
         self._values: Values | None = None
+        self._store: Opened | None = None
         self.code_mode = config.tools.code_mode.enabled
         """Whether there are `exec` and `wait`, or the tools themselves (pass-through); for good."""
         self._identifiers: dict[Policy, dict[str, str]] = {}
@@ -222,6 +224,11 @@ class App:
         from codemode_mcp.runs.store import is_holder
 
         return None if self._values is None or is_holder(owner) else await self._values.offload(owner, text)
+
+    async def state_keys(self) -> Sequence[bytes]:
+        """See `client.guard_state`."""
+        await self.manager()
+        return [] if self._store is None else await self._store.secrets("state of requests")
 
     async def stored(self, owner: str, key: str) -> str | None:
         """The JSON text of what a program of this owner has kept by `store`."""
@@ -389,6 +396,11 @@ class App:
     def _measure(self, kind: StoreKind, seconds: float, failed: bool) -> None:
         self.auditor.measure("store_used", kind, seconds=seconds, failed=failed)
 
+    def _adopts(self, owner: str) -> bool:
+        """Whether the runs of an owner are this process's to go on with unasked: those of the same user and
+        configuration, or of whoever comes over HTTP. Others were made for other servers and rules."""
+        return owner == self.operator.owner if self._transport == "stdio" else not owner.startswith("stdio:")
+
     async def _be_controlled(self, transport: Literal["stdio", "http"], manager: RunManager) -> None:
         """Answer `codemode-mcp runs` until cancelled."""
         from codemode_mcp.audit.redaction import Inputs
@@ -405,7 +417,7 @@ class App:
             None if self._config.path is None else str(self._config.path),
             metadata.version("codemode-mcp"),
         )
-        async with controlled(Control(manager, about, arguments)):
+        async with controlled(Control(manager, about, arguments, adopts=self._adopts)):
             await anyio.sleep_forever()
 
     async def run(self) -> None:
@@ -451,7 +463,7 @@ class App:
                 on_use=self._measure if self.auditor.measuring else None,
             ) as store,
         ):
-            self._pool, self._values = pool, store.values
+            self._pool, self._values, self._store = pool, store.values, store
             self._plugins = Plugins(
                 self._config.plugins,
                 workspace_dir=Path.cwd() if self._config.path is None else self._config.path.parent,

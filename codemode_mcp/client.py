@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import secrets
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,18 +20,20 @@ from urllib.parse import urlsplit
 
 import anyio
 import mcp_types as types
-from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
+from mcp_types.methods import is_input_required
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
+from codemode_mcp.errors import StoreUnavailable
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
-    from mcp.server.context import ServerRequestContext
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.server.lowlevel import Server
     from mcp.server.session import ServerSession
 
@@ -95,11 +99,46 @@ class Continued:
         )
 
 
-def guard_state(server: Server[Any], seconds: float) -> None:
+def guard_state(server: Server[Any], seconds: float, keys: StateKeys | None = None) -> None:
     """What a client brings back says which run or call its answers are for: nobody else may make that up, and it holds
-    for so long."""
-    security = RequestStateSecurity.ephemeral(ttl=seconds)
-    server.middleware.append(RequestStateBoundary(security, default_audience="codemode-mcp"))
+    for so long.
+
+    Args:
+        keys: of 32 bytes each, that other processes have too which may get what this one has given out; asked for when
+            the first state is given out or comes back. None, or none of them: it is understood by this process alone.
+    """
+    server.middleware.append(_Boundary(seconds, keys))
+
+
+StateKeys = Callable[[], Awaitable[Sequence[bytes]]]
+"""Raises `StoreUnavailable` while they cannot be had."""
+
+
+class _Boundary(RequestStateBoundary):
+    def __init__(self, seconds: float, keys: StateKeys | None) -> None:
+        self._own = os.urandom(32)
+        self._keys = keys
+        self._state_security = RequestStateSecurity(keys=[self._own], ttl=seconds)
+        super().__init__(self._state_security, default_audience="codemode-mcp")
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        async def then_share(given: ServerRequestContext[Any, Any]) -> HandlerResult:
+            result = await call_next(given)
+            if is_input_required(result):
+                await self._share()
+            return result
+
+        if (ctx.params or {}).get("requestState") is not None:
+            await self._share()
+        return await super().__call__(ctx, then_share)
+
+    async def _share(self) -> None:
+        if self._keys is None:
+            return
+        with suppress(StoreUnavailable):  # then programs are suspended in this process alone
+            shared = await self._keys()
+            self._state_security.codec = AESGCMRequestStateCodec([*shared, self._own])
+            self._keys = None
 
 
 class McpClient:

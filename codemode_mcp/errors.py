@@ -96,7 +96,23 @@ class RuntimeUnavailable(CodeModeError):
 
 
 class StoreUnavailable(RuntimeUnavailable):
-    """The store of suspended programs does not answer, or does not take what it is given; nothing was changed."""
+    """The store of suspended programs does not answer, or does not take what it is given; nothing was changed.
+
+    Args:
+        message: `{at}` in it stands for where the store is.
+        at: where it is, which is nothing for clients: in `detail` alone, for the operator.
+    """
+
+    def __init__(self, message: str, *, at: str = "") -> None:
+        super().__init__(message.replace("{at}", ""))
+        self.detail = message.replace("{at}", at)
+        self.args = (self.detail,)
+
+    def again(self) -> StoreUnavailable:
+        """The same as a new one: one that is raised twice would collect tracebacks."""
+        new = StoreUnavailable(self.message)
+        new.detail, new.args = self.detail, self.args
+        return new
 
 
 class InternalError(CodeModeError):

@@ -68,6 +68,10 @@ class Runs(Protocol):
         """See `output.Offload`."""
         ...
 
+    async def state_keys(self) -> Sequence[bytes]:
+        """See `client.guard_state`."""
+        ...
+
     def server_names(self, caller: Caller | None) -> Sequence[str]:
         """That the caller may come to see something of; None: that everybody may."""
         ...
@@ -130,7 +134,7 @@ class Surface:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
-        guard_state(self.server, settings.code_mode.snapshot_ttl_seconds)
+        guard_state(self.server, settings.code_mode.snapshot_ttl_seconds, runs.state_keys)
 
     async def _list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None

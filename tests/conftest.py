@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 from codemode_mcp.sandbox.engine import open_engine
+from tests.stores.postgres_server import NoServer, postgres_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from codemode_mcp.sandbox.engine import Engine
+    from tests.stores.postgres_server import PostgresServer
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +48,21 @@ def engine(engine_cache: Path) -> Iterator[Engine]:
     """The engine. Guests run on `engine.threads`."""
     with open_engine(engine_cache, max_threads=4) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL, started by the first test of a worker that wants it; skips the test where there is none. Whoever
+    stops it starts it again."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(postgres_server())
+        except NoServer as missing:
+            pytest.skip(str(missing))
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> str:
+    """With a schema that is this test's alone."""
+    return postgres.url(f"t_{uuid.uuid4().hex[:16]}")

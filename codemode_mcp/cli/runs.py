@@ -142,7 +142,8 @@ def show(run: RunArgument, config: ConfigOption = None, as_json: JsonOption = Fa
     if is_here:
         _print(f"  process {server['pid']} ({server['transport']}, {server['mode']}), {server['config'] or 'no file'}")
     else:
-        _print(f"  {_whereabouts(view, place)}; its calls are not known here")
+        _print(f"  {_whereabouts(view)};")
+        _print("  its calls are not known here")
         return
     _print("")
     calls = view["calls"]
@@ -210,7 +211,7 @@ def cancel(run: RunArgument, config: ConfigOption = None) -> None:
     if view["endedMs"] is not None:
         _stop(1, f"run {view['id']} has ended already; codemode-mcp runs list shows what has not")
     _say(f"run {view['id']}: {_state(view)}, began {_ago(view['ageMs'])}, {counted(view['callCount'], 'call')}")
-    if place is None:
+    if place is None or view.get("where") == "stored":
         _stop_unserved("cancelled", view)
     _confirm("cancel", "this run")
     if not _ask(place, Request("cancel", view["id"]))["cancelled"]:
@@ -227,10 +228,10 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
     place, answer = _find(run, config)
     view = answer["run"]
     waiting = view["waiting"]
-    if place is None:
+    if place is None or (view.get("where") == "stored" and view["endedMs"] is None):
         _stop_unserved("decided", view)
     if view.get("where") == "elsewhere":
-        _stop(1, f"run {view['id']} is {_whereabouts(view, place)}; decide there, or when it is suspended again")
+        _stop(1, f"run {view['id']} is {_whereabouts(view)}; decide there, or when it is suspended again")
     if not waiting:
         _stop(1, f"no call of run {view['id']} waits for approval; it is {_state(view)}; see codemode-mcp runs list")
     for number in calls:
@@ -367,7 +368,7 @@ def _stop_unserved(done: str, view: dict[str, Any]) -> NoReturn:
     _stop(
         1,
         f"run {view['id']} is suspended, and no codemode-mcp serve of this user that could go on with it is running; "
-        f"nothing was {done}; start one with this configuration, then run this again",
+        f"nothing was {done}; start one with its configuration, then run this again",
     )
 
 
@@ -419,13 +420,12 @@ def _process(claimed: Claimed[Place | None]) -> str:
     return "another" if where(claimed.view) == "elsewhere" else "none"
 
 
-def _whereabouts(view: dict[str, Any], place: Place | None) -> str:
+def _whereabouts(view: dict[str, Any]) -> str:
     if view.get("where") == "elsewhere":
         return "gone on with by a process that cannot be asked from here"
     if view["endedMs"] is not None:
         return "kept in the store since it ended"
-    served = "" if place is not None else ", and no codemode-mcp serve of this user goes on with it"
-    return f"suspended in the store{served}"
+    return "suspended in the store, and no codemode-mcp serve of this user goes on with it"
 
 
 def _totals(found: _Listed) -> str:

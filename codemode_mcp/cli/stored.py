@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from codemode_mcp.errors import CodeModeError, ConfigError
+from codemode_mcp.errors import CodeModeError, ConfigError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -75,9 +75,11 @@ async def _look(settings: StoreSettings, name: str, folder: Path) -> Stored:
                     kind=settings.kind,
                 )
                 views, totals = await store.views(), await store.totals()
+    except StoreUnavailable as error:
+        return Stored(problem=error.detail)
     except CodeModeError as error:
         return Stored(problem=error.message)
     except TimeoutError:
         return Stored(problem=f"the store {name} has not answered within {LOOK_SECONDS:g} s; try again")
-    runs = tuple(told(view, where_stored(view)) for view in views)
+    runs = tuple(told(view, where_stored(view), lambda _: False) for view in views)
     return Stored(name, runs, {"kind": settings.kind, "name": name, **told_totals(totals)})

@@ -56,4 +56,6 @@ def rank(view: Mapping[str, Any]) -> int:
     """The lower, the more a process has to do with a run."""
     if is_here(view):
         return 0 if view["observed"] else 1 if view["endedMs"] is not None else 2
-    return 3 if where(view) == "elsewhere" else 4
+    if where(view) == "elsewhere":
+        return 3
+    return 4 if view.get("adoptable") else 5

@@ -86,16 +86,16 @@ class Runs(Protocol):
         """The calls that were decided, which others may have decided in between. Raises `ProgramError`."""
         ...
 
-    async def cancel(self, run_id: str) -> bool: ...
+    async def cancel(self, run_id: str, adopts: Callable[[str], bool]) -> bool: ...
 
     async def stored_views(self) -> list[RunView]:
         """Runs that a store has besides; `observed` are those that another process goes on with. Raises
         `StoreUnavailable`."""
         ...
 
-    async def adopt(self, run_id: str) -> bool:
-        """Have one of these that nobody goes on with, so that it is known which of its calls wait for a person. Raises
-        `CodeModeError`."""
+    async def adopt(self, run_id: str, adopts: Callable[[str], bool]) -> bool:
+        """Have one of these that nobody goes on with, so that it is known which of its calls wait for a person; only
+        one of an owner that it `adopts`. Raises `CodeModeError`."""
         ...
 
     @property
@@ -123,6 +123,7 @@ class Control:
 
     Args:
         arguments: what may be told of the arguments of a call, from their JSON text.
+        adopts: whether the process may go on with the runs of an owner that are only in a store.
         clock: monotonic seconds.
     """
 
@@ -132,7 +133,10 @@ class Control:
         about: About,
         arguments: Callable[[str], Mapping[str, Any]],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        adopts: Callable[[str], bool] = bool,
     ) -> None:
+        self._adopts = adopts
         self._runs = runs
         self._about = about
         self._arguments = arguments
@@ -148,6 +152,8 @@ class Control:
                 return {"ok": True, **await self._answer(request)}
         except protocol.BadMessage as error:
             return {"ok": False, "error": str(error)}
+        except StoreUnavailable as error:
+            return {"ok": False, "error": error.detail}
         except CodeModeError as error:
             return {"ok": False, "error": error.message}
         except Exception:
@@ -166,10 +172,10 @@ class Control:
                 return {"server": self._server(), "run": shown}
             case "decide":
                 if self._runs.view(request.run) is None:
-                    await self._runs.adopt(request.run)
+                    await self._runs.adopt(request.run, self._adopts)
                 return {"decided": await self._decide(request)}
             case "cancel":
-                return {"cancelled": await self._runs.cancel(request.run)}
+                return {"cancelled": await self._runs.cancel(request.run, self._adopts)}
 
     async def _list(self) -> dict[str, Any]:
         found: list[tuple[RunView, Where]] = [(view, "here") for view in self._runs.views()]
@@ -179,13 +185,13 @@ class Control:
             found += [(view, where_stored(view)) for view in await self._runs.stored_views()]
             store |= told_totals(await self._runs.totals())
         except StoreUnavailable as error:
-            store["problem"] = error.message
+            store["problem"] = error.detail
         # Those that a person is wanted for must not be pushed out by others.
         found.sort(key=lambda each: (not each[0].approvals, each[0].age_ms))
         return {
             "server": self._server(),
             "store": store,
-            "runs": [told(*each) for each in found[:SHOWN_RUNS]],
+            "runs": [told(*each, self._adopts) for each in found[:SHOWN_RUNS]],
             "omitted": max(0, len(found) - SHOWN_RUNS),
         }
 
@@ -194,7 +200,7 @@ class Control:
         problem: CodeModeError | None = None
         if self._runs.view(run_id) is None:
             try:
-                await self._runs.adopt(run_id)
+                await self._runs.adopt(run_id, self._adopts)
             except CodeModeError as error:
                 problem = error  # another process has it, for one; it can be looked at
         view = self._runs.view(run_id)
@@ -229,7 +235,7 @@ class Control:
             calls.append(self._call(call, readable=room >= 0))
         waiting = _waiting(requests)
         return {
-            **told(view, where),
+            **told(view, where, self._adopts),
             "calls": calls[::-1],
             "waiting": waiting,
             "waitingOmitted": len(requests) - len(waiting),
@@ -268,11 +274,12 @@ def told_totals(totals: Totals) -> dict[str, Any]:
     return {"suspended": totals.parked, "oldestMs": oldest, "bytes": totals.size}
 
 
-def told(view: RunView, where: Where) -> dict[str, Any]:
-    """What is told of a run, without its calls."""
+def told(view: RunView, where: Where, adopts: Callable[[str], bool]) -> dict[str, Any]:
+    """What is told of a run, without its calls. `adopts`: see `Control`."""
     return {
         "id": view.id,
         "where": where,
+        "adoptable": where == "stored" and view.ended_ms is None and adopts(view.owner),
         "state": view.state,
         "code": view.code,
         "caller": view.kind,

@@ -101,7 +101,7 @@ async def look_at(settings: StoreSettings | None, folder: Path) -> list[Check]:
                 seal = Seal(settings.encryption_keys)
                 found = await _tried(database, seal)
     except StoreUnavailable as error:
-        return [Check("store", "fail", f"{title}: {error.message}", _BY_KIND[settings.kind]), *around]
+        return [Check("store", "fail", f"{title}: {error.detail}", _BY_KIND[settings.kind]), *around]
     except TimeoutError:
         detail = f"{title}: it did not answer within {OPEN_SECONDS:.0f} s"
         return [Check("store", "fail", detail, _BY_KIND[settings.kind]), *around]

@@ -8,8 +8,11 @@ shown, by their key, and what the operator says.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import logging
 import math
+import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +25,7 @@ from upstream_clients.errors import QuestionRefused
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from codemode_mcp.approval import ApprovalRequest, Remember
+    from codemode_mcp.approval import ApprovalQuestion, ApprovalRequest, Remember
     from codemode_mcp.runs.questions import Questions
     from upstream_clients.tools import JsonObject
 
@@ -76,6 +79,7 @@ class Approvals:
         self._waiting: dict[int, _Waiting] = {}
         self._approved: set[str] = set()
         self._denied = 0
+        self._secret = secrets.token_hex(16)
         self._key: str | None = None
         self._asked: tuple[_Waiting, ...] = ()
         self._over = False
@@ -98,14 +102,14 @@ class Approvals:
         return tool in self._approved
 
     @property
-    def state(self) -> tuple[frozenset[str], int]:
-        """What outlives a process: the tools that are approved for this run, and how many questions in a row were
-        denied."""
-        return frozenset(self._approved), self._denied
+    def state(self) -> tuple[frozenset[str], int, str]:
+        """What outlives a process: the tools that are approved for this run, how many questions in a row were denied,
+        and what keys of questions are made with."""
+        return frozenset(self._approved), self._denied, self._secret
 
-    def go_on(self, approved: Iterable[str], denied: int) -> None:
+    def go_on(self, approved: Iterable[str], denied: int, secret: str) -> None:
         """From where it was in another process."""
-        self._approved, self._denied = set(approved), denied
+        self._approved, self._denied, self._secret = set(approved), denied, secret
 
     @property
     def gathers(self) -> bool:
@@ -163,9 +167,19 @@ class Approvals:
         question, count = ask_for([each.request for each in every], remember=remember)
         self._asked = every[:count]
         log.info("a person is asked about %d calls of run %s", count, self._run_id[:8])
-        self._key = self._questions.show(
-            question, self._asked[0].since, lambda answer: self._answered(answer, remember)
-        )
+        key = self._key_of(question)
+        answer = self._questions.take_brought(key)
+        if answer is not None:
+            self._answered(answer, remember)
+            return
+        self._key = key
+        self._questions.show(key, question, self._asked[0].since, lambda answer: self._answered(answer, remember))
+
+    def _key_of(self, question: ApprovalQuestion) -> str:
+        """The same in each process that goes on with the run, and another one for whatever else is asked: the calls
+        are in the question, by their numbers."""
+        shown = f"{self._run_id}\n{','.join(question.remember)}\n{question.message}".encode("utf-8", "surrogatepass")
+        return "approval-" + hmac.new(self._secret.encode(), shown, hashlib.sha256).hexdigest()[:32]
 
     def _remember_of(self, tools: Iterable[str]) -> tuple[Remember, ...]:
         lasting = self._operated and self._keep is not None and all(map(lasts, tools))

@@ -40,7 +40,7 @@ from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, Stor
 from codemode_mcp.outcome import Outcome, PendingCall, PendingStatus, Usage
 from codemode_mcp.runs.calls import RETRY_SECONDS, Calls
 from codemode_mcp.runs.questions import WINDOW
-from codemode_mcp.runs.records import calls_of, record_of
+from codemode_mcp.runs.records import calls_of, printed_of, record_of
 from codemode_mcp.runs.run import RECENT_CALLS, Observation, Run
 from codemode_mcp.runs.slots import Slots
 from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_holder
@@ -246,6 +246,8 @@ class Driver:
                 return await self._park(engine, run, "pending_tools")
             if run.ready(now):
                 turn = None
+                # Not while it has a turn, which others wait for: a database may be slow.
+                await self._carry_out(run)
                 if await self._get(self._turns, run, observation, ends + DEADLINE_GRACE):
                     try:
                         turn = await self._deliver(engine, run, observation)
@@ -258,7 +260,6 @@ class Driver:
                 await run.wait_for_change(self._next_event(run, observation, ends), self._clock)
 
     async def _deliver(self, engine: Engine, run: Run, observation: Observation) -> Turn | None:
-        await self._carry_out(run)
         self._check_fence(run)
         if run.kept and not self._store.holds():
             raise StoreUnavailable(
@@ -697,8 +698,13 @@ class Driver:
                     calls=calls_of(run, now=now, wall=wall),
                     catalog=run.stored_catalog,
                     view=replace(run.view(now), state="waiting", observed=False),
+                    printed=printed_of(run),
+                    printed_from=run.written,
                 )
+            printed, ends = len(run.history), frozenset(each.id for each in run.settled if each.of_call)
             await (home.checkpoint(parked) if checkpoint else home.park(parked))
+            if home.durable:
+                run.written, run.ends_kept = printed, ends
             for live in noted:
                 live.noted.set()
         return expires
@@ -855,6 +861,10 @@ class Driver:
             return await self._abort(run)
         if parked is not None:
             return await self._park_again(run, parked)
+        if observation.released:
+            return await self._fail(
+                run, "aborted", "the server is about to end, and nothing of the program has run; try again"
+            )
         return await self._fail(
             run,
             "timeout",

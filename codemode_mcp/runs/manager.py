@@ -308,7 +308,7 @@ class RunManager:
         run.observation = observation
         if caller is not None:
             run.context = replace(run.context, caller=caller)
-        run.questions.answer((answers or {}).items())
+        run.questions.bring(answers or {})
         earlier = tuple(run.history[: len(run.history) - len(run.outputs)]) if from_start else ()
         self._group.start_soon(self._drive_parked, run, parked, observation)
         try:
@@ -341,13 +341,15 @@ class RunManager:
 
     async def _claim(self, run_id: str, owner: str, *, cancel: bool) -> Claim | EndedRun:
         until = self._clock() + self._settings.max_request_ms / 1000
+        asked = cancel
         while True:
             try:
                 return await self._home_of(run_id).claim(run_id, owner)
             except ProgramError:
-                # Another process may be driving it, which ends it then.
-                if not cancel or self._clock() > until or not await self._store.cancel(run_id, owner):
+                # Another process may be driving it, which ends it then; nobody does who has just let go.
+                if not asked or self._closing or self._clock() > until:
                     raise
+            asked = await self._store.cancel(run_id, owner)
             await anyio.sleep(CANCEL_SECONDS)
 
     def _home_of(self, run_id: str) -> RunStore:
@@ -390,6 +392,7 @@ class RunManager:
         context = replace(context, counts=records.counts_in(parked.record))
         run = records.restore(
             parked.record,
+            printed=claimed.printed,
             context=context,
             manifest=parked.manifest,
             now=self._clock(),
@@ -513,6 +516,10 @@ class RunManager:
     async def hear_forever(self) -> None:
         """Hear of what other processes do, again and again."""
         while True:
+            if not any(run.kept for run in self._runs.values()):
+                # Nothing that others do is of interest, and to look for it wakes the machine.
+                await anyio.sleep(WATCH_SECONDS)
+                continue
             try:
                 run_id = await self._store.news()
             except CodeModeError:
@@ -529,13 +536,17 @@ class RunManager:
                 if run.observation is not None and run.elsewhere:
                     self._heard(run.id)
 
-    async def adopt(self, run_id: str) -> bool:
+    async def adopt(self, run_id: str, adopts: Callable[[str], bool] = bool) -> bool:
         """Have a suspended run that nobody drives in this process, with its calls, for an operator who wants to decide
-        something. False: there is none."""
+        something. False: there is none.
+
+        Args:
+            adopts: whether this process serves an owner; the calls of others are not for its servers.
+        """
         if run_id in self._runs:
             return True
         owner = await self._store.owner_of(run_id) if self._store.durable and not self._closing else None
-        if owner is None:
+        if owner is None or not adopts(owner):
             return False
         found = await self._take(run_id, owner, None)
         if isinstance(found, EndedRun):
@@ -554,7 +565,9 @@ class RunManager:
             return []
         if not self._store.holds():
             # Asking it may take longer than a person waits.
-            raise StoreUnavailable(f"the store {self._store.name} does not answer: what is only there is not shown")
+            raise StoreUnavailable(
+                "the store{at} does not answer: what is only there is not shown", at=f" {self._store.name}"
+            )
         here = {each.last.id for each in self._ended} | self._runs.keys()
         return [view for view in await self._store.views() if view.id not in here]
 
@@ -633,8 +646,9 @@ class RunManager:
         run = self._runs.get(run_id)
         return () if run is None else run.approvals.requests
 
-    async def cancel(self, run_id: str) -> bool:
-        """End a run, whoever it belongs to; False when there is none, or it has ended by itself."""
+    async def cancel(self, run_id: str, adopts: Callable[[str], bool] = bool) -> bool:
+        """End a run, whoever it belongs to; False when there is none, or it has ended by itself. `adopts`: see
+        `adopt`."""
         run = self._runs.get(run_id)
         if run is not None:
             owner: str | None = run.owner
@@ -643,6 +657,8 @@ class RunManager:
             owner = await self._store.owner_of(run_id) if self._store.durable else None
         if owner is None:
             return False
+        if run is None and not adopts(owner):
+            return await self._store.cancel(run_id, owner)
         try:
             outcome = await self.observe(run_id, owner, cancel=True)
         except StoreUnavailable:

@@ -9,7 +9,6 @@ its request is open, or gets the questions as the answer to its request and come
 from __future__ import annotations
 
 import logging
-import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -19,7 +18,7 @@ from codemode_mcp.approval import ApprovalQuestion
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from upstream_clients.tools import JsonObject, Question, QuestionMethod
 
@@ -97,14 +96,19 @@ class OpenQuestion:
         return f"a question of server {self.question.server!r}"
 
 
+_GONE_ON = "its program goes on in another process, where this question cannot be put"
+
+
 class Questions:
     """See the module. `on_change` is called when a question comes or goes."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         self._open: dict[str, OpenQuestion] = {}
+        self._brought: dict[str, JsonObject | QuestionRefused] = {}
         self._count = 0
         self._turned_down = 0
+        self._refuses = False
 
     def __repr__(self) -> str:
         return f"<Questions: {len(self._open)} open>"
@@ -148,6 +152,8 @@ class Questions:
         Raises:
             QuestionRefused: whoever was asked does not answer, or a program asks its user again and again.
         """
+        if self._refuses:
+            raise QuestionRefused(_GONE_ON)
         if _to_user_by_program(question) and self._turned_down >= MAX_TURNED_DOWN:
             raise QuestionRefused(
                 f"the user has turned down {MAX_TURNED_DOWN} questions of this program in a row, and is asked no more"
@@ -172,13 +178,20 @@ class Questions:
         return opened.answer
 
     def show(
-        self, question: ApprovalQuestion, now: float, on_answer: Callable[[JsonObject | QuestionRefused], None]
-    ) -> str:
-        """Put a question that nobody waits for; its key, which nobody can guess who was not shown it."""
-        key = "approval-" + secrets.token_urlsafe(12)
+        self,
+        key: str,
+        question: ApprovalQuestion,
+        now: float,
+        on_answer: Callable[[JsonObject | QuestionRefused], None],
+    ) -> None:
+        """Put a question that nobody waits for. `key`: of this very question; nobody can guess it who was not shown
+        that."""
         self._open[key] = OpenQuestion(key, question, None, now, on_answer)
         self._on_change()
-        return key
+
+    def take_brought(self, key: str) -> JsonObject | QuestionRefused | None:
+        """What the open request has brought as an answer to a question that another process has put."""
+        return self._brought.pop(key, None)
 
     def withdraw(self, key: str) -> None:
         """Take back a question of `show`: whatever is answered to it from now on counts for nothing."""
@@ -198,6 +211,18 @@ class Questions:
                 if opened.on_answer is not None:
                     self.withdraw(key)
                     opened.on_answer(answer)
+
+    def bring(self, answers: Mapping[str, JsonObject]) -> None:
+        """Give the answers that a request comes with. The questions of those that are not open may be put yet, in a
+        process that has just taken the run over."""
+        self._brought = {key: answer or {} for key, answer in answers.items() if key not in self._open}
+        self.answer(answers.items())
+
+    def refuse(self) -> None:
+        """The run goes on in another process. No client comes here any more, so servers need not wait for an answer."""
+        self._refuses = True
+        servers = [key for key, each in self._open.items() if each.call is not None]
+        self.answer((key, QuestionRefused(_GONE_ON)) for key in servers)
 
     def to_ask(self, client: Client | None) -> list[OpenQuestion]:
         """Those to be put to the client now; each is given once, until `let_go`."""
@@ -232,6 +257,7 @@ class Questions:
 
     def let_go(self) -> None:
         """The open request is over: questions bound to it are taken back, to be put again later."""
+        self._brought = {}
         for each in self._open.values():
             if each.asking is not None and not each.lasting:
                 each.asking.cancel()

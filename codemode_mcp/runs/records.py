@@ -48,13 +48,14 @@ from codemode_mcp.runs.views import RunView
 from codemode_mcp.source_map import Author, Grown, SourceMap, are_mappings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from codemode_mcp.bridge import Lookup, Request
     from codemode_mcp.dispatch import CallContext
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.runs.run import LiveCall
     from codemode_mcp.runs.state import RunState
+    from codemode_mcp.runs.store import Carrier, StoredStatus
     from codemode_mcp.runs.views import Ledger
     from codemode_mcp.settings import Language
 
@@ -74,16 +75,15 @@ _ASKED: Final = (ApiList, ApiRead, ApiSearch, Header, ToolSearch, Describe, Stor
 
 
 def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
-    """All that a later process needs of a run, apart from its snapshot, its catalog, and its calls (see `calls_of`).
+    """All that a later process needs of a run, apart from its snapshot, its catalog, its calls (see `calls_of`), and
+    what it has printed (see `printed_of`), of which there is only how much it is.
 
     Args:
         told: what was printed and noted goes out with the answer that is to be given now.
 
-    Raises:
-        ProgramError: `snapshot_limit_exceeded`, what it has printed is nested too deep.
     """
     caller, counts = run.context.caller, run.context.counts
-    approved, denied = run.approvals.state
+    approved, denied, secret = run.approvals.state
     questions, turned_down = run.questions.state
     notes, noted = run.notes
     head = {
@@ -97,7 +97,7 @@ def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
     rest = {
         "began": run.began - now + wall,
         "positions": None if run.positions is None else _of_positions(run.positions),
-        "history": run.history,
+        "printed": len(run.history),
         "untold": 0 if told else len(run.outputs),
         "dropped": run.dropped,
         "timers": [
@@ -120,10 +120,21 @@ def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
         "noted": sorted(noted),
         "approved": sorted(approved),
         "denied": denied,
+        "approvalSecret": secret,
         "questions": questions,
         "turnedDown": turned_down,
     }
     return written([head, rest])
+
+
+def printed_of(run: Run) -> str:
+    """What it has printed since `Run.written`; empty where that is nothing.
+
+    Raises:
+        ProgramError: `snapshot_limit_exceeded`, it is nested too deep.
+    """
+    new = run.history[run.written :]
+    return written(new) if new else ""
 
 
 def caller_in(record: str, owner: str) -> Caller:
@@ -155,6 +166,7 @@ def namespaces_in(record: str) -> tuple[str, ...]:
 def restore(
     record: str,
     *,
+    printed: Iterable[str],
     context: CallContext,
     manifest: str,
     now: float,
@@ -163,6 +175,9 @@ def restore(
     keep: Callable[[Run, Collection[str]], None] | None = None,
 ) -> Run:
     """The run of `record_of`, suspended as it was, without its calls, its namespaces and its guest.
+
+    Args:
+        printed: the texts of `printed_of`, in order.
 
     Raises:
         ProgramError: `snapshot_restore_failed`.
@@ -179,7 +194,11 @@ def restore(
         run.state = "waiting"
         positions = rest.object_or_none("positions")
         run.positions = None if positions is None else _positions(positions)
-        run.history = rest.each("history", _output)
+        for each in printed:
+            run.history += map(_output, items(parsed(each)))
+        run.written = rest.integer("printed")
+        if run.written != len(run.history):
+            raise _refused("some of what it has printed is missing")
         untold = rest.integer("untold")
         if not 0 <= untold <= len(run.history):
             raise ValueError
@@ -204,7 +223,7 @@ def restore(
         run.waits = rest.integer("waits")
         run.snapshots = rest.integer("snapshots")
         run.go_on_noting(rest.each("notes", text), rest.each("noted", text))
-        run.approvals.go_on(rest.each("approved", text), rest.integer("denied"))
+        run.approvals.go_on(rest.each("approved", text), rest.integer("denied"), rest.text("approvalSecret"))
         run.questions.go_on(rest.integer("questions"), rest.integer("turnedDown"))
         rest.end()
         return run
@@ -229,9 +248,16 @@ def _check_format(fields: Fields) -> None:
 
 
 def calls_of(run: Run, *, now: float, wall: float) -> tuple[StoredCall, ...]:
-    """Every call whose end the program has not got, ends that have come included."""
+    """Every call whose end the program has not got, ends that have come included. What a store has of a call already,
+    which may be large, is left out."""
     ended = [
-        StoredCall(each.id, run.track.tool(each.id), "settled", repeatable=False, result=completion_text(each))
+        StoredCall(
+            each.id,
+            run.track.tool(each.id),
+            "settled",
+            repeatable=False,
+            result=None if each.id in run.ends_kept else completion_text(each),
+        )
         for each in run.settled
         if each.of_call
     ]
@@ -240,6 +266,10 @@ def calls_of(run: Run, *, now: float, wall: float) -> tuple[StoredCall, ...]:
 
 def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
     call, record = live.call, live.record
+    status: StoredStatus = "dispatched" if record.dispatched else "queued"
+    carrier: Carrier = "elsewhere" if live.elsewhere else "here"
+    if live.noted.is_set():
+        return StoredCall(call.id, record.tool, status, record.repeatable, carrier=carrier)
     # Nothing may send it again, so that nothing keeps what it takes to.
     sent = record.dispatched and not record.repeatable
     asked: Request = call if call.through is None or call.through.asked is None else call.through.asked
@@ -250,14 +280,7 @@ def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
         "digest": digest(call),
         "request": None if sent else write_request(asked),
     }
-    return StoredCall(
-        call.id,
-        record.tool,
-        "dispatched" if record.dispatched else "queued",
-        record.repeatable,
-        written(body),
-        carrier="elsewhere" if live.elsewhere else "here",
-    )
+    return StoredCall(call.id, record.tool, status, record.repeatable, written(body), carrier=carrier)
 
 
 def digest(call: ToolCall) -> str:

@@ -182,6 +182,10 @@ class Run:
         )
         self.outputs: list[dict[str, Any]] = []
         self.history: list[dict[str, Any]] = []
+        self.written = 0
+        """How many of `history` a durable store has."""
+        self.ends_kept: frozenset[int] = frozenset()
+        """Calls of those in `settled` whose ends a durable store has."""
         self.on_output = on_output
         self.dropped = 0
         self.looking_up = 0.0
@@ -308,6 +312,7 @@ class Run:
         """Another process has it now, or will: calls that were sent go on here, for their ends are still wanted."""
         self.fenced = True
         self.approvals.end()
+        self.questions.refuse()
         for live in self.queue:
             live.record.status = "failed"
         self.queue.clear()

@@ -49,8 +49,9 @@ class StoredCall:
         tool: the id of its tool.
         dispatched: it may have been sent.
         repeatable: sending it twice does no harm.
-        body: JSON of what it takes to send it; empty where that must not be.
-        result: JSON of its end, see `records`; None while it has none.
+        body: JSON of what it takes to send it; empty where that must not be, or in what is written down of a call that
+            was before.
+        result: JSON of its end, see `records`; None while it has none, or likewise.
         carrier: which process has it under way, or will.
     """
 
@@ -72,6 +73,8 @@ class ParkedRun:
         manifest: what the guest's warm image is made from.
         parked, expires: seconds on the store's clock.
         record: JSON of all else that is known of the run, see `records`; empty in a store that is not durable.
+        printed: JSON of what it has printed since it was last written down; empty where that is nothing.
+        printed_from: how many outputs there were before these.
         calls: likewise; none in a store that is not durable.
         catalog: likewise.
         view: what is told of it while it is parked; None in a store that is not durable.
@@ -88,6 +91,8 @@ class ParkedRun:
     calls: tuple[StoredCall, ...] = ()
     catalog: StoredCatalog | None = None
     view: RunView | None = None
+    printed: str = ""
+    printed_from: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +102,13 @@ class Claim:
     Attributes:
         current: nobody else has gone on with it since this process parked it: what is known of it here still counts.
         catalog: the JSON of its catalog, where it is not current.
+        printed: likewise, each `ParkedRun.printed` in order. Whether any is missing is for whoever reads the record.
     """
 
     run: ParkedRun
     current: bool = True
     catalog: str = ""
+    printed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

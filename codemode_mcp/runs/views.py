@@ -72,6 +72,7 @@ class RunView:
         timers: that have not fired.
         call_count: of all calls it has made.
         calls: the calls, oldest first, as far as they are remembered; empty in a listing of runs.
+        owner: of a run in a store, for who may go on with it; told to nobody.
     """
 
     id: str
@@ -90,6 +91,7 @@ class RunView:
     timers: int = 0
     call_count: int = 0
     calls: tuple[CallView, ...] = ()
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,14 +60,14 @@ class Address:
 
     name: str
     schema: str
-    _url: str
+    _urls: tuple[str, ...]
 
     def __repr__(self) -> str:
         return f"<Address {self.name}>"
 
-    def url(self) -> str:
-        """For the driver; holds the password."""
-        return self._url
+    def urls(self) -> tuple[str, ...]:
+        """For the driver, one for each host, to be tried in this order; they hold the password."""
+        return self._urls
 
 
 def address(url: str) -> Address:
@@ -84,7 +84,8 @@ def address(url: str) -> Address:
     if parts.scheme not in ("postgresql", "postgres") or not url.startswith(f"{parts.scheme}://"):
         raise BadAddress(f"it is no URL of PostgreSQL: {_FORM}")
     # With an unescaped / ? # or @ in the password, its end would be taken for a host, a database or an option.
-    hosts = parts.netloc.rpartition("@")[2]
+    user, at, hosts = parts.netloc.rpartition("@")
+    user += at
     elsewhere = parts.path + parts.query + parts.fragment
     if parts.netloc.count("@") > 1 or "@" in elsewhere or parts.fragment or not _hosts_are_plain(hosts):
         raise BadAddress(f"its parts cannot be told apart: {_FORM}")
@@ -105,7 +106,9 @@ def address(url: str) -> Address:
     return Address(
         name=f"{host}{port}/{database}" if database else f"{host}{port}",
         schema=schema,
-        _url=f"{parts.scheme}://{parts.netloc}{parts.path}{'?' if rest else ''}{rest}",
+        _urls=tuple(
+            f"{parts.scheme}://{user}{host}{parts.path}{'?' if rest else ''}{rest}" for host in hosts.split(",")
+        ),
     )
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.runs.store import RunStore
     from codemode_mcp.settings import CodeModeSettings, StoreKind
+    from codemode_mcp.stores.seal import Seal
     from codemode_mcp.stores.work import Database, Result, Work
     from codemode_mcp.values import Values
 
@@ -66,6 +67,24 @@ class Opened:
     name: str
     durable: bool
     _database: Lasting | None = None
+    _seal: Seal | None = None
+
+    async def secrets(self, name: str) -> list[bytes]:
+        """Secrets of 32 bytes that all processes have which share the store: the first to be used, the others to be
+        accepted; none where no other process has to do with it. With a key in the configuration nothing is stored.
+
+        Raises:
+            StoreUnavailable: they cannot be had now.
+        """
+        if self._database is None or self._seal is None:
+            return []
+        from codemode_mcp.stores.secrets import agreed
+
+        derived = self._seal.derived(name)
+        if derived:
+            return derived
+        fresh = os.urandom(32)
+        return [await self._database.do(lambda: agreed(name, fresh))]
 
     async def check(self) -> None:
         """Raises `StoreUnavailable` where nothing could be written down now: for what should not begin then."""
@@ -112,7 +131,7 @@ async def open_store(
         runs = DurableStore(database, seal, tools, clock=clock, kind=chosen.kind)
         values = StoredValues(database, seal, tools.store_max_bytes)
         try:
-            yield Opened(runs, values, database.name, durable=True, _database=database)
+            yield Opened(runs, values, database.name, durable=True, _database=database, _seal=seal)
         finally:
             group.cancel_scope.cancel()
 
@@ -234,12 +253,9 @@ class Lasting:
         with anyio.move_on_after(OPENING_SECONDS):
             await self._decided.wait()
         if self._database is None:
-            # One that is raised twice would collect tracebacks.
-            raise StoreUnavailable(
-                self._error.message
-                if self._error is not None
-                else f"the suspended programs cannot be reached yet: {self.name} is still being opened; try again"
-            )
+            if self._error is not None:
+                raise self._error.again()
+            raise StoreUnavailable("the store{at} is still being opened; try again", at=f" {self.name}")
         return self._database
 
     async def do(self, work: Callable[[], Work[Result]]) -> Result:
@@ -280,12 +296,14 @@ class Lasting:
             except Exception:
                 # A fault of ours; whatever it was must not end the server.
                 log.exception("the store of suspended programs has failed")
-                self._error = StoreUnavailable(f"{self.name} cannot be used; see the log of codemode-mcp")
+                self._error = StoreUnavailable(
+                    "the store{at} cannot be used; see the log of codemode-mcp", at=f" {self.name}"
+                )
             finally:
                 if self._database is not None:
                     self._database, self._is_open = None, anyio.Event()
-            if self._error is not None and self._error.message != told:
-                told = self._error.message
+            if self._error is not None and self._error.detail != told:
+                told = self._error.detail
                 log.warning("%s; it is tried again and again", told)
             self._decided.set()
             await anyio.sleep(min(pause, RETRY_SECONDS))

@@ -39,7 +39,8 @@ PREPARE_TIMEOUT = 30.0
 """Seconds to make the tables, or wait while another process does."""
 GRACE = 2.0
 """Seconds more, to find out what has become of a transaction whose end was not answered."""
-CONNECTIONS = 4
+CONNECTIONS = 8
+"""At most, besides the one that listens: commits that wait for the disk at the same time wait once."""
 IDLE = 30.0
 """Seconds after which an unused connection is closed: some networks drop those that are silent."""
 FORGOTTEN = 3600.0
@@ -230,7 +231,7 @@ class PostgresDatabase:
                     connection = await self.enlist()
                     break
                 except StoreUnavailable as error:
-                    log.debug("%s", error.message)
+                    log.debug("%s", error.detail)
                     delay = backoff.after_failure()
             log.info("the store at %s is there again", self.name)
             self._news.missed()
@@ -406,7 +407,7 @@ class _Server:
         self.name = where.name
         self.schema = where.schema
         self._driver = driver
-        self._where = where
+        self._urls = list(where.urls())
         milliseconds = max(1, int(timeout * 1000))
         self._setup = (
             f'SET search_path TO "{where.schema}"; SET statement_timeout = {milliseconds}; '
@@ -418,11 +419,21 @@ class _Server:
         return f"<_Server {self.name}>"
 
     async def connect(self) -> Any:
-        """Raises `StoreUnavailable`."""
+        """To the host that answered last, or the next one that does. Raises `StoreUnavailable`."""
+        for url in tuple(self._urls):
+            try:
+                return await self._connect(url)
+            except StoreUnavailable as error:
+                why = error
+                # A host that does not answer takes all the time that a piece of work has: it is not the first again.
+                self._urls.append(self._urls.pop(self._urls.index(url)))
+        raise why
+
+    async def _connect(self, url: str) -> Any:
         connection = None
         try:
             with self.within(CONNECT_TIMEOUT):
-                connection = await self._driver.connect(self._where.url(), timeout=CONNECT_TIMEOUT + 1)
+                connection = await self._driver.connect(url, timeout=CONNECT_TIMEOUT + 1)
                 await connection.execute(self._setup)
         except BaseException:
             if connection is not None:
@@ -434,7 +445,7 @@ class _Server:
         return connection
 
     def unavailable(self, reason: str) -> StoreUnavailable:
-        return StoreUnavailable(f"the store, PostgreSQL at {self.name}, cannot be used now: {reason}")
+        return StoreUnavailable(f"the store{{at}} cannot be used now: {reason}", at=f", PostgreSQL at {self.name},")
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:

@@ -22,7 +22,7 @@ _FIRST = (
         body {blob} NOT NULL
     )""",
     # `state` is "waiting" until the run has ended, `holder` the process that has claimed it, `token` how often it was
-    # claimed, and one; `expires` when the row may go.
+    # claimed, and one; `expires` when the row may go; `size` what it takes, and `printed` its `outputs` of that.
     """CREATE TABLE runs (
         id TEXT PRIMARY KEY,
         owner TEXT NOT NULL,
@@ -38,6 +38,7 @@ _FIRST = (
         ended DOUBLE PRECISION,
         expires DOUBLE PRECISION NOT NULL,
         size BIGINT NOT NULL,
+        printed BIGINT NOT NULL,
         code TEXT,
         catalog TEXT,
         manifest TEXT,
@@ -53,6 +54,14 @@ _FIRST = (
         record {blob},
         snapshot {blob} NOT NULL
     )""",
+    # What they have printed, each piece once: those from the output of number `at` on. So that writing a run down again
+    # takes as long as what is new of it.
+    """CREATE TABLE outputs (
+        run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        at BIGINT NOT NULL,
+        body {blob} NOT NULL,
+        PRIMARY KEY (run, at)
+    )""",
     # Those whose end the program has not got.
     """CREATE TABLE calls (
         run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
@@ -64,6 +73,11 @@ _FIRST = (
         body {blob},
         result {blob},
         PRIMARY KEY (run, id)
+    )""",
+    # What all processes share and nobody configures; see `secrets`.
+    """CREATE TABLE secrets (
+        name TEXT PRIMARY KEY,
+        body {blob} NOT NULL
     )""",
     # Values of owners: what is in use, and the number of the newest entry.
     """CREATE TABLE keepers (
@@ -113,8 +127,9 @@ def migrate(name: str, blob: str) -> Work[int]:
     found: int = rows[0][0] if rows else 0
     if found > VERSION:
         raise StoreUnavailable(
-            f"the store {name} was last used by a newer codemode-mcp (its schema is {found}, this one knows "
-            f"{VERSION}); upgrade codemode-mcp here too, or give this one a store of its own in the setting store"
+            f"the store{{at}} was last used by a newer codemode-mcp (its schema is {found}, this one knows "
+            f"{VERSION}); upgrade codemode-mcp here too, or give this one a store of its own in the setting store",
+            at=f" {name}",
         )
     for statements in MIGRATIONS[found:]:
         for statement in statements:

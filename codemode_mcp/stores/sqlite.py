@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-BUSY_SECONDS = 5.0
+BUSY_SECONDS = 10.0
 """How long other processes may keep the database to themselves."""
 
 NEWS_SECONDS = 0.05
@@ -45,6 +45,12 @@ WAL_BYTES = 32 * 1024 * 1024
 """To which the write-ahead log shrinks again after it had to grow."""
 
 PAGE_BYTES = 4096
+
+SHRINK_EVERY = 256
+"""Transactions between two looks whether much of the file is unused."""
+
+SHRINK_PAGES = 2000
+"""Of those that are not used, as many are given back to the disk at once; no fewer, and only if they are a quarter."""
 
 
 @asynccontextmanager
@@ -90,10 +96,11 @@ class SqliteDatabase:
         self._reader: sqlite3.Connection | None = None
         self._life: Life | None = None
         self._inode = 0
+        self._transactions = 0
         self._thread = ThreadPoolExecutor(1, "runs-sqlite")
         # Apart, so that news are heard while a transaction waits for its turn.
         self._listener = ThreadPoolExecutor(1, "runs-sqlite-news")
-        self._data_version: int | None = None
+        self._data_version = -1
         self._heard = 0
         self._news: deque[str | None] = deque()
 
@@ -109,9 +116,10 @@ class SqliteDatabase:
     async def news(self) -> str | None:
         while not self._news:
             try:
-                await self._run(self._look, self._listener)
+                if self._may_be_news():
+                    await self._run(self._look, self._listener)
             except StoreUnavailable:
-                self._data_version = None
+                self._data_version = -1
                 await anyio.sleep(1)
                 self._news.append(None)
                 break
@@ -123,7 +131,7 @@ class SqliteDatabase:
         try:
             future = (thread or self._thread).submit(function)
         except RuntimeError:
-            raise StoreUnavailable(f"the store {self.name} is closed") from None
+            raise StoreUnavailable("the store{at} is closed", at=f" {self.name}") from None
         # What has begun goes on to its end, and whoever asked for it waits for that.
         with anyio.CancelScope(shield=True):
             result = await asyncio.wrap_future(future)
@@ -141,8 +149,9 @@ class SqliteDatabase:
             self._life = Life(self._path.with_name(self._path.name + ".d"))
         except OSError as error:
             raise StoreUnavailable(
-                f"the store {self.name} cannot be made: {error.strerror or error}; "
-                "give the setting store a path in a folder that can be written to"
+                f"the store{{at}} cannot be made: {error.strerror or type(error).__name__}; "
+                "give the setting store a path in a folder that can be written to",
+                at=f" {self.name}",
             ) from None
         self.process = self._life.process
         with self._telling():
@@ -151,8 +160,9 @@ class SqliteDatabase:
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             if mode != "wal":
                 raise StoreUnavailable(
-                    f"the store {self.name} is where SQLite cannot share it between processes, as on network drives; "
-                    "give the setting store a path on a disk of this machine"
+                    "the store{at} is where SQLite cannot share it between processes, as on network drives; "
+                    "give the setting store a path on a disk of this machine",
+                    at=f" {self.name}",
                 )
             connection.execute(f"PRAGMA synchronous = {'FULL' if synchronous else 'OFF'}")
             connection.execute("PRAGMA foreign_keys = ON")
@@ -187,7 +197,24 @@ class SqliteDatabase:
             try:
                 return self._transaction(work, writes=False)
             except _Writes:
-                return self._transaction(work, writes=True)
+                result = self._transaction(work, writes=True)
+        self._shrink()
+        return result
+
+    def _shrink(self) -> None:
+        """Now and then, give back what is not used any more."""
+        self._transactions += 1
+        connection = self._writer
+        if self._transactions % SHRINK_EVERY or connection is None:
+            return
+        # What was asked for is done; whatever is wrong now will be told to the next who asks.
+        with suppress(sqlite3.Error):
+            unused, pages = (
+                connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count")
+            )
+            if unused >= SHRINK_PAGES and unused * 4 >= pages:
+                # A page a step; `execute` would take the first step alone.
+                connection.executescript(f"PRAGMA incremental_vacuum({SHRINK_PAGES})")
 
     def _transaction(self, work: Callable[[], Work[Result]], *, writes: bool) -> Result:
         connection = self._writer
@@ -227,15 +254,26 @@ class SqliteDatabase:
                 connection.execute("DELETE FROM news WHERE id <= ?", ((cursor.lastrowid or 0) - NEWS_KEPT,))
                 return None
 
+    def _may_be_news(self) -> bool:
+        """Whether anything was written since the last look. Of memory that processes share: it does not block."""
+        if self._reader is None:
+            return True
+        try:
+            return bool(self._version(self._reader) != self._data_version)
+        except sqlite3.Error:
+            return True
+
+    def _version(self, reader: sqlite3.Connection) -> int:
+        version: int = reader.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
     def _look(self) -> None:
-        """Look for news; in the listener's thread."""
+        """Look for news; in the listener's thread, while nobody else has the reader."""
         with self._telling():
             if self._reader is None:
                 self._check_place()
-                self._reader = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
-            version = self._reader.execute("PRAGMA data_version").fetchone()[0]
-            if version == self._data_version:
-                return
+                self._reader = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
+            version = self._version(self._reader)
             rows = self._reader.execute("SELECT id, process, run FROM news WHERE id > ? ORDER BY id", (self._heard,))
             for number, process, run in rows.fetchall():
                 if number != self._heard + 1:
@@ -253,8 +291,8 @@ class SqliteDatabase:
         if inode != self._inode:
             # What would be written now, nobody would find again.
             raise StoreUnavailable(
-                f"the store {self.name} was moved or deleted while it was in use; put it back, "
-                "or start codemode-mcp again"
+                "the store{at} was moved or deleted while it was in use; put it back, or start codemode-mcp again",
+                at=f" {self.name}",
             )
 
     @contextmanager
@@ -265,7 +303,7 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", None)
             log.warning("the store %s: %s (%s)", self.name, error, getattr(error, "sqlite_errorname", "no code"))
-            raise StoreUnavailable(f"the store {self.name} {_trouble(code)}") from None
+            raise StoreUnavailable(f"the store{{at}} {_trouble(code)}", at=f" {self.name}") from None
 
 
 class _Writes(Exception):
@@ -328,8 +366,8 @@ def _make_private(path: Path) -> None:
         about = os.stat(path.parent)
         if about.st_uid not in (os.geteuid(), 0) or about.st_mode & 0o022:
             raise StoreUnavailable(
-                f"the store {path} is in a folder that others can write to; "
-                f"give it one in a folder of its own, such as {path.parent / 'codemode-mcp' / path.name}"
+                "the store{at} is in a folder that others can write to; give it one in a folder of its own",
+                at=f" {path}",
             )
     try:
         # Not opened where it is there already: closing it would let go of the locks of this process.
@@ -344,14 +382,16 @@ def _make_private(path: Path) -> None:
 def _check_file(path: Path, about: os.stat_result) -> None:
     if stat.S_ISLNK(about.st_mode):
         raise StoreUnavailable(
-            f"the store {path} is a symbolic link; give the setting store the path of the file itself"
+            "the store{at} is a symbolic link; give the setting store the path of the file itself", at=f" {path}"
         )
     if not stat.S_ISREG(about.st_mode):
-        raise StoreUnavailable(f"the store {path} is no file; give the setting store the path of a file")
+        raise StoreUnavailable("the store{at} is no file; give the setting store the path of a file", at=f" {path}")
     if sys.platform == "win32":
         return
     if about.st_uid != os.geteuid():
-        raise StoreUnavailable(f"the store {path} belongs to another user; give the setting store another path")
+        raise StoreUnavailable(
+            "the store{at} belongs to another user; give the setting store another path", at=f" {path}"
+        )
     if stat.S_IMODE(about.st_mode) != 0o600:
         os.chmod(path, 0o600)
 
@@ -368,9 +408,9 @@ class Life:
         folder.mkdir(mode=0o700, exist_ok=True)
         about = os.lstat(folder)
         if not stat.S_ISDIR(about.st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a folder")
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder.name} beside it is no folder")
         if sys.platform != "win32" and (about.st_uid != os.geteuid() or about.st_mode & 0o022):
-            raise PermissionError(errno.EPERM, f"others can write to {folder}")
+            raise PermissionError(errno.EPERM, f"others can write to {folder.name} beside it")
         while True:
             self.process = secrets.token_hex(8)
             self._path = folder / self.process

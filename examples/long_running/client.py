@@ -1,7 +1,8 @@
 """A client that runs `report.js` and shows every answer, and the progress in between.
 
-python client.py           # to the end
-python client.py --cancel  # gives it up after the first answer
+python client.py            # to the end
+python client.py --cancel   # gives it up after the first answer
+python client.py --restart  # ends the server after the first answer, and goes on with another one
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,10 @@ async def on_progress(progress: float, total: float | None, message: str | None)
     print(f"  progress: {message}", flush=True)
 
 
-async def main(cancel: bool) -> None:
+async def main(cancel: bool, restart: bool) -> None:
     command = StdioServerParameters(command=sys.executable, args=SERVE, env=dict(os.environ))
-    async with Client(command) as client:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(command))
 
         async def call(tool: str, **arguments: Any) -> dict[str, Any]:
             print(f"→ {tool}")
@@ -37,10 +40,14 @@ async def main(cancel: bool) -> None:
             return result
 
         result = await call("exec", code=(HERE / "report.js").read_text("utf-8"))
+        if restart:
+            await stack.aclose()
+            print("  the server has ended; another one begins")
+            client = await stack.enter_async_context(Client(command))
         while result["status"] == "waiting":
             give_up = {"cancel": True} if cancel else {}
             result = await call("wait", runId=result["runId"], **give_up)
 
 
 if __name__ == "__main__":
-    asyncio.run(main("--cancel" in sys.argv))
+    asyncio.run(main("--cancel" in sys.argv, "--restart" in sys.argv))

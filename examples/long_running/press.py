@@ -27,9 +27,16 @@ server = MCPServer("press", log_level="ERROR")
 tray: list[Printed] = []
 
 
-@server.tool(annotations=ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False))
+# Idempotent: whoever does not know whether a report was printed, since the server ended, may ask again.
+PRINTS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+
+
+@server.tool(annotations=PRINTS)
 async def print_report(title: str, pages: Annotated[int, Field(ge=1, le=100)], ctx: Context) -> Printed:
-    """Print a report, page by page."""
+    """Print a report, page by page, unless it is in the tray."""
+    for printed in tray:
+        if printed.title == title:
+            return printed
     for page in range(1, pages + 1):
         await anyio.sleep(SECONDS_PER_PAGE)
         await ctx.report_progress(page, pages, f"{title}: page {page} of {pages}")

@@ -9,7 +9,7 @@ by the e-mail addresses that `tracker.py` knows. Needs nothing but the MCP SDK.
 from __future__ import annotations
 
 from math import ceil
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import anyio
 from mcp.server.mcpserver import Context, MCPServer
@@ -20,7 +20,8 @@ Week = Literal["2026-W21", "2026-W22", "2026-W23"]
 Kind = Literal["hours", "cost"]
 
 READ = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-ADD = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
+# Making one anew changes nothing: it is the same report. So whoever does not know whether it was made may ask again.
+MAKE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
 HOURS: dict[Week, dict[str, float]] = {
     "2026-W21": {"ada": 41.5, "bo": 38, "chen": 32, "dina": 40, "emil": 36.5, "fay": 20},
@@ -60,7 +61,7 @@ class Reports(BaseModel):
 server = MCPServer(
     "reports", instructions="Working hours by week, and reports that take their time.", log_level="ERROR"
 )
-finished: list[Report] = []
+finished: dict[Kind, Report] = {}
 
 
 @server.tool(annotations=READ)
@@ -73,10 +74,10 @@ async def team_hours(week: Week) -> TeamHours:
 @server.tool(annotations=READ)
 async def list_reports() -> Reports:
     """The reports that were generated since the server started."""
-    return Reports(reports=finished)
+    return Reports(reports=list(finished.values()))
 
 
-@server.tool(annotations=ADD)
+@server.tool(annotations=MAKE)
 async def generate_report(
     kind: Kind, ctx: Context, seconds: Annotated[float, Field(ge=0, le=120, description="How long it takes")] = 20
 ) -> Report:
@@ -94,15 +95,14 @@ async def generate_report(
         for name, rate in EUROS_PER_HOUR.items()
     ]
     totals.sort(key=lambda person: -person.total)
-    report = Report(
-        id=len(finished) + 1,
+    finished[kind] = Report(
+        id=1 + get_args(Kind).index(kind),
         kind=kind,
         unit="EUR" if kind == "cost" else "h",
         totals=totals,
         total=sum(person.total for person in totals),
     )
-    finished.append(report)
-    return report
+    return finished[kind]
 
 
 if __name__ == "__main__":

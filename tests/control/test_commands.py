@@ -196,7 +196,7 @@ def test_a_run_in_a_store_is_listed_once_with_the_process_that_has_it(
     servers: Servers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     servers.runs = [
-        [run(ONE, where="stored"), run(TWO, where="elsewhere", observed=True)],
+        [run(ONE, where="stored", adoptable=True), run(TWO, where="elsewhere", observed=True)],
         [run(ONE, where="stored"), run(TWO, where="here"), run(OTHER, where="elsewhere", observed=True)],
     ]
     servers.stores = {1: sqlite(3), 2: sqlite(3)}
@@ -239,8 +239,22 @@ def test_without_a_server_the_store_is_shown_and_nothing_is_decided(
     cli_runs.show(ONE[:12])
     assert "no codemode-mcp serve of this user goes on with it" in capsys.readouterr().out
     for command in (cli_runs.approve, cli_runs.deny, cli_runs.cancel):
-        assert "start one with this configuration" in refused(lambda command=command: command(ONE), capsys)  # type: ignore[misc]
+        assert "start one with its configuration" in refused(lambda command=command: command(ONE), capsys)  # type: ignore[misc]
     assert person == [], "nobody was asked"
+
+
+def test_a_process_of_another_configuration_is_not_asked_to_go_on_with_a_run(
+    servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers.runs = [[run(ONE, where="stored", adoptable=False)], [run(ONE, where="stored", adoptable=False)]]
+    cli_runs.show(ONE)
+    assert "no codemode-mcp serve of this user goes on with it" in capsys.readouterr().out
+    for command in (cli_runs.approve, cli_runs.cancel):
+        assert "start one with its configuration" in refused(lambda command=command: command(ONE), capsys)  # type: ignore[misc]
+    servers.runs[1][0]["adoptable"] = True
+    cli_runs.show(ONE)
+    assert [pid for pid, _ in servers.asked][-1] == 2
+    assert servers.decided == person == []
 
 
 def test_a_run_of_a_process_that_cannot_be_asked_is_not_decided_but_cancelled(

@@ -20,7 +20,8 @@ LADDER = {
     "has ended it": view("here", ended=True),
     "carries its calls": view("here"),
     "sees it driven": view("elsewhere", observed=True),
-    "could go on with it": view("stored"),
+    "could go on with it": {**view("stored"), "adoptable": True},
+    "sees it in its store": view("stored"),
 }
 """Those that have the most to do with it first."""
 

@@ -26,7 +26,7 @@ from codemode_mcp.runs.store import Totals
 from codemode_mcp.runs.views import CallView, RunView
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 
     from codemode_mcp.approval import Remember
 
@@ -80,18 +80,18 @@ class FakeRuns:
         self.decisions.append((run_id, list(calls), approved, remember))
         return list(calls)
 
-    async def cancel(self, run_id: str) -> bool:
+    async def cancel(self, run_id: str, adopts: Callable[[str], bool]) -> bool:
         self.cancelled.append(run_id)
         return True
 
     async def stored_views(self) -> list[RunView]:
         if self.unavailable:
-            raise StoreUnavailable("the store does not answer")
+            raise StoreUnavailable("the store{at} does not answer", at=" /runs.sqlite3")
         return [view for run_id, view in self.stored.items() if run_id not in self.runs]
 
-    async def adopt(self, run_id: str) -> bool:
+    async def adopt(self, run_id: str, adopts: Callable[[str], bool]) -> bool:
         stored = self.stored.get(run_id)
-        if stored is None or stored.ended_ms is not None:
+        if stored is None or stored.ended_ms is not None or not adopts(stored.owner):
             return False
         if stored.observed:
             raise ProgramError("invalid_input", "somebody waits for this run already")
@@ -129,7 +129,12 @@ def closed_off(folder: Path) -> None:
 
 @asynccontextmanager
 async def serving(runs: FakeRuns, folder: Path, *, loopback: bool = False) -> AsyncIterator[Place]:
-    control = Control(runs, About("stdio", "code", None, "1"), lambda text: {"shape": f"{len(text)} characters"})
+    control = Control(
+        runs,
+        About("stdio", "code", None, "1"),
+        lambda text: {"shape": f"{len(text)} characters"},
+        adopts=lambda owner: owner == "me",
+    )
     with anyio.fail_after(BOUND):
         async with controlled(control, loopback=loopback, folders=[folder]) as place:
             assert place is not None
@@ -190,18 +195,30 @@ async def test_what_is_only_in_a_store_is_told_too_and_is_this_process_s_once_so
     runs = FakeRuns()
     runs.stored = {
         "run_one": RunView("run_one", "waiting", "stdio", "me", 5),
-        "run_parked": RunView("run_parked", "waiting", "http", None, 6),
-        "run_driven": RunView("run_driven", "running", "http", None, 7, observed=True),
+        "run_parked": RunView("run_parked", "waiting", "http", None, 6, owner="me"),
+        "run_of_others": RunView("run_of_others", "waiting", "http", None, 6, owner="them"),
+        "run_driven": RunView("run_driven", "running", "http", None, 7, observed=True, owner="them"),
         "run_over": RunView("run_over", "completed", "http", None, 8, ended_ms=1),
     }
     async with serving(runs, folder) as place:
         answer = await ask(place, Request("list"))
-        found = {run["id"]: run["where"] for run in answer["runs"]}
-        assert found == {"run_one": "here", "run_parked": "stored", "run_driven": "elsewhere", "run_over": "stored"}
+        assert {run["id"]: (run["where"], run["adoptable"]) for run in answer["runs"]} == {
+            "run_one": ("here", False),
+            "run_parked": ("stored", True),
+            "run_of_others": ("stored", False),
+            "run_driven": ("elsewhere", False),
+            "run_over": ("stored", False),
+        }
+        assert "them" not in str(answer)
         assert answer["store"] == {
             "kind": "sqlite", "name": "/runs.sqlite3", "suspended": 2, "oldestMs": 7500, "bytes": 1000
         }  # fmt: skip
-        for run_id, where in (("run_parked", "here"), ("run_driven", "elsewhere"), ("run_over", "stored")):
+        for run_id, where in (
+            ("run_parked", "here"),
+            ("run_of_others", "stored"),
+            ("run_driven", "elsewhere"),
+            ("run_over", "stored"),
+        ):
             assert (await ask(place, Request("show", run_id)))["run"]["where"] == where
         assert runs.adopted == ["run_parked"]
         with pytest.raises(NoAnswer, match="no run 'run_nobodys'"):
@@ -211,8 +228,8 @@ async def test_what_is_only_in_a_store_is_told_too_and_is_this_process_s_once_so
 async def test_a_decision_adopts_the_run_and_is_refused_where_another_process_has_it(folder: Path) -> None:
     runs = FakeRuns()
     runs.stored = {
-        "run_parked": RunView("run_parked", "waiting", "http", None, 6),
-        "run_driven": RunView("run_driven", "running", "http", None, 7, observed=True),
+        "run_parked": RunView("run_parked", "waiting", "http", None, 6, owner="me"),
+        "run_driven": RunView("run_driven", "running", "http", None, 7, observed=True, owner="me"),
     }
     runs.wait_for(1, {})
     calls = ((1, digest_of("{}")),)
@@ -231,7 +248,7 @@ async def test_a_store_that_does_not_answer_hides_no_run_of_the_process(folder: 
     async with serving(runs, folder) as place:
         answer = await ask(place, Request("list"))
         assert [run["id"] for run in answer["runs"]] == ["run_one"]
-        assert answer["store"]["problem"] == "the store does not answer"
+        assert answer["store"]["problem"] == "the store /runs.sqlite3 does not answer"
         assert (await ask(place, Request("show", "run_one")))["run"]["where"] == "here"
 
 

@@ -68,6 +68,8 @@ class Model:
                     overlapped = self._turns[line["run"]].pop(pid, False)
                     if overlapped and pid not in self.stopped:
                         raise Broken(f"two processes have computed for {line['run']} at the same time")
+                case "waits":
+                    pass
                 case "fault":
                     raise Broken(f"a process has logged: {line['text']}")
 

@@ -1,7 +1,7 @@
 """Forks the processes under test: it has imported everything, and has no thread, no event loop and no engine.
 
-On its socket come lines of JSON, each answered by one byte: a `Task` with the socket of a new process, or the id of one
-that has ended. Until then that id is nobody else's.
+On its socket come lines of JSON, each answered by the id of a process: a `Task`, with the socket of the new process, or
+the id of one that is ending. Until then that id is nobody else's.
 """
 
 from __future__ import annotations
@@ -32,18 +32,20 @@ class Nursery:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
 
-    def bear(self, task: Task) -> socket.socket:
-        """A new process; the socket on which it takes commands."""
+    def bear(self, task: Task) -> tuple[int, socket.socket]:
+        """A new process; its id, and the socket on which it takes commands."""
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self._control, [json.dumps(asdict(task)).encode() + b"\n"], [theirs.fileno()])
-            self._control.recv(1)
-        return ours
+            return self._answer(), ours
 
     def bury(self, pid: int) -> None:
-        """One that has been killed, or ends by itself. Blocks until it has."""
+        """One that has been killed."""
         self._control.sendall(json.dumps({"pid": pid}).encode() + b"\n")
-        self._control.recv(1)
+        self._answer()
+
+    def _answer(self) -> int:
+        return int.from_bytes(self._control.recv(8, socket.MSG_WAITALL))
 
 
 @contextmanager
@@ -70,16 +72,16 @@ def main() -> int:
             return 0
         given = json.loads(line)
         if "pid" in given:
-            os.waitpid(given["pid"], 0)
+            pid, _ = os.waitpid(given["pid"], 0)
         else:
-            _bear(control, files[0], worker.Task(**given))
+            pid = _bear(control, files[0], worker.Task(**given))
             os.close(files[0])
-        control.sendall(b".")
+        control.sendall(pid.to_bytes(8))
 
 
-def _bear(control: socket.socket, file: int, task: Task) -> None:
-    if os.fork():
-        return
+def _bear(control: socket.socket, file: int, task: Task) -> int:
+    if pid := os.fork():
+        return pid
     # Whatever happens here, this process must not go on as its parent.
     try:
         control.close()

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Awaitable, Callable, Generator
 
 WORKS = ("park", "checkpoint", "claim", "dispatching", "settle", "end", "release", "look")
 """What is asked of a store, by what it is for."""
@@ -29,7 +29,7 @@ NAMES = (
     "after:answer",
 )
 
-_NAMES = {"write": "park", "claim": "claim", "dispatching": "dispatching", "settle": "settle", "end": "end"}
+_NAMES = {"write_down": "park"}
 
 
 class Points:
@@ -52,10 +52,12 @@ class Points:
             if name == self._name and self.passed[name] >= self._count:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def around_work(self, work: Callable[[], Generator[Any, Any, Any]]) -> Callable[[], Generator[Any, Any, Any]]:
-        """A piece of work with points before it and between the things it asks for."""
+    async def around_do(self, do: Callable[[Any], Awaitable[Any]], work: Callable[[], Generator[Any, Any, Any]]) -> Any:
+        """A piece of work with points before it, between the things it asks for, and when it is done."""
+        kind = ""
 
         def watched() -> Generator[Any, Any, Any]:
+            nonlocal kind
             going = work()
             kind = kind_of(going)
             self.pass_by(f"before:{kind}")
@@ -68,13 +70,15 @@ class Points:
                 answer = yield asked
                 self.pass_by(f"in:{kind}")
 
-        return watched
+        result = await do(watched)
+        self.pass_by(f"after:{kind}")
+        return result
 
 
-def kind_of(work: Generator[Any, Any, Any]) -> str:
-    """Which of `WORKS` it is; anything else by its own name."""
-    name = work.gi_code.co_name.strip("_")
-    if name == "write" and not work.gi_frame.f_locals["write"].lets_go:
+def kind_of(work: Any) -> str:
+    """Which of `WORKS` a generator is; anything else by its own name."""
+    name: str = work.gi_code.co_name.strip("_")
+    if name == "write_down" and not work.gi_frame.f_locals["write"].lets_go:
         return "checkpoint"
     return _NAMES.get(name, name)
 
@@ -90,8 +94,3 @@ def wrap(owner: Any, name: str, points: Points, what: str) -> None:
         return result
 
     setattr(owner, name, outer)
-
-
-def places(counts: Counter[str]) -> Iterator[str]:
-    """In words, the commonest first."""
-    return (f"{name} {count}" for name, count in counts.most_common())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.runs import driver, records
-from codemode_mcp.stores import runs
+from codemode_mcp.stores import ending, parking, runs
 from codemode_mcp.stores.sqlite import Life
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def _dispatching() -> None:
 
 def _checkpoint() -> None:
     """Calls are sent of which the store has no trace."""
+    _dispatching()
 
     async def checkpoint(self: runs.DurableStore, run: Any) -> None:
         pass
@@ -35,8 +36,8 @@ def _checkpoint() -> None:
 def _claims() -> None:
     """Whoever wants a run gets it, and whoever had it goes on."""
     Life.alive = lambda self, processes: frozenset((self.process,)) & processes  # type: ignore[method-assign]
-    for name in ("_write", "_end"):
-        inner = getattr(runs, name)
+    for module, name in ((parking, "write_down"), (ending, "end")):
+        inner = getattr(module, name)
 
         def unfenced(*args: Any, inner: Any = inner) -> Generator[Any, Any, Any]:
             going = inner(*args)
@@ -48,11 +49,11 @@ def _claims() -> None:
                     return end.value
                 answer = yield asked
                 if getattr(asked, "sql", "").startswith("SELECT state, token FROM runs"):
-                    own = args[0].token if inner.__name__ == "_write" else args[2]
+                    own = args[0].token if inner.__name__ == "write_down" else args[2]
                     answer = [("waiting", 1 if own is None else own) for _ in answer]
 
         unfenced.__name__ = name
-        setattr(runs, name, unfenced)
+        setattr(module, name, unfenced)
 
 
 def _told() -> None:
@@ -61,7 +62,7 @@ def _told() -> None:
     def untold(run: Run, *, now: float, wall: float, told: bool = False) -> str:
         return records.record_of(run, now=now, wall=wall, told=False)
 
-    driver.record_of = untold
+    setattr(driver, "record_of", untold)  # noqa: B010 - it is imported there, and not of its own
 
 
 def _end() -> None:

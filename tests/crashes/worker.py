@@ -1,17 +1,19 @@
-"""One process under test: the real manager, dispatcher, sandbox and store over made-up tools, commanded by lines of JSON
-on a socket. See `work`."""
+"""One process under test: the real manager, dispatcher, sandbox and store over made-up tools.
+
+It is commanded by lines of JSON on a socket, and dies where its `Task` says.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import logging
 import os
 import secrets
+import signal
 import time
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +45,7 @@ from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Collection
 
     from codemode_mcp.catalog import Catalog
     from codemode_mcp.outcome import Outcome
@@ -204,26 +206,14 @@ async def work(commands: socket.socket, task: Task) -> None:
     sabotage.apply(task.broken)
     box = Box(ledger, points, task.opened)
     reader, writer = await asyncio.open_connection(sock=commands)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, _confess, ledger)
     async with AsyncExitStack() as stack:
         engine = stack.enter_context(open_engine(Path(task.engine), max_threads=2))
         if task.store.startswith("postgresql:"):
             database: Any = await stack.enter_async_context(open_postgres(task.store, lease=LEASE))
         else:
             database = await stack.enter_async_context(open_sqlite(Path(task.store), synchronous=False))
-        do = database.do
-
-        async def watched(work: Callable[[], Any]) -> Any:
-            kind = ""
-
-            def begin() -> Any:
-                nonlocal kind
-                going = points.around_work(work)()
-                return going
-
-            result = await do(begin)
-            return result
-
-        database.do = watched
+        database.do = partial(points.around_do, database.do)
         catalog = build([box.view()], Policy(PolicyRules()))
         rules = ToolSettings(code_mode=settings, policy=PolicyRules())
         seal = Seal()
@@ -248,10 +238,22 @@ async def work(commands: socket.socket, task: Task) -> None:
         )
         server = _Server(manager, box, points, writer)
         await server.send({"pid": os.getpid()})
-        await server.serve(reader)
+        with suppress(ConnectionError):
+            await server.serve(reader)
     writer.close()
     with suppress(OSError):
         await writer.wait_closed()
+
+
+def _confess(ledger: Ledger) -> None:
+    """What everything here waits for."""
+    for task in asyncio.all_tasks():
+        frames: list[str] = []
+        going: Any = task.get_coro()
+        while (frame := getattr(going, "cr_frame", None)) is not None:
+            frames.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
+            going = going.cr_await
+        ledger.write(what="waits", at=" ".join(frames))
 
 
 def _watch_turns(ledger: Ledger, points: Points) -> None:

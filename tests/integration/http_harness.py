@@ -33,9 +33,15 @@ BOB = "bob-has-another-token"
 TWO_TOKENS = {"auth": {"tokens": [{"name": "alice", "token": ALICE}, {"name": "bob", "token": BOB}]}}
 
 
-def write_http_config(folder: Path, servers: dict[str, Any] | None = None, **http: Any) -> Path:
+IN_MEMORY = {"kind": "memory"}
+"""A store of which nothing outlives its process."""
+
+
+def write_http_config(
+    folder: Path, servers: dict[str, Any] | None = None, *, store: dict[str, Any] | None = None, **http: Any
+) -> Path:
     path = folder / "config.json"
-    path.write_text(json.dumps({"mcpServers": servers or {}, "http": http}), "utf-8")
+    path.write_text(json.dumps({"mcpServers": servers or {}, "http": http, "store": store}), "utf-8")
     return path
 
 

@@ -474,7 +474,7 @@ async def faulty(folder: Path) -> AsyncIterator[Faulty]:
     """A server that damages what it keeps of a program that yields, and breaks where one returns "fail"."""
     config = folder / "faulty.json"
     log = folder / "faulty.log"
-    config.write_text(json.dumps({"log": {"file": str(log)}}), "utf-8")
+    config.write_text(json.dumps({"log": {"file": str(log)}, "store": {"kind": "memory"}}), "utf-8")
     async with serve(config, env=shadowing(folder, {"sitecustomize.py": DAMAGE + FAULT})) as session:
         yield Faulty(session, log)
         assert await session.value("return 1") == 1
@@ -526,8 +526,10 @@ async def a_run_that_is_cancelled_while_somebody_waits_for_it(strict: Session, l
 
 @reaches("aborted", "shutting down")
 async def a_server_that_is_told_to_end(folder: Path) -> Told:
-    log = folder / "log"
-    async with raw(write_config(folder, {"counting": counting(log)})) as client:
+    log, config = folder / "log", folder / "config.json"
+    # Where a store keeps it, the program is suspended.
+    config.write_text(json.dumps({"mcpServers": {"counting": counting(log)}, "store": {"kind": "memory"}}), "utf-8")
+    async with raw(config) as client:
         await client.request("tools/list", MODERN)
         hold = {"name": "exec", "arguments": {"code": "return await MCP.counting.hold({ name: 'x' })"}}
         await client.send(id=99, method="tools/call", params={**MODERN, **hold})

@@ -137,11 +137,13 @@ async def test_no_secret_is_in_any_log_span_trajectory_or_message_and_nothing_un
             assert await client.end() == 0
     trajectory = (tmp_path / "runs.jsonl").read_text("utf-8")
     ends = {event["id"]: event["status"] for event in lines(tmp_path / "runs.jsonl") if event["kind"] == "run_ended"}
-    assert (ends[parked["runId"]], ends[left]) == ("failed", "aborted")
-    assert sorted(ends.values()) == ["aborted", "aborted", "failed"]
+    assert ends[parked["runId"]] == "failed"
+    assert sorted(ends.values()) == ["aborted", "failed"]
+    kept = [event["id"] for event in lines(tmp_path / "runs.jsonl") if event["kind"] == "left"]
+    assert kept == [left], "the next process may go on with it"
     kinds = {event["kind"] for event in lines(tmp_path / "runs.jsonl")}
     told = ["exec", "wait", "run_started", "call_started", "call_ended", "parked", "restored", "run_ended", "answered"]
-    assert kinds == set(told)
+    assert kinds == {*told, "left"}
     spanned = spans.read_text("utf-8")
     if importlib.util.find_spec("opentelemetry.sdk") is not None:
         assert "execute_tool mcp:good:count" in spanned
@@ -173,11 +175,12 @@ async def test_what_happened_until_a_signal_is_in_the_file(tmp_path: Path) -> No
         client.process.send_signal(signal.SIGTERM)
         assert await client.exit_code() == 0
     found = lines(tmp_path / "runs.jsonl")
-    ends = {event["id"]: event["status"] for event in found if event["kind"] == "run_ended"}
     begun = [event["id"] for event in found if event["kind"] == "run_started"]
     assert begun[0] == parked["runId"]
-    assert ends == dict.fromkeys(begun, "aborted")
     assert len(begun) == 2
+    for kind in ("parked", "left"):
+        assert [event["id"] for event in found if event["kind"] == kind] == begun, "they are kept"
+    assert not [event for event in found if event["kind"] == "run_ended"]
     assert [event["code"] for event in found if event["kind"] == "call_ended"] == ["aborted"]
     assert stat.S_IMODE((tmp_path / "runs.jsonl").stat().st_mode) == 0o600
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -209,6 +210,46 @@ async def test_a_run_is_cancelled(asking: Asking) -> None:
     async with terminal("runs", "cancel", parked.run_id, env=runtime) as person:
         assert await person.end() == 1
         assert "has ended already" in person.text
+
+
+async def test_what_a_killed_process_has_left_in_its_store_is_listed_adopted_and_approved(
+    tmp_path: Path, runtime: dict[str, str]
+) -> None:
+    log, config = tmp_path / "log", tmp_path / "config.json"
+    store = {"kind": "sqlite", "path": str(tmp_path / "runs.sqlite3")}
+    tools = {"ask": ["mcp:up:count"], "codeMode": {"timeoutMs": 500}}
+    config.write_text(json.dumps({"mcpServers": {"up": counting(log)}, "tools": tools, "store": store}), "utf-8")
+    found = ("--config", str(config))
+    async with raw(config, env=runtime) as client:
+        await client.initialize("2025-11-25")
+        parked = []
+        for code in (TWO_CALLS, "return await MCP.up.hold({ name: 'x' })"):
+            answer = await client.request("tools/call", {"name": "exec", "arguments": {"code": code}})
+            parked.append(answer["result"]["structuredContent"]["runId"])
+        await listening(runtime)
+        client.process.kill()
+        await client.process.wait()
+    run, other = parked
+    listing = await runs(runtime, "list", *found)
+    assert re.search(rf"{run}  waiting .* none ", listing)
+    assert re.search(r"^2 suspended, the oldest for \d+ m?s, [\d.]+ k?B in all$", listing, re.MULTILINE)
+    assert "no codemode-mcp serve of this user goes on with it" in await runs(runtime, "show", run, *found)
+    async with serve(config, env=runtime) as session:
+        await session.client.list_tools()
+        await listening(runtime)
+        (server,) = json.loads(await runs(runtime, "list", "--json", *found))["servers"]
+        assert {each["id"]: each["where"] for each in server["runs"]} == {run: "stored", other: "stored"}
+        async with terminal("runs", "approve", run, *found, env=runtime) as person:
+            await person.confirm()
+            assert await person.end() == 0
+            assert "approved: calls 1, 2" in person.text
+        async with terminal("runs", "cancel", other, *found, env=runtime) as person:
+            await person.confirm()
+            assert await person.end() == 0
+        ended = await session.finish(await session.wait(run))
+        assert [each["status"] for each in ended.value] == ["fulfilled", "fulfilled"]
+        assert (await session.wait(other)).code == "aborted"
+    assert sorted(events(log)) == ["call one", "call two", "call x"], "nothing was sent twice"
 
 
 async def test_two_serving_processes_are_told_apart_and_an_http_caller_is_named(asking: Asking, tmp_path: Path) -> None:

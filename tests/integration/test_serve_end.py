@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import time
@@ -87,6 +88,36 @@ async def test_a_program_that_computes(tmp_path: Path) -> None:
         await call(client, 3, "exec", {"code": "return 2"})  # answered while the loop runs, so that it has begun
         assert (await client.answer_to(3))["result"]["structuredContent"]["value"] == 2
         await check_end(client, *pids(tmp_path / "log"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+async def test_a_signal_suspends_what_is_open_where_a_store_keeps_it_and_lets_calls_go(tmp_path: Path) -> None:
+    log, config = tmp_path / "log", tmp_path / "config.json"
+    store = {"kind": "sqlite", "path": str(tmp_path / "runs.sqlite3")}
+    config.write_text(json.dumps({"mcpServers": {"one": counting(log)}, "store": store}), "utf-8")
+    async with raw(config) as client:
+        code = (
+            "const call = MCP.one.hold({ name: 'x' }); text('before'); await yield_control(); return unwrap(await call)"
+        )
+        await call(client, 1, "exec", {"code": code})
+        parked = (await client.answer_to(1))["result"]["structuredContent"]
+        await call(client, 2, "exec", {"code": "await MCP.one.count({ name: 'y' }); await MCP.one.peek({ name: 'z' })"})
+        await until(lambda: {"call x", "call z"} <= {*events(log)})
+        client.process.terminate()
+        opened = (await client.answer_to(2))["result"]["structuredContent"]
+        assert opened["status"] == "waiting"
+        with anyio.fail_after(ENDS_WITHIN):
+            assert await client.process.wait() == 0
+        await until(lambda: not any(map(is_running, pids(log))))
+    async with raw(config) as client:
+        await call(client, 1, "wait", {"runId": parked["runId"]})
+        ended = (await client.answer_to(1))["result"]["structuredContent"]
+        assert ended["code"] == "nested_tool_failed", "nobody knows whether it was done"
+        assert events(log).count("call x") == 1
+        await call(client, 2, "wait", {"runId": opened["runId"]})
+        await until(lambda: events(log).count("call z") == 2)
+        assert events(log).count("call y") == 1
+        assert await client.end() == 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")

@@ -18,11 +18,13 @@ import httpx2
 import pytest
 
 from tests.integration.harness import SECONDS, cli, counting, events, is_running, other, pids, until
-from tests.integration.http_harness import ERAS, opened_session, serve_http, write_http_config
+from tests.integration.http_harness import ERAS, IN_MEMORY, opened_session, serve_http, write_http_config
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from tests.integration.harness import Answer
     from tests.integration.http_harness import Served
 
 pytestmark = pytest.mark.anyio
@@ -188,7 +190,7 @@ async def test_a_signal_ends_it_with_its_children_and_exit_code_0(tmp_path: Path
 @pytest.mark.parametrize("mode", ERAS)
 async def test_an_open_call_may_end_within_the_grace(tmp_path: Path, mode: str) -> None:
     log = tmp_path / "log"
-    config = write_http_config(tmp_path, {"counting": counting(log)}, shutdownGraceMs=20_000)
+    config = write_http_config(tmp_path, {"counting": counting(log)}, store=IN_MEMORY, shutdownGraceMs=20_000)
     program = (
         "await MCP.counting.count({ name: 'x' }); await new Promise(done => setTimeout(done, 1500)); return 'in time'"
     )
@@ -218,7 +220,7 @@ async def test_an_open_call_may_end_within_the_grace(tmp_path: Path, mode: str) 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_calls_that_take_longer_are_told_that_their_run_is_aborted(tmp_path: Path, mode: str) -> None:
     log = tmp_path / "log"
-    config = write_http_config(tmp_path, {"counting": counting(log)}, shutdownGraceMs=100)
+    config = write_http_config(tmp_path, {"counting": counting(log)}, store=IN_MEMORY, shutdownGraceMs=100)
     async with serve_http(config) as served, served.client(mode) as session, anyio.create_task_group() as group:
         codes = []
 
@@ -233,9 +235,39 @@ async def test_calls_that_take_longer_are_told_that_their_run_is_aborted(tmp_pat
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
+async def test_where_a_store_keeps_them_open_programs_are_suspended_and_the_next_process_goes_on(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log"
+    store = {"kind": "sqlite", "path": str(tmp_path / "runs.sqlite3")}
+    config = write_http_config(tmp_path, {"counting": counting(log)}, store=store, shutdownGraceMs=20_000)
+    program = (
+        "await MCP.counting.count({ name: 'once' }); await new Promise(done => setTimeout(done, 3000)); return 'there'"
+    )
+    answers: list[Answer] = []
+    async with serve_http(config) as served, served.client() as session:
+        parked = await session.exec(f"await yield_control(); {program}")
+
+        async def call(answer: Callable[[], Awaitable[Answer]]) -> None:
+            answers.append(await answer())
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, lambda: session.exec(program))
+            group.start_soon(call, lambda: session.wait(parked.run_id))
+            await until(lambda: events(log) == ["call once"] * 2)
+            began = time.monotonic()
+            assert await served.end() == 0
+        assert time.monotonic() - began < ENDS_WITHIN, "it does not wait for what programs wait for"
+    assert [answer.status for answer in answers] == ["waiting"] * 2
+    async with serve_http(config) as served, served.client() as session:
+        assert [(await session.finish(answer)).value for answer in answers] == ["there"] * 2
+    assert events(log) == ["call once"] * 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
 async def test_signals_that_come_together_are_one_and_a_later_one_means_now(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    config = write_http_config(tmp_path, {"counting": counting(log)}, shutdownGraceMs=600_000)
+    config = write_http_config(tmp_path, {"counting": counting(log)}, store=IN_MEMORY, shutdownGraceMs=600_000)
     async with serve_http(config) as served, anyio.create_task_group() as group:
 
         async def call() -> None:
@@ -261,7 +293,7 @@ async def test_an_open_call_to_a_server_that_ignores_everything_does_not_keep_it
     log, pid_file = tmp_path / "log", tmp_path / "pid"
     servers = {"counting": counting(log), "stubborn": other("raw_server.py", "stubborn", f"pid={pid_file}")}
     program = "const open = MCP.stubborn.hang({}); await MCP.counting.count({ name: 'x' }); await open"
-    config = write_http_config(tmp_path, servers)
+    config = write_http_config(tmp_path, servers, store=IN_MEMORY)
     async with serve_http(config) as served, served.client() as session, anyio.create_task_group() as group:
         codes = []
 

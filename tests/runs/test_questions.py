@@ -19,7 +19,16 @@ from upstream_clients.tools import Question, Tool
 if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Way
     from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn, ToolOutcome
+    from upstream_clients.tools import (
+        AdmitFn,
+        Annotations,
+        Asking,
+        BeginFn,
+        JsonObject,
+        ProgressFn,
+        SentFn,
+        ToolOutcome,
+    )
 
 pytestmark = pytest.mark.anyio
 
@@ -30,8 +39,10 @@ NO = {"action": "decline"}
 class AskingSource(ScriptedSource):
     """`ask` puts one question and answers with what it was told; `quick` answers at once; `slow` when released."""
 
-    def __init__(self) -> None:
-        super().__init__("asker", {}, tools=[Tool("ask"), Tool("quick"), Tool("slow")])
+    def __init__(self, annotations: Annotations | None = None) -> None:
+        """`annotations`: of `ask`."""
+        ask = Tool("ask") if annotations is None else Tool("ask", annotations=annotations)
+        super().__init__("asker", {}, tools=[ask, Tool("quick"), Tool("slow")])
         self.release = anyio.Event()
         self.taken_back = 0
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,7 +37,7 @@ from codemode_mcp.typescript import find_esbuild, transform
 from tests.runs.fake_plugins import FakePlugins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from codemode_mcp.plugins.api import NamespaceTool
     from codemode_mcp.runs.run import LiveCall
@@ -46,6 +47,12 @@ CALLER = Caller("owner", "http", "ann", frozenset({"b", "a"}))
 NOW, WALL = 1000.25, 1_800_000_000.5
 LATER, LATER_WALL = 7.5, 1_800_000_100.5
 """In another process, 100 s later."""
+
+PRINTED = (
+    r'[{"type":"text","text":"a\ud800\u00fc"}]',
+    '[{"type":"json","value":{"x":[1.5,null,1152921504606846976]}}]',
+)
+"""What `full_run` has printed, written down piece by piece."""
 
 POSITIONS = Positions(
     "typescript", 3, "await 1\nx\n", SourceMap(";;AAAA,CAAC;GAKS", Author(9, 1, (Grown(2, 3, 4),))), Grown(1, 1, 8)
@@ -58,7 +65,7 @@ def context(run_id: str = "run_1", caller: Caller = CALLER) -> CallContext:
 
 def live(call: ToolCall, **known: Any) -> LiveCall:
     record = CallRecord(call.id, call.target, **{"began": NOW - 2, **known})
-    return cast("LiveCall", SimpleNamespace(call=call, record=record, elsewhere=False))
+    return cast("LiveCall", SimpleNamespace(call=call, record=record, elsewhere=False, noted=anyio.Event()))
 
 
 def full_run() -> Run:
@@ -92,7 +99,7 @@ def full_run() -> Run:
     run.note("old")
     run.take_notes()
     run.note("new")
-    run.approvals.go_on(["mcp:a:b"], 2)
+    run.approvals.go_on(["mcp:a:b"], 2, "secret")
     run.questions.go_on(7, 1)
     run.namespaces = NAMESPACES
     return run
@@ -112,8 +119,8 @@ def text_of(run: Run, **how: Any) -> str:
     return records.record_of(run, now=NOW, wall=WALL, **how)
 
 
-def again(text: str, *, now: float = NOW, wall: float = WALL) -> Run:
-    return records.restore(text, context=context(), manifest="{}", now=now, wall=wall, ledger=Ledger())
+def again(text: str, *, now: float = NOW, wall: float = WALL, printed: Sequence[str] = PRINTED) -> Run:
+    return records.restore(text, printed=printed, context=context(), manifest="{}", now=now, wall=wall, ledger=Ledger())
 
 
 # whole runs
@@ -142,7 +149,7 @@ def test_all_of_a_run_is_there_again() -> None:
         assert getattr(run, name) == getattr(before, name), name
     assert run.next_timer == NOW - 1
     assert list(run.settled) == [Completion(16, of_call=False)]
-    assert run.approvals.state == (frozenset({"mcp:a:b"}), 2)
+    assert run.approvals.state == (frozenset({"mcp:a:b"}), 2, "secret")
     assert run.questions.state == (7, 1)
     assert run.track.total == 30
     assert [view.id for view in run.call_views(NOW)] == [2]
@@ -166,6 +173,33 @@ def test_what_goes_out_with_the_answer_is_not_told_again() -> None:
     assert run.take_notes() == ()
 
 
+def test_what_was_printed_is_written_once() -> None:
+    run = full_run()
+    assert records.printed_of(run) == "".join(PRINTED).replace("][", ",")
+    assert "\\ud800" not in text_of(run)
+    run.written = 1
+    assert records.printed_of(run) == PRINTED[1]
+    run = again(text_of(full_run()))
+    assert (run.written, records.printed_of(run)) == (2, "")
+
+
+@pytest.mark.parametrize("printed", [PRINTED[:1], PRINTED[1:], (), (*PRINTED, "[]", PRINTED[0])])
+def test_a_run_is_refused_when_some_of_what_it_has_printed_is_missing(printed: tuple[str, ...]) -> None:
+    with pytest.raises(ProgramError, match="some of what it has printed is missing") as raised:
+        again(text_of(full_run()), printed=printed)
+    assert raised.value.code == "snapshot_restore_failed"
+
+
+@pytest.mark.parametrize(
+    "printed",
+    ["", "{}", "[1]", '[{"type":1}]', "[" * 100_000],
+    ids=("nothing", "no list", "no output", "no type", "nested too deep"),
+)
+def test_damaged_output_is_refused(printed: str) -> None:
+    with pytest.raises(ProgramError, match="damaged"):
+        again(text_of(full_run()), printed=(printed, PRINTED[1]))
+
+
 def test_times_go_by_the_wall_clock_from_one_process_to_another() -> None:
     run = again(text_of(full_run()), now=LATER, wall=LATER_WALL)
     assert run.began == pytest.approx(LATER - 150)
@@ -178,7 +212,9 @@ def test_times_go_by_the_wall_clock_from_one_process_to_another() -> None:
 
 def test_the_record_of_another_run_is_refused() -> None:
     with pytest.raises(ProgramError, match="it is another one") as raised:
-        records.restore(text_of(full_run()), context=context("run_2"), manifest="{}", now=NOW, wall=WALL)
+        records.restore(
+            text_of(full_run()), printed=PRINTED, context=context("run_2"), manifest="{}", now=NOW, wall=WALL
+        )
     assert raised.value.code == "snapshot_restore_failed"
 
 
@@ -196,13 +232,28 @@ def test_what_is_nested_too_deep_to_be_written_is_said() -> None:
         deep = [deep]
     run.history.append({"type": "json", "value": deep})
     with pytest.raises(ProgramError) as raised:
-        text_of(run)
+        records.printed_of(run)
     while deep:  # its destructor is recursive
         deep = deep.pop()
     assert raised.value.code == "snapshot_limit_exceeded"
 
 
 # calls
+
+
+def test_what_a_store_has_of_a_call_is_not_written_again() -> None:
+    run = with_calls()
+    run.ends_kept = frozenset((17,))
+    for each in (18, 20):
+        run.calls[each].noted.set()
+    stored = {each.id: each for each in records.calls_of(run, now=NOW, wall=WALL)}
+    assert {number: (each.status, each.result, bool(each.body)) for number, each in stored.items()} == {
+        17: ("settled", None, False),
+        18: ("dispatched", None, False),
+        19: ("dispatched", None, True),
+        20: ("queued", None, False),
+        21: ("queued", None, True),
+    }
 
 
 def with_calls() -> Run:

@@ -11,6 +11,7 @@ from guest_harness import ok
 from codemode_mcp.callers import Caller
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.manager import Cell
+from codemode_mcp.runs.store import Claim
 from tests.runs.bench import OWNER, Bench, bench
 from tests.sandbox_escape.reach import WALK
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
@@ -198,8 +199,9 @@ async def test_a_stored_run_that_says_another_owner_is_not_given(engine: Engine)
     async with bench(engine) as it:
         parked = await it.execute("await yield_control(); return 1")
         kept = await it.store.claim(parked.run_id, OWNER)
+        assert isinstance(kept, Claim)
         await it.store.release(parked.run_id, OWNER)
-        await it.store.park(replace(kept, owner=OTHER))
+        await it.store.park(replace(kept.run, owner=OTHER))
         assert (await failure(it, parked.run_id, OWNER))[0] == "invalid_input"
 
 

@@ -178,7 +178,9 @@ def test_a_snapshot_of_another_catalog_is_refused(engine: Engine, parked: bytes,
 async def two_parked(it: Bench) -> tuple[Any, Any]:
     first = await it.execute("await yield_control(); return 'first'")
     second = await it.execute("await yield_control(); return 'second'")
-    return await it.store.claim(first.run_id, OWNER), await it.store.claim(second.run_id, OWNER)
+    first_claim = await it.store.claim(first.run_id, OWNER)
+    second_claim = await it.store.claim(second.run_id, OWNER)
+    return first_claim.run, second_claim.run
 
 
 @pytest.mark.anyio
@@ -227,7 +229,7 @@ async def test_a_snapshot_does_not_leave_the_server(engine: Engine, tmp_path: Pa
     monkeypatch.chdir(tmp_path)
     async with bench(engine) as it:
         parked = await it.execute("await yield_control(); return 1")
-        kept = await it.store.claim(parked.run_id, OWNER)
+        kept = (await it.store.claim(parked.run_id, OWNER)).run
         await it.store.release(parked.run_id, OWNER)
         shown = repr(parked) + repr(it.store) + repr(it.manager)
         assert snapshot.MAGIC.decode() not in shown

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.outcome import Outcome, Usage
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, News, ParkedRun, StoredCall, StoredCatalog
 from codemode_mcp.runs.views import RunView
 from codemode_mcp.settings import CodeModeSettings
-from codemode_mcp.stores import runs
+from codemode_mcp.stores import ending
 from codemode_mcp.stores.seal import Seal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.stores.work import Database, Work
     from tests.stores.shared_database import Process, SharedDatabase
 
 pytestmark = pytest.mark.anyio
@@ -36,6 +39,8 @@ def parked(
     catalog: str = "all tools",
     lives: float = 900,
     view: RunView | None = None,
+    printed: str = "",
+    printed_from: int = 0,
 ) -> ParkedRun:
     now = process.clock()
     return ParkedRun(
@@ -50,6 +55,8 @@ def parked(
         calls,
         StoredCatalog(f"hash of {catalog}", lambda: catalog),
         view,
+        printed,
+        printed_from,
     )
 
 
@@ -62,6 +69,19 @@ async def claimed(process: Process, run_id: str = "run_a", owner: str = ME) -> C
     found = await process.store.claim(run_id, owner)
     assert isinstance(found, Claim)
     return found
+
+
+def losing(database: Database) -> Any:
+    """Does what it is asked, and says that it did not."""
+
+    class Losing:
+        process = database.process
+
+        async def do(self, work: Callable[[], Work[Any]]) -> Any:
+            await database.do(work)
+            raise StoreUnavailable("nobody knows")
+
+    return Losing()
 
 
 async def refusal(process: Process, run_id: str = "run_a", owner: str = ME) -> str:
@@ -213,7 +233,99 @@ async def test_a_process_takes_back_what_it_has_claimed_but_goes_on_with_no_more
     await process.store.park(parked(process))
 
 
+# what was printed
+
+
+async def test_what_was_printed_is_given_in_order_to_whoever_does_not_know_it(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first, printed='["\\ud800", 2]'))
+    claim = await claimed(first)
+    assert (claim.current, claim.printed) == (True, ())
+    await first.store.checkpoint(parked(first))
+    await first.store.checkpoint(parked(first, printed="[11]", printed_from=10))
+    await first.store.park(parked(first, printed="[3]", printed_from=2))
+    claim = await claimed(second)
+    assert (claim.current, claim.printed) == (False, ('["\\ud800", 2]', "[3]", "[11]"))
+    await second.store.release("run_a", ME)
+    assert (await claimed(second)).printed == ()
+    second.store.forget("run_a")
+    assert len((await claimed(second)).printed) == 3
+
+
+async def test_what_was_printed_is_written_again_where_nobody_knows_whether_it_was(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    store, database = first.store, first.database
+    await store.park(parked(first, printed='["a"]'))
+    await claimed(first)
+    store._database = losing(database)  # type: ignore[assignment]
+    with pytest.raises(StoreUnavailable):
+        await store.checkpoint(parked(first, printed='["b"]', printed_from=1))
+    store._database = database
+    await store.park(parked(first, printed='["b", "c"]', printed_from=1))
+    assert (await claimed(second)).printed == ('["a"]', '["b", "c"]')
+    (size, of_printed), *_ = await shared.rows("SELECT size, printed FROM runs")
+    assert [(of_printed,)] == await shared.rows("SELECT SUM(LENGTH(body)) FROM outputs")
+    assert [(size - of_printed,)] == await shared.rows("SELECT LENGTH(record) + LENGTH(snapshot) FROM snapshots")
+
+
+async def test_whoever_was_taken_for_dead_prints_nothing_any_more(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first, printed='["a"]'))
+    await claimed(first)
+    await shared.kill(first)
+    await claimed(second)
+    with pytest.raises(Fenced):
+        await first.store.checkpoint(parked(first, printed='["x"]', printed_from=1))
+    await second.store.park(parked(second))
+    assert (await claimed(await shared.process())).printed == ('["a"]',)
+
+
+@pytest.mark.parametrize("over", ["ended", "expired"])
+async def test_what_was_printed_goes_with_its_run(shared: SharedDatabase, over: str) -> None:
+    process = await shared.process()
+    await process.store.park(parked(process, printed='["a"]'))
+    if over == "ended":
+        await claimed(process)
+        await process.store.end(ended(process))
+    else:
+        await shared.advance(1000)
+        await process.store.sweep()
+    assert await shared.rows("SELECT COUNT(*) FROM outputs") == [(0,)]
+    assert await shared.rows("SELECT printed FROM runs") == [(0,)]
+    assert (await process.store.totals()).size == 0
+
+
+async def test_what_is_forgotten_while_it_is_claimed_is_given_in_full(shared: SharedDatabase) -> None:
+    process = await shared.process()
+    store, database = process.store, process.database
+    await store.park(parked(process, printed='["a"]'))
+
+    class Forgetting:
+        process = database.process
+
+        async def do(self, work: Callable[[], Work[Any]]) -> Any:
+            store._database = database
+            done = await database.do(work)
+            store.forget("run_a")
+            return done
+
+    store._database = Forgetting()  # type: ignore[assignment]
+    claim = await claimed(process)
+    assert (claim.current, claim.catalog, claim.printed) == (False, "all tools", ('["a"]',))
+    await store.park(parked(process))
+
+
 # calls
+
+
+async def test_what_is_stored_of_a_call_is_not_wanted_again(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    done = StoredCall(3, "t", "settled", False, result="3", carrier="nobody")
+    await first.store.park(parked(first, "run_a", ONCE, AGAIN, done))
+    await claimed(first)
+    short = replace(ONCE, body=""), replace(AGAIN, body=""), replace(done, result=None)
+    await first.store.park(parked(first, "run_a", *short))
+    assert (await claimed(second)).run.calls == (ONCE, AGAIN, done)
 
 
 async def test_a_call_is_sent_once(shared: SharedDatabase) -> None:
@@ -246,14 +358,15 @@ async def test_an_end_reaches_the_process_that_goes_on(shared: SharedDatabase) -
     assert await second.store.look("run_a") == News()
     assert await second.store.settle("run_a", 1, "not its own") is False
     heard: list[str | None] = []
-    async with anyio.create_task_group() as group:
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
 
-        async def listen() -> None:
-            heard.append(await second.store.news())
+            async def listen() -> None:
+                heard.append(await second.store.news())
 
-        group.start_soon(listen)
-        await anyio.wait_all_tasks_blocked()
-        assert await first.store.settle("run_a", 1, "42") is True
+            group.start_soon(listen)
+            await anyio.wait_all_tasks_blocked()
+            assert await first.store.settle("run_a", 1, "42") is True
     assert heard == ["run_a"]
     news = await second.store.look("run_a")
     assert [(call.id, call.status, call.result) for call in news.calls] == [(1, "settled", "42")]
@@ -340,6 +453,30 @@ async def test_a_call_that_is_under_way_here_is_not_given_up(shared: SharedDatab
     assert [call.result for call in (await process.store.look("run_a")).calls] == ["42"]
 
 
+async def test_what_was_taken_over_by_a_claim_whose_answer_was_lost_is_still_given_up(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first, "run_a", ONCE, AGAIN))
+    await first.store.dispatching("run_a", 1)
+    await shared.kill(first)
+    await claimed(second)
+    second.store._mine.clear()
+    calls = (await claimed(second)).run.calls
+    assert [(call.status, call.carrier) for call in calls] == [("dispatched", "nobody"), ("queued", "here")]
+    assert await second.store.dispatching("run_a", 1) is False
+
+
+async def test_a_call_may_be_sent_when_only_the_answer_was_lost_that_it_may(shared: SharedDatabase) -> None:
+    process = await shared.process()
+    await process.store.park(parked(process, "run_a", ONCE))
+    store, database = process.store, process.database
+    store._database = losing(database)  # type: ignore[assignment]
+    with pytest.raises(StoreUnavailable):
+        await store.dispatching("run_a", 1)
+    store._database = database
+    assert await store.dispatching("run_a", 1) is True
+    assert await store.dispatching("run_a", 1) is False
+
+
 # ends
 
 
@@ -359,6 +496,19 @@ async def test_an_end_is_told_again_to_its_owner_until_its_time(shared: SharedDa
     assert "there is no run" in await refusal(first)
 
 
+async def test_an_end_may_be_given_again_when_the_answer_was_lost(shared: SharedDatabase) -> None:
+    process, other = await shared.process(), await shared.process()
+    await process.store.park(parked(process))
+    await claimed(process)
+    known = process.store._mine["run_a"]
+    await process.store.end(ended(process))
+    process.store._mine["run_a"] = known
+    await process.store.end(ended(process, value="another"))
+    found = await other.store.claim("run_a", ME)
+    assert isinstance(found, EndedRun)
+    assert found.outcome[0].value == 42
+
+
 async def test_whoever_carries_calls_of_a_run_hears_of_its_end(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.park(parked(first, "run_a", ONCE))
@@ -374,7 +524,7 @@ async def test_whoever_carries_calls_of_a_run_hears_of_its_end(shared: SharedDat
 
 
 async def test_the_oldest_ends_make_room(shared: SharedDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "MAX_ENDED_BYTES", 250)
+    monkeypatch.setattr(ending, "MAX_ENDED_BYTES", 250)
     process = await shared.process()
     for number in range(4):
         run_id = f"run_{number}"
@@ -383,7 +533,7 @@ async def test_the_oldest_ends_make_room(shared: SharedDatabase, monkeypatch: py
         await shared.advance(1)
     assert [row[0] for row in await shared.rows("SELECT id FROM runs ORDER BY id")] == ["run_2", "run_3"]
     await process.store.park(parked(process, "run_9"))
-    monkeypatch.setattr(runs, "MAX_ENDED", 1)
+    monkeypatch.setattr(ending, "MAX_ENDED", 1)
     await process.store.sweep()
     assert [row[0] for row in await shared.rows("SELECT id FROM runs ORDER BY id")] == ["run_3", "run_9"]
 

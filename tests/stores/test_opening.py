@@ -230,7 +230,7 @@ async def test_a_file_that_cannot_be_opened_keeps_nothing_from_starting(tmp_path
         assert not opened.runs.holds()
         with pytest.raises(StoreUnavailable) as caught:
             await opened.check()
-        assert str(tmp_path / "file") in caught.value.message
+        assert str(tmp_path / "file") in caught.value.detail
 
 
 MOUNTS = """\

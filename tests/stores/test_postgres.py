@@ -404,6 +404,21 @@ async def test_a_socket_that_says_nothing_is_given_up(postgres_url: str, monkeyp
             pass
 
 
+async def test_the_next_host_is_asked_when_one_says_nothing_and_first_from_then_on(
+    postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("codemode_mcp.stores.postgres.CONNECT_TIMEOUT", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        here = f"@127.0.0.1:{postgres.port}"
+        async with counters(postgres_url.replace(here, f"@127.0.0.1:{mute.getsockname()[1]},{here[1:]}")) as database:
+            began = anyio.current_time()
+            for n in range(5):
+                database._pool.drain()
+                await database.do(put("a", n))
+            assert anyio.current_time() - began < 1.5
+            assert await value(database, "a") == 4
+
+
 @pytest.mark.parametrize(
     ("accident", "done"),
     [("cut", False), ("swallow", False), ("forward_then_cut", True), ("forward_then_swallow", True)],
@@ -420,6 +435,7 @@ async def test_a_commit_whose_answer_is_lost_is_looked_up(
             def work() -> Work[int]:
                 nonlocal begun
                 begun += 1
+                yield Query("SET LOCAL idle_in_transaction_session_timeout = 60000")
                 return (yield from add("a"))
 
             wire.accident = accident, b"COMMIT\0"
@@ -495,6 +511,7 @@ async def test_messages_say_what_is_wrong_and_never_the_password(
             pass
     message = refused.value.message
     assert expected in message
+    assert "127.0.0.1" not in message
     for secret in (postgres.password, "s3cret"):
         assert secret not in _said(refused.value) + caplog.text
 

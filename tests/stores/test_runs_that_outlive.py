@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,9 @@ from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import StoredValues
+from codemode_mcp.stores.work import Query
 from tests.runs.bench import OWNER, FakeClient, bench, texts
+from tests.runs.test_questions import NO, YES, AskingSource
 from upstream_clients.testing import ScriptedSource, SlowSource
 from upstream_clients.tools import Annotations, Tool
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.stores.work import Work
     from tests.runs.bench import Bench
 
 pytestmark = pytest.mark.anyio
@@ -51,13 +55,26 @@ def fast() -> ScriptedSource:
 @asynccontextmanager
 async def replica(engine: Engine, path: Path, source: Any, **options: Any) -> AsyncIterator[Bench]:
     """One process, as far as others can tell. Leaving it is its sudden end."""
-    async with open_sqlite(path / "runs.sqlite3", wall=time.time) as database:
+    # The machine goes on, so that nothing has to reach the disk.
+    async with open_sqlite(path / "runs.sqlite3", wall=time.time, synchronous=False) as database:
         settings = replace(SETTINGS, **{key: value for key, value in options.items() if hasattr(SETTINGS, key)})
-        seal = Seal()
+        seal = options.pop("seal", None) or Seal()
         store = DurableStore(database, seal, settings, clock=time.monotonic)
         values = StoredValues(database, seal, settings.store_max_bytes)
         async with bench(engine, source, store=store, values=values, **{**SOON, **options}) as opened:
             yield opened
+
+
+class Weighed(Seal):
+    """`weights`: bytes that were written down, by what they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights: Counter[str] = Counter()
+
+    def seal(self, data: bytes, *, owner: str, run: str, field: str) -> bytes:
+        self.weights[field.split()[0]] += len(data)
+        return super().seal(data, owner=owner, run=run, field=field)
 
 
 async def until_done(it: Bench, run_id: str, **options: Any) -> Any:
@@ -122,7 +139,8 @@ async def test_a_call_that_another_process_has_under_way_is_waited_for(engine: E
     carrier, other = slow(), fast()
     async with replica(engine, tmp_path, carrier) as first, replica(engine, tmp_path, other) as second:
         waiting = await first.execute(
-            "const r = await MCP.files.write({n: 1}); return [unwrap(r).text, unwrap(await MCP.files.write({n: 2})).text]"
+            "const r = await MCP.files.write({n: 1});"
+            "return [unwrap(r).text, unwrap(await MCP.files.write({n: 2})).text]"
         )
         still = await second.observe(waiting.run_id)
         assert (still.status, [each.status for each in still.pending]) == ("waiting", ["executing"])
@@ -261,6 +279,110 @@ async def test_a_tool_that_is_gone_rejects(engine: Engine, tmp_path: Path) -> No
         second.sources.pop("files", None)
         outcome = await until_done(second, waiting.run_id)
     assert "no longer configured" in outcome.value
+
+
+async def test_what_a_program_has_printed_is_written_down_once(engine: Engine, tmp_path: Path) -> None:
+    """However often it is: here after each of 50 calls."""
+    code = (
+        "text('x'.repeat(1e6)); await yield_control('x');"
+        "for (let n = 0; n < 50; n++) { await MCP.files.write({n}); if (n % 10 === 0) text('after ' + n) }"
+        "await yield_control('y'); text('last')"
+    )
+    seal = Weighed()
+    async with replica(engine, tmp_path, fast(), seal=seal) as first:
+        waiting = await first.execute(code)
+        while (waiting := await first.observe(waiting.run_id)).reason != "yield":
+            pass
+        assert seal.weights["record"] < 200_000
+        assert 1_000_000 < seal.weights["outputs"] < 1_010_000
+    later = Weighed()
+    async with replica(engine, tmp_path, fast(), seal=later) as second:
+        outcome = await until_done(second, waiting.run_id)
+        assert texts(outcome) == ["last"]
+        whole = await second.observe(waiting.run_id, from_start=True)
+        assert texts(whole) == ["x" * 1_000_000, *(f"after {n}" for n in range(0, 50, 10)), "last"]
+    assert later.weights["outputs"] == 0
+
+
+async def test_arguments_are_written_down_once(engine: Engine, tmp_path: Path) -> None:
+    """Of a call that waits, however often its program is written down meanwhile."""
+    source = slow()
+    code = (
+        "await yield_control('x');"
+        "const waits = MCP.files.read({n: 1, text: 'x'.repeat(1e5)});"
+        "for (let n = 0; n < 5; n++) await yield_control('y');"
+        "return unwrap(await waits).text"
+    )
+    seal = Weighed()
+    async with replica(engine, tmp_path, source, seal=seal) as it:
+        waiting = await it.execute(code)
+        for _ in range(6):
+            waiting = await it.observe(waiting.run_id)
+        assert seal.weights["snapshot"] > 0
+        assert 100_000 < seal.weights["call"] < 200_000
+        source.release.set()
+        assert (await until_done(it, waiting.run_id)).value == "done 1"
+
+
+async def test_a_run_that_has_lost_some_of_what_it_printed_ends_by_name(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, fast()) as first:
+        waiting = await first.execute("text('a'); await yield_control('x'); return 1")
+        store: Any = first.store
+
+        def lose() -> Work[None]:
+            yield Query("DELETE FROM outputs")
+
+        await store._database.do(lose)
+    async with replica(engine, tmp_path, fast()) as second:
+        outcome = await second.observe(waiting.run_id)
+        assert (outcome.status, outcome.code) == ("failed", "snapshot_restore_failed")
+        assert "printed is missing" in outcome.error
+
+
+async def test_a_question_ends_with_the_process_whose_server_has_asked_it(engine: Engine, tmp_path: Path) -> None:
+    """An answer to it that comes later counts for no other question, and nothing waits for one."""
+    code = "return await MCP.asker.ask({message: 'Who?'}).catch((error) => error.data.outcome)"
+    async with replica(engine, tmp_path, AskingSource()) as first:
+        waiting = await first.execute(code, client=FakeClient("return"))
+        [(key, _)] = waiting.questions
+    async with replica(engine, tmp_path, AskingSource()) as second:
+        outcome = await second.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+    assert (outcome.status, outcome.value, outcome.questions) == ("completed", "unknown", ())
+
+
+async def test_a_server_whose_call_is_made_again_asks_again(engine: Engine, tmp_path: Path) -> None:
+    source = AskingSource(READ.annotations)
+    async with replica(engine, tmp_path, source) as first:
+        waiting = await first.execute("return unwrap(await MCP.asker.ask({})).action", client=FakeClient("return"))
+        [(key, _)] = waiting.questions
+    async with replica(engine, tmp_path, AskingSource(READ.annotations)) as second:
+        again = await second.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
+        assert again.status == "waiting"
+        [(other, _)] = again.questions
+        assert other != key
+        outcome = await second.observe(waiting.run_id, client=FakeClient("return"), answers={other: NO})
+    assert outcome.value == "decline"
+
+
+async def test_how_often_a_user_has_turned_a_program_down_is_remembered_after_a_restart(
+    engine: Engine, tmp_path: Path
+) -> None:
+    asks = "await tools.elicit({message: 'Name?'}).then((each) => each.action, (error) => error.message)"
+    code = (
+        f"for (let n = 0; n < 3; n++) {asks};"
+        "await yield_control('x');"
+        f"const said = []; for (let n = 0; n < 4; n++) said.push({asks}); return said"
+    )
+    async with replica(engine, tmp_path, fast()) as first:
+        client = FakeClient("ask", replies=[NO] * 3, supported=("elicitation/create",))
+        waiting = await first.execute(code, client=client)
+        assert (waiting.reason, len(client.asked)) == ("yield", 3)
+    async with replica(engine, tmp_path, fast()) as second:
+        client = FakeClient("ask", replies=[NO] * 4, supported=("elicitation/create",))
+        outcome = await until_done(second, waiting.run_id, client=client)
+    assert outcome.value[:2] == ["decline", "decline"]
+    assert all("turned down 5 questions" in each for each in outcome.value[2:])
+    assert len(client.asked) == 2
 
 
 async def test_values_outlive_a_process(engine: Engine, tmp_path: Path) -> None:

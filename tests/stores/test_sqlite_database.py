@@ -1,5 +1,7 @@
 """A database of SQLite: who may open it, what it says when something is wrong, who is alive, what is heard."""
 
+# ruff: noqa: ASYNC220, ASYNC240 - nothing else goes on here meanwhile
+
 from __future__ import annotations
 
 import os
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-posix = pytest.mark.skipif(sys.platform == "win32", reason="about owners and modes of files")
+posix = pytest.mark.skipif(sys.platform == "win32", reason="about owners and modes of files, or files in use")
 
 BLOB = b"x" * 100_000
 
@@ -56,9 +58,10 @@ async def refused(path: Path) -> str:
     with pytest.raises(StoreUnavailable) as refusal:
         async with open_sqlite(path):
             pass
-    assert str(path) in refusal.value.message
-    assert "SQL" not in refusal.value.message.replace("SQLite", "").replace(str(path), "")
-    return refusal.value.message
+    assert str(path) in refusal.value.detail
+    assert str(path.parent) not in refusal.value.message
+    assert "SQL" not in refusal.value.detail.replace("SQLite", "").replace(str(path), "")
+    return refusal.value.detail
 
 
 # transactions
@@ -135,6 +138,19 @@ async def test_whoever_is_cancelled_leaves_no_half_of_a_transaction(path: Path) 
         assert await catalogs(database) == ["a", "b"]
 
 
+async def test_a_file_that_holds_little_any_more_gets_smaller(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "SHRINK_EVERY", 3)
+    monkeypatch.setattr(sqlite, "SHRINK_PAGES", 100)
+    async with open_sqlite(path, synchronous=False) as database:
+        await database.do(lambda: keeping("a", BLOB * 20))
+        await database.do(lambda: asking("DELETE FROM catalogs"))
+        [(before,)] = await database.do(lambda: asking("SELECT page_count FROM pragma_page_count"))
+        for _ in range(3):
+            await database.do(lambda: asking("DELETE FROM catalogs"))
+        [(after,)] = await database.do(lambda: asking("SELECT page_count FROM pragma_page_count"))
+        assert after == before - 100
+
+
 # files
 
 
@@ -187,6 +203,12 @@ async def test_a_file_in_the_place_of_the_folder_is_named(path: Path) -> None:
     assert "cannot be made" in await refused(path)
 
 
+async def test_a_folder_of_processes_that_is_none_is_named(path: Path) -> None:
+    path.parent.mkdir(mode=0o700)
+    path.with_name("runs.sqlite3.d").touch()
+    assert "cannot be made" in await refused(path)
+
+
 # trouble
 
 
@@ -235,6 +257,7 @@ async def test_a_database_that_somebody_keeps_locked_is_told_in_time(
             other.close()
 
 
+@posix
 async def test_a_database_that_was_moved_away_is_not_written_to(path: Path) -> None:
     async with open_sqlite(path) as database:
         path.rename(path.with_name("aside"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.outcome import Outcome, Usage
@@ -30,12 +30,29 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-EXAMPLES = int(os.environ.get("STORE_EXAMPLES", "25"))
-STEPS = 40
+EXAMPLES = int(os.environ.get("STORE_EXAMPLES", "30"))
+STEPS = 60
 TTL = 900.0
-MOST = 3
+MOST = 2
 OWNERS = ("stdio:me", "http:you")
-RUNS = ("run_0", "run_1", "run_2", "run_3")
+NUMBERS = st.integers(0, 3)
+ACTIONS = {
+    "park a new one": 1,
+    "claim": 7,
+    "claim of another": 1,
+    "park": 4,
+    "checkpoint": 2,
+    "release": 1,
+    "end": 1,
+    "forget": 1,
+    "send": 4,
+    "settle": 3,
+    "look": 3,
+    "dies": 1,
+    "time": 1,
+    "sweep": 1,
+}
+"""How often each happens."""
 PROCESSES = st.integers(0, 2)
 SETTINGS = CodeModeSettings(max_suspended_runs=MOST, max_suspended_runs_per_owner=MOST)
 
@@ -84,6 +101,14 @@ class Promises(RuleBasedStateMachine):
         """Which claim of a run a process has, by its number."""
         self.written = 0
 
+    def one(self, number: int) -> tuple[str, Known]:
+        """Of the latest runs; most of the time of those that are not over."""
+        known = list(self.runs.items())[-4:]
+        going_on = [(run_id, each) for run_id, each in known if each.ended is None and not each.expired]
+        if going_on and number < 3:
+            known = going_on
+        return known[number % len(known)]
+
     def do(self, what: Coroutine[Any, Any, Result]) -> Result:
         return self.loop.run_until_complete(what)
 
@@ -91,6 +116,46 @@ class Promises(RuleBasedStateMachine):
         self.do(self.shared.__aexit__())
         self.loop.close()
         self.folder.cleanup()
+
+    # Chosen here and not between rules, of which Hypothesis would leave most out in each example.
+    @rule(
+        action=st.sampled_from([name for name, weight in ACTIONS.items() for _ in range(weight)]),
+        p=PROCESSES,
+        run=NUMBERS,
+        number=NUMBERS,
+        flag=st.booleans(),
+    )
+    def something_happens(self, action: str, p: int, run: int, number: int, flag: bool) -> None:
+        driver = self.one(run)[1].driver
+        if flag and driver is not None and action in ("park", "checkpoint", "release", "end", "look"):
+            p = driver
+        match action:
+            case "park a new one":
+                self.park_a_new_one(p, OWNERS[flag], [flag, not flag][: number + 1])
+            case "claim":
+                self.claim(p, run)
+            case "claim of another":
+                self.claim_of_another(p, run)
+            case "park" | "checkpoint":
+                self.write(p, run, action == "park", number == 0)
+            case "release":
+                self.release(p, run)
+            case "end":
+                self.end(p, run)
+            case "forget":
+                self.forget(p, run)
+            case "send":
+                self.send(p, run)
+            case "settle":
+                self.settle(p, run, number)
+            case "look":
+                self.look(p, run)
+            case "dies":
+                self.is_taken_for_dead(p)
+            case "time":
+                self.time_passes((1.0, 1.0, 100.0, 1000.0)[number])
+            case _:
+                self.sweep(p)
 
     # what is asked of the store, and what comes of it
 
@@ -105,10 +170,12 @@ class Promises(RuleBasedStateMachine):
             run_id, owner, data, "{}", "yield", now, now + TTL, "{}", pending, StoredCatalog("h", lambda: "t")
         )
 
-    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS), owner=st.sampled_from(OWNERS), calls=st.lists(st.booleans()))
-    def park_a_new_one(self, p: int, run_id: str, owner: str, calls: list[bool]) -> None:
-        if run_id in self.runs:
-            return
+    @initialize(p=PROCESSES)
+    def begin(self, p: int) -> None:
+        self.park_a_new_one(p, OWNERS[0], [False, True, False])
+
+    def park_a_new_one(self, p: int, owner: str, calls: list[bool]) -> None:
+        run_id = f"run_{len(self.runs)}"
         pending = {number: Call(repeatable) for number, repeatable in enumerate(calls[:3])}
         run = self.run_of(p, run_id, owner, pending)
         now = self.shared.clock()
@@ -130,8 +197,14 @@ class Promises(RuleBasedStateMachine):
         self.runs[run_id] = Known(owner, run.expires, run.snapshot, calls=pending)
         self.claims[p, run_id] = 0
 
-    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS), owner=st.sampled_from(OWNERS))
-    def claim(self, p: int, run_id: str, owner: str) -> None:
+    def claim(self, p: int, number: int) -> None:
+        run_id, known = self.one(number)
+        self.claim_for(p, run_id, known.owner)
+
+    def claim_of_another(self, p: int, number: int) -> None:
+        self.claim_for(p, self.one(number)[0], "http:somebody else")
+
+    def claim_for(self, p: int, run_id: str, owner: str) -> None:
         known, now = self.runs.get(run_id), self.shared.clock()
         try:
             found = self.do(self.processes[p].store.claim(run_id, owner))
@@ -192,11 +265,10 @@ class Promises(RuleBasedStateMachine):
         known = self.runs[run_id]
         return known.ended is None and not known.expired and self.claims.get((p, run_id)) == known.claims
 
-    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS), lets_go=st.booleans(), more=st.booleans())
-    def write(self, p: int, run_id: str, lets_go: bool, more: bool) -> None:
+    def write(self, p: int, number: int, lets_go: bool, more: bool) -> None:
         """Park or checkpoint, whoever it is: the program has got all ends there are, and has made another call."""
-        known = self.runs.get(run_id)
-        if known is None or (p, run_id) not in self.claims:
+        run_id, known = self.one(number)
+        if (p, run_id) not in self.claims:
             return
         calls = {number: call for number, call in known.calls.items() if call.result is None}
         if more:
@@ -213,19 +285,15 @@ class Promises(RuleBasedStateMachine):
         known.calls, known.data, known.expires = calls, run.snapshot, run.expires
         known.driver = None if lets_go else p
 
-    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS))
-    def release(self, p: int, run_id: str) -> None:
-        known = self.runs.get(run_id)
-        if known is None:
-            return
+    def release(self, p: int, number: int) -> None:
+        run_id, known = self.one(number)
         self.do(self.processes[p].store.release(run_id, known.owner))
         if self.may_write(p, run_id):
             known.driver = None
 
-    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS))
-    def end(self, p: int, run_id: str) -> None:
-        known = self.runs.get(run_id)
-        if known is None or (p, run_id) not in self.claims:
+    def end(self, p: int, number: int) -> None:
+        run_id, known = self.one(number)
+        if (p, run_id) not in self.claims:
             return
         self.written += 1
         value = f"ended {self.written}"
@@ -240,13 +308,13 @@ class Promises(RuleBasedStateMachine):
         assert self.may_write(p, run_id)
         known.ended, known.driver = value, None
         known.calls = {}
+        del self.claims[p, run_id]
 
-    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS))
-    def forget(self, p: int, run_id: str) -> None:
+    def forget(self, p: int, number: int) -> None:
+        run_id, known = self.one(number)
         if self.claims.pop((p, run_id), None) is None:
             return
         self.processes[p].store.forget(run_id)
-        known = self.runs[run_id]
         if known.driver == p:
             # It is nobody's now, though others do not know that before this process is dead.
             self.taken_back(p, run_id, known)
@@ -263,11 +331,14 @@ class Promises(RuleBasedStateMachine):
         known.claims += 1
         self.claims[p, run_id] = known.claims
 
-    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS), number=st.integers(0, 5))
-    def send(self, p: int, run_id: str, number: int) -> None:
+    def send(self, p: int, run: int) -> None:
+        run_id, known = self.one(run)
+        for number in [*known.calls, 99]:
+            self.send_one(p, run_id, known, number)
+
+    def send_one(self, p: int, run_id: str, known: Known, number: int) -> None:
         sends = self.do(self.processes[p].store.dispatching(run_id, number))
-        known = self.runs.get(run_id)
-        call = None if known is None else known.calls.get(number)
+        call = known.calls.get(number)
         if not sends:
             return
         assert call is not None
@@ -275,28 +346,33 @@ class Promises(RuleBasedStateMachine):
         call.sent.append(p)
         assert len(call.sent) == 1 or call.repeatable
         # Nobody sends for another one that is alive.
-        assert known is not None
         assert all(before == p or before in self.dead for before in call.sent)
 
-    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS), number=st.integers(0, 5))
-    def settle(self, p: int, run_id: str, number: int) -> None:
+    def call_of(self, known: Known, number: int) -> int:
+        """Of the calls that it has, or none at all."""
+        return [*known.calls, 99][number % (len(known.calls) + 1)]
+
+    def settle(self, p: int, run: int, number: int) -> None:
+        run_id, known = self.one(run)
+        number = self.call_of(known, number)
+        for each in (p, p, (p + 1) % 3):
+            self.settle_one(each, run_id, known, number)
+
+    def settle_one(self, p: int, run_id: str, known: Known, number: int) -> None:
         self.written += 1
         result = f"result {self.written}"
         settled = self.do(self.processes[p].store.settle(run_id, number, result))
-        known = self.runs.get(run_id)
-        call = None if known is None else known.calls.get(number)
+        call = known.calls.get(number)
         if settled:
             assert call is not None
             assert call.result is None
+            # Nobody has an end for another one that is alive and has sent it.
+            assert not call.sent or call.sent[-1] == p or call.sent[-1] in self.dead
             call.result = result
 
-    @rule(p=PROCESSES, run_id=st.sampled_from(RUNS))
-    def look(self, p: int, run_id: str) -> None:
+    def look(self, p: int, number: int) -> None:
+        run_id, known = self.one(number)
         news = self.do(self.processes[p].store.look(run_id))
-        known = self.runs.get(run_id)
-        if known is None:
-            assert news.ended == "expired"
-            return
         assert (news.ended is not None) == (known.ended is not None or known.expired)
         if (p, run_id) not in self.claims or news.ended is not None:
             return
@@ -311,17 +387,15 @@ class Promises(RuleBasedStateMachine):
                 elif stored.status == "dispatched":
                     assert any(before in self.dead for before in known.calls[stored.id].sent)
 
-    @precondition(lambda self: not self.dead)
-    @rule(p=PROCESSES)
     def is_taken_for_dead(self, p: int) -> None:
+        if self.dead:
+            return
         self.do(self.shared.kill(self.processes[p]))
         self.dead.add(p)
 
-    @rule(seconds=st.sampled_from([1.0, 400.0, 1000.0]))
     def time_passes(self, seconds: float) -> None:
         self.do(self.shared.advance(seconds))
 
-    @rule(p=PROCESSES)
     def sweep(self, p: int) -> None:
         gone = self.do(self.processes[p].store.sweep())
         now = self.shared.clock()

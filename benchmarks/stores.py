@@ -1,0 +1,434 @@
+"""What it costs that suspended programs outlive the process: in time, in memory, and while nothing happens.
+
+Over SQLite and over a PostgreSQL of its own (skipped where none is installed), both in a temporary folder and both
+waiting for the disk. "Another process" is a second manager with its own connection, id and caches, in this process.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+from limits import MIB, resident, server_process
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters
+from measure import ours, report, write_config
+
+from codemode_mcp.sandbox.engine import Engine, open_engine
+from codemode_mcp.settings import CodeModeSettings
+from codemode_mcp.stores.opening import open_store
+from codemode_mcp.stores.postgres import open_postgres
+from codemode_mcp.stores.runs import DurableStore
+from codemode_mcp.stores.seal import Seal
+from codemode_mcp.stores.sqlite import open_sqlite
+from codemode_mcp.stores.values import StoredValues
+from codemode_mcp.stores.work import Database, Query, Work
+from tests.runs.bench import Bench, bench
+from tests.stores.postgres_server import NoServer, PostgresServer, postgres_server
+from upstream_clients.testing import ScriptedSource, SlowSource, text_result
+from upstream_clients.tools import Annotations, Tool
+
+Kind = Literal["memory", "sqlite", "postgres"]
+
+ROUNDS = 200
+CALLS = 30
+PARKED = 10_000
+WAITS = 200
+EXPIRED = 1000
+IDLE_SECONDS = 10
+BAR = {"sqlite": 10.0, "postgres": 15.0}
+
+READ = Tool("read", annotations=Annotations(read_only=True))
+WRITE = Tool("write", annotations=Annotations(read_only=False, idempotent=False))
+ANSWERS = {"read": text_result("read"), "write": text_result("written")}
+MANY = 300
+"""Tools of a larger catalog."""
+
+SMALL = "const r = await MCP.files.read({ n: 1 }); text('before'); await yield_control(); return r.content[0].text"
+BARE = "await yield_control(); return 1"
+UNDER_WAY = "const call = MCP.files.write({{ n: {0} }}); await yield_control(); return unwrap(await call).text"
+WITH_TIMER = "setTimeout(() => text('late'), 3_600_000 + {0}); " + UNDER_WAY
+IN_TURN = f"await yield_control(); for (let n = 0; n < {CALLS}; n++) await MCP.files.%s({{ n }}); return 1"
+AT_ONCE = (
+    f"await yield_control(); await Promise.all(Array.from({{ length: {CALLS} }}, (_, n) => MCP.files.%s({{ n }})));"
+    "return 1"
+)
+
+SETTINGS = CodeModeSettings(
+    timeout_ms=60_000,
+    max_suspended_runs=3 * PARKED,
+    max_suspended_runs_per_owner=3 * PARKED,
+    snapshot_ttl_seconds=24 * 3600,
+)
+
+
+class Steps:
+    """How long each step took, milliseconds, and when the latest snapshot was begun."""
+
+    def __init__(self) -> None:
+        self.ms: defaultdict[str, list[float]] = defaultdict(list)
+        self.snapshot_began = 0.0
+
+    def timed(self, name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        @wraps(method)
+        async def measured(*given: Any, **named: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return await method(*given, **named)
+            finally:
+                self.ms[name].append((time.perf_counter() - began) * 1000)
+
+        return measured
+
+    def on_thread(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def measured(engine: Engine, work: Callable[..., Any], *given: Any) -> Any:
+            name = {"snapshot": "snapshot", "_restore": "restore", "deliver": "deliver"}.get(work.__name__, "launch")
+            began = time.perf_counter()
+            if name == "snapshot":
+                self.snapshot_began = began
+            try:
+                return await method(engine, work, *given)
+            finally:
+                self.ms[name].append((time.perf_counter() - began) * 1000)
+
+        return measured
+
+
+def files() -> ScriptedSource:
+    return ScriptedSource("files", ANSWERS, tools=[READ, WRITE])
+
+
+def many() -> ScriptedSource:
+    schema = {"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "integer"}}}
+    more = [Tool(f"tool_{n}", description=f"Does the thing of number {n}.", input_schema=schema) for n in range(MANY)]
+    return ScriptedSource("files", ANSWERS, tools=[READ, WRITE, *more])
+
+
+@asynccontextmanager
+async def opened_database(kind: Kind, place: str) -> AsyncIterator[Database]:
+    if kind == "sqlite":
+        async with open_sqlite(Path(place)) as database:
+            yield database
+    else:
+        async with open_postgres(place) as database:
+            yield database
+
+
+@asynccontextmanager
+async def process(
+    engine: Engine, kind: Kind, place: str, source: ScriptedSource, steps: Steps | None = None
+) -> AsyncIterator[Bench]:
+    """One process, as far as others can tell: a manager over `source` and the store at `place`."""
+    if kind == "memory":
+        async with bench(engine, source, **_fields()) as it:
+            _keep_catalog(it)
+            yield it
+        return
+    async with opened_database(kind, place) as database:
+        seal = Seal()
+        store = DurableStore(database, seal, SETTINGS, clock=time.monotonic, kind=kind)
+        values = StoredValues(database, seal, SETTINGS.store_max_bytes)
+        async with bench(engine, source, store=store, values=values, **_fields()) as it:
+            _keep_catalog(it)
+            if steps is not None:
+                for name in ("park", "claim", "checkpoint", "dispatching", "settle", "end"):
+                    setattr(store, name, steps.timed(name, getattr(store, name)))
+                driver: Any = it.manager._driver
+                driver._on_thread = steps.on_thread(driver._on_thread)
+            yield it
+
+
+def _fields() -> dict[str, Any]:
+    return {name: getattr(SETTINGS, name) for name in SETTINGS.__dataclass_fields__}
+
+
+def _keep_catalog(it: Bench) -> None:
+    """As a server does, which builds it again when a list of tools has changed."""
+    catalog = it.catalog()
+    setattr(it, "catalog", lambda: catalog)  # noqa: B010
+
+
+def forget_catalogs(it: Bench) -> None:
+    """As a process that has never gone on with a run of others."""
+    it.manager._catalogs.clear()
+    store: Any = it.store
+    store._manifests.clear()
+
+
+async def done(it: Bench, run_id: str) -> float:
+    """Milliseconds of the `wait` in which a run ends."""
+    began = time.perf_counter()
+    outcome = await it.observe(run_id)
+    assert outcome.status == "completed", outcome
+    return (time.perf_counter() - began) * 1000
+
+
+def figures(times: list[float]) -> str:
+    times = sorted(times)
+    return f"p50 {statistics.median(times):5.2f}  p95 {times[int(len(times) * 0.95)]:5.2f} ms"
+
+
+# the disk
+
+
+def disk(folder: Path) -> None:
+    """What one write costs that outlives a loss of power: nothing that is stored can take less."""
+    kind = "unknown"
+    for line in sorted(Path("/proc/mounts").read_text().splitlines(), key=lambda each: len(each.split()[1])):
+        _, at, filesystem, *_ = line.split()
+        if folder.resolve().is_relative_to(at):
+            kind = filesystem
+    sync = getattr(os, "fdatasync", os.fsync)
+    times = []
+    with (folder / "disk").open("wb") as file:
+        for _ in range(200):
+            file.write(os.urandom(3 * 4096))
+            file.flush()
+            began = time.perf_counter()
+            sync(file.fileno())
+            times.append((time.perf_counter() - began) * 1000)
+    print(f"      the disk ({kind}): 12 KiB and fdatasync                    {figures(times)}", flush=True)
+    load = os.getloadavg()[0]
+    print(f"      {os.cpu_count()} cores, load average {load:.1f}", flush=True)
+
+
+# one run
+
+
+async def steps_of(engine: Engine, kind: Kind, place: str, source: Callable[[], ScriptedSource], what: str) -> None:
+    """Park, store, load and resume a small program: in the same process, and in another."""
+    here, there = Steps(), Steps()
+    async with (
+        process(engine, kind, place, source(), here) as first,
+        process(engine, kind, place, source(), there) as second,
+    ):
+
+        async def once(goes_on: Bench, steps: Steps) -> tuple[float, float, float]:
+            waiting = await first.execute(SMALL)
+            park = (time.perf_counter() - here.snapshot_began) * 1000
+            wait = await done(goes_on, waiting.run_id)
+            return park, wait, steps.ms["end"][-1]
+
+        cases: list[tuple[str, Bench, Steps, bool]] = [
+            ("the same process", first, here, False),
+            ("another process", second, there, False),
+            ("another, its first run", second, there, True),
+        ]
+        found: dict[str, list[tuple[float, float, float]]] = {name: [] for name, *_ in cases}
+        split: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name, *_ in cases}
+        for number in range(ROUNDS + 10):
+            for name, it, steps, forgets in cases:
+                if forgets:
+                    forget_catalogs(it)
+                one = await once(it, steps)
+                if number < 10:
+                    continue
+                found[name].append(one)
+                for step in ("snapshot", "park"):
+                    split[name][step].append(here.ms[step][-1])
+                split[name]["claim"].append(steps.ms["claim"][-1])
+                split[name]["restore + deliver"].append(steps.ms["restore"][-1] + steps.ms["deliver"][-1])
+                split[name]["end"].append(steps.ms["end"][-1])
+    for name, *_ in cases:
+        whole = [park + wait - end for park, wait, end in found[name]]
+        p50 = statistics.median(whole)
+        bar = BAR[kind]
+        report(f"{kind}: park to resumed, {name}{what}", figures(whole), f"p50 < {bar:g} ms", p50 < bar)
+        for step, times in split[name].items():
+            print(f"        {step:<56} {figures(times)}")
+        print(f"        {'all, the end written down':<56} {figures([park + wait for park, wait, _ in found[name]])}")
+
+
+async def calls(engine: Engine, kind: Kind, place: str) -> None:
+    """Calls of a program that was suspended once: each is written down before it is sent, and when it has ended."""
+    steps = Steps()
+
+    async def each(it: Bench, code: str) -> float:
+        """Milliseconds a call."""
+        times = []
+        for _ in range(7):
+            bare = await done(it, (await it.execute(BARE)).run_id)
+            times.append((await done(it, (await it.execute(code)).run_id) - bare) / CALLS)
+        return statistics.median(times)
+
+    async with process(engine, kind, place, files(), steps) as it, process(engine, "memory", "", files()) as memory:
+        for name, code in ((f"{CALLS} in turn", IN_TURN), (f"{CALLS} at once", AT_ONCE)):
+            for tool in ("write", "read"):
+                stored, kept = await each(it, code % tool), await each(memory, code % tool)
+                what = "not repeatable" if tool == "write" else "repeatable"
+                figure = f"{stored:5.2f} ms a call (memory: {kept:.2f} ms)"
+                print(f"      {kind}: {name}, {what:<40} {figure}", flush=True)
+    for step in ("checkpoint", "dispatching", "settle"):
+        print(f"        {step:<56} {figures(steps.ms[step])}")
+
+
+# ten thousand
+
+
+async def ten_thousand(engine: Engine, kind: Kind, place: str, size: Callable[[], int]) -> None:
+    """So many suspended programs that wait for a call under way, half of them with a timer as well."""
+    source = SlowSource("files", ANSWERS, tools=[READ, WRITE])
+    async with process(engine, kind, place, source) as it:
+
+        async def park(count: int) -> None:
+            for number in range(count):
+                code = WITH_TIMER if number % 2 else UNDER_WAY
+                waiting = await it.execute(code.format(number))
+                assert waiting.status == "waiting", waiting
+
+        async def waits() -> list[float]:
+            times = []
+            for _ in range(WAITS):
+                times.append(await done(it, (await it.execute(BARE)).run_id))
+            return times[10:]
+
+        async def fresh_waits() -> list[float]:
+            """Of a process that has just begun."""
+            ids = [(await it.execute(BARE)).run_id for _ in range(WAITS)]
+            async with process(engine, kind, place, files()) as fresh:
+                return [await done(fresh, run_id) for run_id in ids][10:]
+
+        await park(10)
+        few, few_fresh = await waits(), await fresh_waits()
+        before, bytes_before = _settled(), size()
+        began = time.perf_counter()
+        await park(PARKED - 10)
+        seconds = time.perf_counter() - began
+        await source.wait_pending(PARKED)
+        grown, grown_bytes = _settled() - before, size() - bytes_before
+        mine = f"{grown:.0f} MiB + {grown_bytes / MIB:.0f} MiB stored"
+        total = grown + grown_bytes / MIB
+        report(f"{kind}: {PARKED} suspended programs", mine, "< 1024 MiB", total < 1024)
+        print(f"        {'parking one, its call sent and written down':<56} {seconds / PARKED * 1000:.1f} ms")
+        lots, lots_fresh = await waits(), await fresh_waits()
+        for name, few_times, times in (("", few, lots), (", fresh process", few_fresh, lots_fresh)):
+            ratio = statistics.median(times) / statistics.median(few_times)
+            ms = f"{ratio:.2f}x ({statistics.median(times):.2f} to {statistics.median(few_times):.2f} ms)"
+            report(f"{kind}: wait with {PARKED} to 10{name}", ms, "<= 1.20x", ratio <= 1.2)
+        took: dict[str, list[float]] = defaultdict(list)
+        for _ in range(5):
+            await _timed(took["sweep that finds nothing"], it.store.sweep)
+            await _timed(took["totals"], it.store.totals)
+            await _timed(took["runs list, of the store"], it.store.views)
+        async with process(engine, kind, place, files()) as other:
+            for _ in range(5):
+                await _timed(took["runs list, of another process"], other.manager.stored_views)
+        database: Any = it.store
+        await database._database.do(_expire)
+        await _timed(took[f"sweep that drops {EXPIRED}"], it.manager.sweep)
+        for name, times in took.items():
+            print(f"        {kind}: {name:<48} {statistics.median(times):.1f} ms", flush=True)
+
+
+def _settled() -> float:
+    gc.collect()
+    return resident(os.getpid())["VmRSS"]
+
+
+async def _timed(times: list[float], work: Callable[[], Awaitable[Any]]) -> None:
+    began = time.perf_counter()
+    await work()
+    times.append((time.perf_counter() - began) * 1000)
+
+
+def _expire() -> Work[None]:
+    yield Query(
+        "UPDATE runs SET expires = 1 WHERE id IN (SELECT id FROM runs WHERE state = 'waiting' ORDER BY id LIMIT ?)",
+        (EXPIRED,),
+    )
+
+
+# nothing happens
+
+
+async def idle() -> None:
+    """`serve`, with nothing to do: how much of a core it takes."""
+    for kind, parked in (("memory", 1), ("sqlite", 0), ("sqlite", 1)):
+        with tempfile.TemporaryDirectory() as folder:
+            config = write_config(folder)
+            text = config.read_text("utf-8")
+            path = str(Path(folder) / "store" / "runs.sqlite3")
+            store = f'{{"kind": "{kind}"}}' if kind == "memory" else f'{{"kind": "{kind}", "path": "{path}"}}'
+            config.write_text(f'{{"store": {store}, ' + text[1:], "utf-8")
+            async with Client(ours(config)) as client:
+                for _ in range(parked):
+                    await client.call_tool("exec", {"code": BARE})
+                pid = server_process()
+                await anyio.sleep(2)
+                before, switches = cpu_seconds(pid), _switches(pid)
+                await anyio.sleep(IDLE_SECONDS)
+                share = (cpu_seconds(pid) - before) / IDLE_SECONDS
+                woken = (_switches(pid) - switches) / IDLE_SECONDS
+        figure = f"{share:.2%} of a core, {woken:.0f} wakes a second"
+        report(f"idle server, {kind}, {parked} suspended", figure, "<= 0.3%", share <= 0.003)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of a process, all its threads."""
+    nanoseconds = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        nanoseconds += int((task / "schedstat").read_text().split()[0])
+    return nanoseconds / 1e9
+
+
+def _switches(pid: int) -> int:
+    found = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        lines = (task / "status").read_text().splitlines()
+        found += sum(int(line.split()[1]) for line in lines if line.startswith("voluntary"))
+    return found
+
+
+# all
+
+
+def stores() -> None:
+    with tempfile.TemporaryDirectory() as cache, open_engine(Path(cache), max_threads=1) as engine:
+        anyio.run(_stores, engine)
+    anyio.run(idle)
+
+
+async def _stores(engine: Engine) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        disk(folder)
+        place = str(folder / "one" / "runs.sqlite3")
+        await steps_of(engine, "sqlite", place, files, "")
+        await steps_of(engine, "sqlite", place, many, f", {MANY} tools")
+        await calls(engine, "sqlite", place)
+        large = folder / "many" / "runs.sqlite3"
+        await ten_thousand(engine, "sqlite", str(large), lambda: _sqlite_bytes(large))
+    with _server() as server:
+        if server is None:
+            return
+        await steps_of(engine, "postgres", server.url("one"), files, "")
+        await steps_of(engine, "postgres", server.url("one"), many, f", {MANY} tools")
+        await calls(engine, "postgres", server.url("one"))
+        sql = "SELECT pg_database_size(current_database())"
+        await ten_thousand(engine, "postgres", server.url("many"), lambda: int(server.sql(sql)))
+
+
+@contextmanager
+def _server() -> Iterator[PostgresServer | None]:
+    try:
+        with postgres_server(safe=True) as server:
+            yield server
+    except NoServer as error:
+        print(f"      postgres: skipped: {error}")
+        yield None
+
+
+def _sqlite_bytes(path: Path) -> int:
+    """With its write-ahead log."""
+    return sum(each.stat().st_size for each in path.parent.glob(path.name + "*") if each.is_file())

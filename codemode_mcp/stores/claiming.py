@@ -1,0 +1,320 @@
+"""Who goes on with a run, and who carries its calls. Pure.
+
+A run is its last claimer's, by its token; a call is its carrier's, whoever has its run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.runs.store import News, StoredCall, already_observed, expired_run, unknown_run
+from codemode_mcp.stores.rows import Blobs, escaped, unescaped
+from codemode_mcp.stores.work import Alive, Now, Query, Tell
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from codemode_mcp.runs.state import RunState
+    from codemode_mcp.settings import CodeModeSettings
+    from codemode_mcp.stores.work import Work
+
+
+@dataclass(slots=True)
+class Mine:
+    """What this process knows of a run that it has parked or claimed.
+
+    Attributes:
+        token: it may write while the run has this one; None: the run is not stored yet.
+        driving: it goes on with it, so that no other request may.
+        current: whoever goes on from `token` goes on from what this process knows.
+        sent: calls that it has sent, or is about to.
+        unsure: calls of which it is not known whether it was written down that they are sent; they were not.
+    """
+
+    token: int | None = None
+    driving: bool = False
+    current: bool = False
+    sent: set[int] = field(default_factory=set)
+    unsure: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEnd:
+    state: RunState
+    size: int
+    left: float
+    outcome: str
+    view: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`known`: this process knows what is left out: the catalog and what was printed."""
+
+    token: int
+    reason: str
+    age: float
+    left: float
+    snapshot: bytes
+    record: str
+    manifest: str
+    catalog: str | None
+    text: str
+    view: str | None
+    calls: tuple[StoredCall, ...]
+    known: bool
+    printed: tuple[str, ...]
+
+
+def claim(
+    run_id: str,
+    owner: str,
+    process: str,
+    mine: Mine | None,
+    blobs: Blobs,
+    manifests: Mapping[str, str],
+    settings: CodeModeSettings,
+) -> Work[Found | FoundEnd]:
+    """As `RunStore.claim`; `mine` is what this process knows of the run, if anything."""
+    plain = escaped(run_id)
+    now: float = yield Now()
+    rows = yield Query(
+        "SELECT owner, state, token, holder, parker, reason, parked, expires, size, catalog, manifest, view, outcome "
+        "FROM runs WHERE id = ?",
+        (plain,),
+        locks=True,
+    )
+    if not rows or rows[0][0] != escaped(owner):
+        raise unknown_run(run_id)
+    _, state, token, holder, parker, reason, parked, expires, size, catalog, manifest, view, outcome = rows[0]
+    shown = None if view is None else blobs.text_of(owner, run_id, "view", view)
+    if state == "expired" and expires > now:
+        raise expired_run(run_id, settings)
+    if state != "waiting":
+        if expires <= now or outcome is None:
+            raise unknown_run(run_id)
+        return FoundEnd(state, size, expires - now, blobs.text_of(owner, run_id, "outcome", outcome), shown)
+    if holder == process:
+        if mine is not None and mine.driving:
+            raise already_observed(run_id)
+    elif holder is not None:
+        alive = yield Alive(frozenset((holder,)))
+        if holder in alive:
+            raise already_observed(run_id)
+    if expires <= now:
+        raise expired_run(run_id, settings)
+    yield Query("UPDATE runs SET token = token + 1, version = version + 1, holder = ? WHERE id = ?", (process, plain))
+    calls, others = yield from _take_calls(run_id, owner, process, mine, blobs)
+    # Whoever has parked it may have a copy that does not count any more.
+    if others or parker not in (None, process):
+        yield Tell(plain)
+    rows = yield Query("SELECT record, snapshot FROM snapshots WHERE run = ?", (plain,))
+    record, snapshot = rows[0]
+    warm = manifests.get(manifest)
+    if warm is None:
+        warm = yield from _catalog_text(manifest, blobs)
+    known = mine is not None and mine.current and mine.token == token
+    text = ""
+    printed: tuple[str, ...] = ()
+    if not known:
+        if catalog is not None:
+            text = yield from _catalog_text(catalog, blobs)
+        printed = yield from _printed(run_id, owner, blobs)
+    return Found(
+        token + 1,
+        reason,
+        now - parked,
+        expires - now,
+        blobs.bytes_of(owner, run_id, "snapshot", snapshot),
+        blobs.text_of(owner, run_id, "record", record),
+        warm,
+        None if catalog is None else unescaped(catalog),
+        text,
+        shown,
+        calls,
+        known,
+        printed,
+    )
+
+
+def _printed(run_id: str, owner: str, blobs: Blobs) -> Work[tuple[str, ...]]:
+    rows = yield Query("SELECT at, body FROM outputs WHERE run = ? ORDER BY at", (escaped(run_id),))
+    return tuple(blobs.text_of(owner, run_id, f"outputs {at}", body) for at, body in rows)
+
+
+def _catalog_text(digest: str, blobs: Blobs) -> Work[str]:
+    rows = yield Query("SELECT body FROM catalogs WHERE hash = ?", (digest,))
+    if not rows:
+        raise ProgramError(
+            "snapshot_restore_failed",
+            "the suspended program cannot be restored: the tools that it saw are not stored any more; start it again",
+        )
+    return blobs.text_of("", digest, "catalog", rows[0][0])
+
+
+def _take_calls(
+    run_id: str, owner: str, process: str, mine: Mine | None, blobs: Blobs
+) -> Work[tuple[tuple[StoredCall, ...], bool]]:
+    """All calls, those without a living carrier for this process; and whether others carry, or carried, some."""
+    plain = escaped(run_id)
+    rows = yield Query(
+        "SELECT id, tool, status, repeatable, carrier, body, result FROM calls WHERE run = ? ORDER BY id", (plain,)
+    )
+    others = frozenset(row[4] for row in rows) - {process}
+    alive: frozenset[str] = frozenset()
+    if others:
+        alive = yield Alive(others)
+    sent = mine.sent if mine is not None else set()
+    calls: list[StoredCall] = []
+    for number, tool, status, repeatable, carrier, body, result in rows:
+        call = StoredCall(
+            number,
+            unescaped(tool),
+            status,
+            bool(repeatable),
+            "" if body is None else blobs.text_of(owner, run_id, f"call {number}", body),
+            None if result is None else blobs.text_of(owner, run_id, f"result {number}", result),
+            "nobody",
+        )
+        if status == "settled":
+            pass
+        elif status == "queued" or (carrier == process and number in sent):
+            call = replace(call, carrier="here")
+        elif carrier != process and carrier in alive:
+            call = replace(call, carrier="elsewhere")
+        elif repeatable:
+            call = replace(call, status="queued", carrier="here")
+        if call.status != status or (carrier != process and status != "settled" and call.carrier != "elsewhere"):
+            yield Query(
+                "UPDATE calls SET status = ?, carrier = ? WHERE run = ? AND id = ?",
+                (call.status, process, plain, number),
+            )
+        calls.append(call)
+    return tuple(calls), bool(others)
+
+
+def release(run_id: str, owner: str, token: int) -> Work[None]:
+    """Let go of a run, if it still has this token."""
+    rows = yield Query("SELECT owner, state, token FROM runs WHERE id = ?", (escaped(run_id),), locks=True)
+    if rows and tuple(rows[0]) == (escaped(owner), "waiting", token):
+        yield Query("UPDATE runs SET holder = NULL, version = version + 1 WHERE id = ?", (escaped(run_id),))
+
+
+def dispatching(run_id: str, call: int, process: str, unsure: bool) -> Work[bool]:
+    """As `RunStore.dispatching`.
+
+    Args:
+        unsure: this process has asked before, and does not know what came of it; it has not sent the call.
+    """
+    key = (escaped(run_id), call)
+    yield Query("SELECT id FROM runs WHERE id = ?", key[:1], locks=True)
+    rows = yield Query("SELECT status, repeatable, carrier FROM calls WHERE run = ? AND id = ?", key)
+    if not rows:
+        return False
+    status, repeatable, carrier = rows[0]
+    if carrier != process:
+        return False
+    if status == "queued":
+        yield Query("UPDATE calls SET status = 'dispatched' WHERE run = ? AND id = ?", key)
+        return True
+    return status == "dispatched" and (unsure or bool(repeatable))
+
+
+def settle(run_id: str, call: int, process: str, result: str, blobs: Blobs) -> Work[bool]:
+    """As `RunStore.settle`."""
+    key = (escaped(run_id), call)
+    runs = yield Query("SELECT owner, holder FROM runs WHERE id = ?", key[:1], locks=True)
+    rows = yield Query("SELECT status, carrier, result FROM calls WHERE run = ? AND id = ?", key)
+    if not runs or not rows or rows[0][1] != process:
+        return False
+    owner, holder = unescaped(runs[0][0]), runs[0][1]
+    name = f"result {call}"
+    if rows[0][0] == "settled":
+        # By this process itself, if an answer to this was lost.
+        return rows[0][2] is not None and blobs.text_of(owner, run_id, name, rows[0][2]) == result
+    yield Query(
+        "UPDATE calls SET status = 'settled', result = ? WHERE run = ? AND id = ?",
+        (blobs.seal(owner, run_id, name, result), *key),
+    )
+    if holder not in (None, process):
+        yield Tell(key[0])
+    return True
+
+
+def look(run_id: str, process: str, mine: Mine | None, blobs: Blobs) -> Work[News]:
+    """As `RunStore.look`; calls of dead processes are this one's from now on."""
+    plain = escaped(run_id)
+    rows = yield Query("SELECT owner, state, token, holder, cancel FROM runs WHERE id = ?", (plain,))
+    if not rows:
+        return News(fenced=True, ended="expired")
+    owner, state, token, holder, cancel = rows[0]
+    fenced = mine is None or mine.token != token
+    if state != "waiting":
+        return News(fenced=fenced, ended=state)
+    if fenced or mine is None or holder != process or not mine.driving:
+        return News(fenced=fenced, cancelled=bool(cancel) and not fenced)
+    calls = yield Query(
+        "SELECT id, status, carrier FROM calls WHERE run = ? AND (status = 'settled' OR carrier <> ?)", (plain, process)
+    )
+    if not calls:
+        return News(cancelled=bool(cancel))
+    others = frozenset(carrier for _, status, carrier in calls if status == "dispatched" and carrier != process)
+    alive: frozenset[str] = frozenset()
+    if others:
+        alive = yield Alive(others)
+    if others <= alive:
+        settled = yield from _settled(run_id, unescaped(owner), blobs)
+        return News(cancelled=bool(cancel), calls=settled)
+    # Some carrier is dead: now nobody else may have taken the run meanwhile.
+    rows = yield Query("SELECT token, holder FROM runs WHERE id = ?", (plain,), locks=True)
+    if not rows or tuple(rows[0]) != (token, process):
+        return News(fenced=True)
+    before = {number for number, status, carrier in calls if status == "dispatched" and carrier not in alive}
+    taken, _ = yield from _take_calls(run_id, unescaped(owner), process, mine, blobs)
+    told = tuple(
+        replace(call, carrier="here") if call.status != "settled" else call
+        for call in taken
+        if call.status == "settled" or (call.id in before and call.carrier != "elsewhere")
+    )
+    return News(cancelled=bool(cancel), calls=told)
+
+
+def _settled(run_id: str, owner: str, blobs: Blobs) -> Work[tuple[StoredCall, ...]]:
+    rows = yield Query(
+        "SELECT id, tool, repeatable, result FROM calls WHERE run = ? AND status = 'settled' ORDER BY id",
+        (escaped(run_id),),
+    )
+    return tuple(
+        StoredCall(
+            number,
+            unescaped(tool),
+            "settled",
+            bool(repeatable),
+            "",
+            None if result is None else blobs.text_of(owner, run_id, f"result {number}", result),
+            "nobody",
+        )
+        for number, tool, repeatable, result in rows
+    )
+
+
+def cancel(run_id: str, owner: str, process: str, driving: bool) -> Work[bool]:
+    """As `RunStore.cancel`; `driving`: this process goes on with the run."""
+    plain = escaped(run_id)
+    rows = yield Query("SELECT owner, state, holder FROM runs WHERE id = ?", (plain,), locks=True)
+    if not rows or rows[0][0] != escaped(owner) or rows[0][1] != "waiting" or rows[0][2] is None:
+        return False
+    holder = rows[0][2]
+    if holder == process:
+        if not driving:
+            return False
+    else:
+        alive = yield Alive(frozenset((holder,)))
+        if holder not in alive:
+            return False
+    yield Query("UPDATE runs SET cancel = 1 WHERE id = ?", (plain,))
+    if holder != process:
+        yield Tell(plain)
+    return True

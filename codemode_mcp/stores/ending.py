@@ -1,0 +1,151 @@
+"""What becomes of runs that are over, or past their time. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codemode_mcp.runs.store import EndedRun, Fenced
+from codemode_mcp.stores.rows import escaped, marks, portions, unescaped
+from codemode_mcp.stores.work import Alive, Now, Query, Tell
+
+if TYPE_CHECKING:
+    from codemode_mcp.stores.work import Work
+
+
+MARKER_SECONDS = 24 * 3600.0
+"""How long it is known of a run that it has expired."""
+
+
+CATALOG_SECONDS = 3600.0
+"""How long a catalog is kept that no run refers to."""
+
+
+MAX_ENDED = 10_000
+
+
+MAX_ENDED_BYTES = 256 * 1024 * 1024
+"""Ends of runs in one store; the oldest make room."""
+
+
+SWEPT = 1000
+"""Rows of a kind that one `sweep` drops at most."""
+
+
+def end(
+    run: EndedRun, process: str, token: int | None, left: float, outcome: bytes, view: bytes | None, trims: bool
+) -> Work[None]:
+    """Put the end of a run in its place.
+
+    Args:
+        token: the one that this process goes by; None: the run is not stored yet.
+        left: seconds until it is forgotten.
+        trims: whether the oldest ends make room.
+    """
+    plain = escaped(run.id)
+    now: float = yield Now()
+    rows = yield Query("SELECT state, token FROM runs WHERE id = ?", (plain,), locks=True)
+    code = None if run.view is None else run.view.code
+    if rows:
+        state, found = rows[0]
+        if found != (1 if token is None else token) or state == "expired":
+            raise Fenced(run.id)
+        if state != "waiting":
+            # By this process itself, if an answer to this was lost.
+            return
+        carriers = yield Query("SELECT DISTINCT carrier FROM calls WHERE run = ?", (plain,))
+        yield from _forget_calls((plain,))
+        yield Query(
+            "UPDATE runs SET state = ?, version = version + 1, holder = NULL, cancel = 0, ended = ?, expires = ?, "
+            "size = ?, printed = 0, code = ?, catalog = NULL, manifest = NULL, view = ?, outcome = ? WHERE id = ?",
+            (run.state, now, now + left, run.size, code, view, outcome, plain),
+        )
+        if any(carrier != process for (carrier,) in carriers):
+            yield Tell(plain)
+    elif token is not None:
+        raise Fenced(run.id)
+    else:
+        began = now if run.view is None else now - run.view.age_ms / 1000
+        yield Query(
+            "INSERT INTO runs (id, owner, state, version, token, cancel, reason, began, parked, ended, expires, size, "
+            "printed, code, view, outcome) VALUES (?, ?, ?, 1, 1, 0, '', ?, ?, ?, ?, ?, 0, ?, ?, ?)",
+            (plain, escaped(run.owner), run.state, began, now, now, now + left, run.size, code, view, outcome),
+        )
+    if trims:
+        yield from trim(MAX_ENDED, MAX_ENDED_BYTES)
+
+
+def _forget_calls(runs: tuple[str, ...]) -> Work[None]:
+    yield Query(f"DELETE FROM calls WHERE run IN ({marks(runs)})", runs)
+    yield Query(f"DELETE FROM snapshots WHERE run IN ({marks(runs)})", runs)
+    yield Query(f"DELETE FROM outputs WHERE run IN ({marks(runs)})", runs)
+
+
+def expire(process: str, driven: frozenset[str]) -> Work[list[str]]:
+    """Suspended runs past their time, unless somebody goes on with them; those whose calls this process carries."""
+    now: float = yield Now()
+    rows = yield Query(
+        "SELECT id, holder FROM runs WHERE state = 'waiting' AND expires <= ? ORDER BY expires LIMIT ?", (now, SWEPT)
+    )
+    if not rows:
+        return []
+    holders = frozenset(holder for _, holder in rows if holder is not None) - {process}
+    alive: frozenset[str] = frozenset()
+    if holders:
+        alive = yield Alive(holders)
+    mine: list[str] = []
+    past = [run for run, holder in rows if holder not in alive and not (holder == process and unescaped(run) in driven)]
+    for some in portions(past):
+        # They may have been claimed, or parked anew, since.
+        rows = yield Query(
+            f"SELECT id, holder FROM runs WHERE state = 'waiting' AND expires <= ? AND id IN ({marks(some)})",
+            (now, *some),
+            locks=True,
+        )
+        ids = tuple(run for run, holder in rows if holder is None or holder == process or holder not in alive)
+        if not ids:
+            continue
+        carried = yield Query(f"SELECT DISTINCT run, carrier FROM calls WHERE run IN ({marks(ids)})", ids)
+        mine += [unescaped(run) for run, carrier in carried if carrier == process]
+        yield from _forget_calls(ids)
+        yield Query(
+            "UPDATE runs SET state = 'expired', version = version + 1, holder = NULL, ended = ?, expires = ?, "
+            f"code = 'snapshot_expired', catalog = NULL, manifest = NULL, size = 0, printed = 0 "
+            f"WHERE id IN ({marks(ids)})",
+            (now, now + MARKER_SECONDS, *ids),
+        )
+        for run in sorted({run for run, carrier in carried if carrier != process}):
+            yield Tell(run)
+    return mine
+
+
+def drop() -> Work[None]:
+    """Ends past their time, and catalogs that nothing refers to."""
+    now: float = yield Now()
+    rows = yield Query("SELECT id FROM runs WHERE state <> 'waiting' AND expires <= ? LIMIT ?", (now, SWEPT))
+    for some in portions([run for (run,) in rows]):
+        yield Query(f"DELETE FROM runs WHERE state <> 'waiting' AND id IN ({marks(some)})", some)
+    yield Query(
+        "DELETE FROM catalogs WHERE kept <= ? AND hash IN (SELECT hash FROM catalogs WHERE kept <= ? "
+        "AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.catalog = catalogs.hash) "
+        "AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.manifest = catalogs.hash) LIMIT ?)",
+        (now - CATALOG_SECONDS, now - CATALOG_SECONDS, SWEPT),
+    )
+
+
+def trim(most: int, most_bytes: int) -> Work[None]:
+    """The oldest ends make room for the others."""
+    rows = yield Query("SELECT COUNT(*), SUM(size) FROM runs WHERE state NOT IN ('waiting', 'expired')")
+    count, size = rows[0][0], int(rows[0][1] or 0)
+    if count <= most and size <= most_bytes:
+        return
+    rows = yield Query(
+        "SELECT id, size FROM runs WHERE state NOT IN ('waiting', 'expired') ORDER BY ended LIMIT ?", (SWEPT,)
+    )
+    dropped: list[str] = []
+    for run, each in rows:
+        if count <= most and size <= most_bytes:
+            break
+        dropped.append(run)
+        count, size = count - 1, size - each
+    for some in portions(dropped):
+        yield Query(f"DELETE FROM runs WHERE state <> 'waiting' AND id IN ({marks(some)})", some)

@@ -1,0 +1,78 @@
+"""What is told of the runs in a store. Pure."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.runs.records import view_of
+from codemode_mcp.runs.store import Totals
+from codemode_mcp.runs.views import RunView
+from codemode_mcp.stores.rows import Blobs, escaped, marks, unescaped
+from codemode_mcp.stores.work import Alive, Now, Query
+
+if TYPE_CHECKING:
+    from codemode_mcp.stores.work import Row, Work
+
+
+def states(runs: tuple[str, ...]) -> Work[dict[str, str]]:
+    """By id, of those that there are."""
+    plain = tuple(map(escaped, runs))
+    rows = yield Query(f"SELECT id, state FROM runs WHERE id IN ({marks(plain)})", plain)
+    return {unescaped(run): state for run, state in rows}
+
+
+def owner_of(run_id: str) -> Work[str | None]:
+    """Of a suspended run."""
+    rows = yield Query("SELECT owner FROM runs WHERE id = ? AND state = 'waiting'", (escaped(run_id),))
+    return unescaped(rows[0][0]) if rows else None
+
+
+def totals() -> Work[Totals]:
+    """Of suspended runs."""
+    now: float = yield Now()
+    rows = yield Query("SELECT COUNT(*), MIN(parked), SUM(size) FROM runs WHERE state = 'waiting'")
+    count, first, size = rows[0]
+    return Totals(count, None if first is None else max(0.0, now - first), int(size or 0))
+
+
+def rows_of_views(process: str) -> Work[tuple[list[Row], frozenset[str], float]]:
+    """What `view_of_row` takes: all rows, those processes of them that are alive, the time."""
+    now: float = yield Now()
+    rows = yield Query(
+        "SELECT id, owner, state, holder, began, ended, expires, code, view FROM runs ORDER BY began DESC, id"
+    )
+    holders = frozenset(row[3] for row in rows if row[3] is not None)
+    alive: frozenset[str] = frozenset()
+    if holders - {process}:
+        alive = yield Alive(holders - {process})
+    return rows, alive | {process}, now
+
+
+def view_of_row(row: Row, alive: frozenset[str], now: float, blobs: Blobs) -> RunView:
+    plain, plain_owner, state, holder, began, ended, expires, code, view = row
+    run_id, owner = unescaped(plain), unescaped(plain_owner)
+    shown = RunView(run_id, "waiting", "stdio" if owner.startswith("stdio:") else "http", None, 0)
+    if view is not None:
+        # Where it cannot be opened, the columns tell something.
+        with suppress(ProgramError):
+            shown = view_of(blobs.text_of(owner, run_id, "view", view))
+    observed = state == "waiting" and holder in alive
+    return replace(
+        shown,
+        id=run_id,
+        state="running" if observed else state,
+        age_ms=_ms(now - began),
+        ended_ms=None if ended is None else _ms(now - ended),
+        expires_ms=_ms(expires - now) if state == "waiting" and not observed else None,
+        observed=observed,
+        code=code,
+        calls=(),
+        owner=owner,
+    )
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))

@@ -1,0 +1,217 @@
+"""A run is written down: its snapshot, its calls, the catalog it sees. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from codemode_mcp.runs.store import Fenced, check_quotas
+from codemode_mcp.stores.ending import CATALOG_SECONDS
+from codemode_mcp.stores.rows import Blobs, escaped, marks
+from codemode_mcp.stores.work import Now, Query
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from codemode_mcp.runs.store import ParkedRun
+    from codemode_mcp.settings import CodeModeSettings
+    from codemode_mcp.stores.work import Row, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    snapshot: bytes
+    record: bytes
+    view: bytes | None
+    printed: bytes | None
+
+    @property
+    def size(self) -> int:
+        return len(self.snapshot) + len(self.record)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A run that is parked or checkpointed.
+
+    Attributes:
+        token: the one that this process goes by; None for a run that it has not stored yet.
+        left, age: seconds until it expires, and since it was parked.
+        manifest: the hash of it.
+        texts: catalogs by hash, sealed, where they were missing.
+    """
+
+    run: ParkedRun
+    lets_go: bool
+    token: int | None
+    left: float
+    age: float
+    manifest: str
+    sealed: Sealed
+    texts: Mapping[str, bytes]
+    settings: CodeModeSettings
+
+
+class Wanted(Exception):
+    """Catalogs that have to be stored with a run."""
+
+    def __init__(self, hashes: tuple[str, ...]) -> None:
+        super().__init__(hashes)
+        self.hashes = hashes
+
+
+def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
+    """The token of the run."""
+    run = write.run
+    run_id, owner = escaped(run.id), escaped(run.owner)
+    now: float = yield Now()
+    rows = yield Query("SELECT state, token FROM runs WHERE id = ?", (run_id,), locks=True)
+    # A run that is new to this process is nobody else's; it is there if an answer to this was lost.
+    token = write.token if write.token is not None else 1
+    if rows:
+        if tuple(rows[0]) != ("waiting", token):
+            raise Fenced(run.id)
+    elif write.token is not None:
+        raise Fenced(run.id)
+    else:
+        yield from _check_room(owner, run.owner, write.settings, now)
+    catalog = None if run.catalog is None else escaped(run.catalog.hash)
+    yield from _keep_catalogs((write.manifest,) if catalog is None else (write.manifest, catalog), write.texts, now)
+    parked, expires = now - write.age, now + write.left
+    sealed = write.sealed
+    grown = 0 if sealed.printed is None else len(sealed.printed)
+    if rows and grown:
+        # It is there if an answer to this was lost; there may be more of it by now.
+        before = yield Query("SELECT LENGTH(body) FROM outputs WHERE run = ? AND at = ?", (run_id, run.printed_from))
+        grown -= before[0][0] if before else 0
+    holder = None if write.lets_go else process
+    if rows:
+        yield Query(
+            "UPDATE runs SET version = version + 1, holder = ?, parker = ?, reason = ?, parked = ?, expires = ?, "
+            "size = ? + printed, printed = printed + ?, manifest = ?, view = ? WHERE id = ?",
+            (
+                holder,
+                process,
+                run.reason,
+                parked,
+                expires,
+                sealed.size + grown,
+                grown,
+                write.manifest,
+                sealed.view,
+                run_id,
+            ),
+        )
+        if catalog is not None:
+            yield Query(
+                "UPDATE runs SET catalog = ? WHERE id = ? AND (catalog IS NULL OR catalog <> ?)",
+                (catalog, run_id, catalog),
+            )
+        yield Query(
+            "UPDATE snapshots SET record = ?, snapshot = ? WHERE run = ?", (sealed.record, sealed.snapshot, run_id)
+        )
+    else:
+        began = now if run.view is None else now - run.view.age_ms / 1000
+        yield Query(
+            "INSERT INTO runs (id, owner, state, version, token, holder, parker, cancel, reason, began, parked, "
+            "expires, size, printed, catalog, manifest, view) "
+            "VALUES (?, ?, 'waiting', 1, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                run_id,
+                owner,
+                token,
+                holder,
+                process,
+                run.reason,
+                began,
+                parked,
+                expires,
+                sealed.size + grown,
+                grown,
+                catalog,
+                write.manifest,
+                sealed.view,
+            ),
+        )
+        yield Query(
+            "INSERT INTO snapshots (run, record, snapshot) VALUES (?, ?, ?)", (run_id, sealed.record, sealed.snapshot)
+        )
+    if sealed.printed is not None:
+        yield Query(
+            "INSERT INTO outputs (run, at, body) VALUES (?, ?, ?) "
+            "ON CONFLICT (run, at) DO UPDATE SET body = excluded.body",
+            (run_id, run.printed_from, sealed.printed),
+        )
+    yield from _write_calls(run, process, bool(rows), blobs)
+    return token
+
+
+def _write_calls(run: ParkedRun, process: str, known: bool, blobs: Blobs) -> Work[None]:
+    run_id = escaped(run.id)
+    rows: list[Row] = []
+    if known:
+        rows = yield Query("SELECT id, status, carrier FROM calls WHERE run = ?", (run_id,))
+    found = {call: (status, carrier) for call, status, carrier in rows}
+    pending = {call.id for call in run.calls}
+    for call in found:
+        if call not in pending:
+            yield Query("DELETE FROM calls WHERE run = ? AND id = ?", (run_id, call))
+    for each in run.calls:
+        if each.id not in found:
+            body = None if not each.body else blobs.seal(run.owner, run.id, f"call {each.id}", each.body)
+            result = None if each.result is None else _sealed_result(run, each.id, each.result, blobs)
+            yield Query(
+                "INSERT INTO calls (run, id, tool, status, repeatable, carrier, body, result) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (run_id, each.id, escaped(each.tool), each.status, int(each.repeatable), process, body, result),
+            )
+            continue
+        # What is stored of a call only ever goes on: others write its end, and this process before it sends it.
+        status, carrier = found[each.id]
+        if each.result is not None and status != "settled":
+            result = _sealed_result(run, each.id, each.result, blobs)
+            yield Query(
+                "UPDATE calls SET status = 'settled', result = ? WHERE run = ? AND id = ?", (result, run_id, each.id)
+            )
+        elif each.status == "dispatched" and status == "queued" and carrier == process:
+            yield Query("UPDATE calls SET status = 'dispatched' WHERE run = ? AND id = ?", (run_id, each.id))
+
+
+def _sealed_result(run: ParkedRun, call: int, result: str, blobs: Blobs) -> bytes:
+    return blobs.seal(run.owner, run.id, f"result {call}", result)
+
+
+def _check_room(owner: str, name: str, settings: CodeModeSettings, now: float) -> Work[None]:
+    # One at a time, since each makes the number another.
+    yield Query("SELECT version FROM schema_version", locks=True)
+    rows = yield Query(
+        "SELECT COUNT(*) FROM runs WHERE state = 'waiting' AND (expires > ? OR holder IS NOT NULL)", (now,)
+    )
+    own = yield Query(
+        "SELECT COUNT(*) FROM runs WHERE state = 'waiting' AND (expires > ? OR holder IS NOT NULL) AND owner = ?",
+        (now, owner),
+    )
+    check_quotas(settings, name, own[0][0], rows[0][0])
+
+
+def _keep_catalogs(hashes: tuple[str, ...], texts: Mapping[str, bytes], now: float) -> Work[None]:
+    """Raises `Wanted`: some are not there, nor among `texts`."""
+    rows = yield Query(f"SELECT hash, kept FROM catalogs WHERE hash IN ({marks(hashes)})", hashes)
+    kept = dict(rows)
+    for digest in hashes:
+        # The time is written again long before `sweep` could drop what it takes for forgotten.
+        if digest in kept and kept[digest] < now - CATALOG_SECONDS / 6:
+            still = yield Query("SELECT hash FROM catalogs WHERE hash = ?", (digest,), locks=True)
+            if still:
+                yield Query("UPDATE catalogs SET kept = ? WHERE hash = ?", (now, digest))
+            else:
+                del kept[digest]
+    missing = tuple(digest for digest in hashes if digest not in kept)
+    wanted = tuple(digest for digest in missing if digest not in texts)
+    if wanted:
+        raise Wanted(wanted)
+    for digest in missing:
+        yield Query(
+            "INSERT INTO catalogs (hash, kept, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            (digest, now, texts[digest]),
+        )

@@ -1,0 +1,80 @@
+"""How texts and bytes of runs are stored: any text as one that every database takes, and what is sealed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
+
+from anyio.to_thread import run_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+TOGETHER = 200
+"""Ids in one statement."""
+
+
+_APART = 256 * 1024
+"""Bytes from which a blob is sealed on a thread."""
+
+
+MANIFESTS = 16
+
+
+UTF8 = ("utf-8", "surrogatepass")
+
+
+class Sealing(Protocol):
+    """What makes blobs that open for the same owner, run and field alone; see `stores.seal`."""
+
+    def seal(self, data: bytes, *, owner: str, run: str, field: str) -> bytes: ...
+
+    def open(self, sealed: bytes, *, owner: str, run: str, field: str) -> bytes: ...
+
+
+class Blobs:
+    """Texts and bytes of runs, as they are stored."""
+
+    def __init__(self, seal: Sealing) -> None:
+        self._seal = seal
+
+    def seal(self, owner: str, run: str, name: str, text: str) -> bytes:
+        return self._seal.seal(text.encode(*UTF8), owner=owner, run=run, field=name)
+
+    async def sealed_apart(self, owner: str, run: str, name: str, data: bytes) -> bytes:
+        """Bytes, on a thread where that would take long."""
+        if len(data) < _APART:
+            return self._seal.seal(data, owner=owner, run=run, field=name)
+        return await run_sync(lambda: self._seal.seal(data, owner=owner, run=run, field=name))
+
+    def bytes_of(self, owner: str, run: str, name: str, blob: bytes) -> bytes:
+        return self._seal.open(blob, owner=owner, run=run, field=name)
+
+    def text_of(self, owner: str, run: str, name: str, blob: bytes) -> str:
+        return self.bytes_of(owner, run, name, blob).decode(*UTF8)
+
+
+def escaped(text: str) -> str:
+    """Any text as one that every database takes; different for different ones."""
+    return json.dumps(text)[1:-1]
+
+
+def unescaped(plain: str) -> str:
+    text: str = json.loads(f'"{plain}"')
+    return text
+
+
+@lru_cache(maxsize=MANIFESTS)
+def manifest_hash(manifest: str) -> str:
+    return "manifest:" + hashlib.sha256(manifest.encode(*UTF8)).hexdigest()
+
+
+def portions(ids: Sequence[str]) -> Iterable[tuple[str, ...]]:
+    return (tuple(ids[start : start + TOGETHER]) for start in range(0, len(ids), TOGETHER))
+
+
+def marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))

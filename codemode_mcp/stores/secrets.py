@@ -1,0 +1,17 @@
+"""Secrets that all processes which share a store agree on, though nobody has configured any. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codemode_mcp.stores.work import Query
+
+if TYPE_CHECKING:
+    from codemode_mcp.stores.work import Work
+
+
+def agreed(name: str, fresh: bytes) -> Work[bytes]:
+    """The secret of this name: `fresh`, where none of them has made one before."""
+    yield Query("INSERT INTO secrets (name, body) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, fresh))
+    rows = yield Query("SELECT body FROM secrets WHERE name = ?", (name,))
+    return bytes(rows[0][0])

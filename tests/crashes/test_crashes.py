@@ -1,0 +1,82 @@
+"""kill -9 at every point; see `model` for what must hold. Much more of it: `python -m tests.crashes`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.crashes.campaign import Orders, campaign
+from tests.crashes.model import Broken
+from tests.crashes.points import NAMES
+from tests.crashes.stored import in_postgres, in_sqlite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from codemode_mcp.sandbox.engine import Engine
+    from tests.crashes.campaign import Figures
+    from tests.crashes.nursery import Nursery
+    from tests.stores.postgres_server import PostgresServer
+
+if not hasattr(os, "fork"):
+    pytest.skip("processes are forked", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def births(engine: Engine) -> Iterator[Nursery]:
+    from tests.crashes.nursery import nursery
+
+    with nursery() as opened:
+        yield opened
+
+
+def on_sqlite(births: Nursery, folder: Path, engine_cache: Path, **orders: Any) -> Figures:
+    path = folder / "store" / "runs.sqlite3"
+    look_into = in_sqlite(path)
+    return asyncio.run(
+        campaign(births, Orders(store=str(path), folder=folder, engine=engine_cache, **orders), look_into)
+    )
+
+
+def test_every_promise_is_kept_by_processes_on_one_file(births: Nursery, tmp_path: Path, engine_cache: Path) -> None:
+    figures = on_sqlite(births, tmp_path, engine_cache, crashes=30, seed=1, processes=3, clients=8)
+    assert figures.crashes >= 30
+    # Whatever the machine did meanwhile: much of what this is about has happened.
+    assert figures.ends["completed"] > 10
+    assert figures.ends["unknown"] > 0
+    assert figures.ends["repeated"] > 0
+    assert len(figures.points) > 5
+
+
+def test_every_promise_is_kept_by_processes_on_postgres(
+    births: Nursery, tmp_path: Path, engine_cache: Path, postgres: PostgresServer
+) -> None:
+    orders = Orders(
+        crashes=15, seed=1, store=postgres.url("crashes"), folder=tmp_path, engine=engine_cache, processes=3, clients=8
+    )
+    figures = asyncio.run(campaign(births, orders, in_postgres(postgres.sql, "crashes")))
+    assert figures.crashes >= 15
+    assert figures.ends["completed"] > 5
+
+
+@pytest.mark.parametrize(
+    ("broken", "found", "orders"),
+    [
+        ("dispatching", "was done twice", {"shapes": ("parked_append",), "points": ("after:act", "answered:act")}),
+        ("checkpoint", "was done twice", {"shapes": ("parked_append",), "points": ("after:act", "answered:act")}),
+        ("claims", "at the same time|done twice", {"at_once": 0.8, "shapes": ("parked_slow", "all")}),
+        ("told", "its client was told", {"shapes": ("parked_slow", "all", "yield")}),
+        ("end", "left in the store|and then as", {"shapes": ("parked_slow",)}),
+    ],
+    ids=["dispatching", "checkpoint", "claims", "told", "end"],
+)
+def test_what_is_broken_on_purpose_is_found(
+    broken: str, found: str, orders: dict[str, Any], births: Nursery, tmp_path: Path, engine_cache: Path
+) -> None:
+    chosen = {"crashes": 40, "seed": 7, "processes": 2, "clients": 6, "points": NAMES, "patience": 20.0, **orders}
+    with pytest.raises(Broken, match=found):
+        on_sqlite(births, tmp_path, engine_cache, broken=broken, **chosen)

@@ -1,0 +1,203 @@
+"""What an operator sees of runs that are in a store, and does to those that no process has, or another one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from codemode_mcp.cli import stored
+from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.runs import manager as managers
+from codemode_mcp.settings import PolicyRules
+from codemode_mcp.stores.opening import Lasting
+from tests.runs.bench import OWNER, FakeClient, bench
+from tests.stores.test_opening import Opening, now, running
+from tests.stores.test_runs_that_outlive import fast, replica, slow, until_done
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from codemode_mcp.audit.events import Event
+    from codemode_mcp.sandbox.engine import Engine
+
+pytestmark = pytest.mark.anyio
+
+WRITE = "return unwrap(await MCP.files.write({n: 1})).text"
+ASKS = PolicyRules(ask=("mcp:files:write",))
+
+
+async def test_a_run_that_nobody_has_is_listed_and_once_adopted_its_calls_wait_for_approval(
+    engine: Engine, tmp_path: Path
+) -> None:
+    code = "return (await Promise.all([...Array(60).keys()].map((n) => MCP.files.write({n})))).length"
+    async with replica(engine, tmp_path, fast(), rules=ASKS) as first:
+        waiting = await first.execute(code, client=FakeClient("none"))
+        assert await first.manager.stored_views() == []
+    async with replica(engine, tmp_path, fast(), rules=ASKS) as second:
+        (view,) = await second.manager.stored_views()
+        assert (view.id, view.state, view.observed, view.approvals) == (waiting.run_id, "waiting", False, 60)
+        totals = await second.manager.totals()
+        assert (totals.parked, totals.oldest is not None and totals.oldest < 60, totals.size > 1000) == (1, True, True)
+        assert not await second.manager.adopt("run_nobody_has_it")
+        assert not await second.manager.adopt(waiting.run_id, lambda owner: owner != OWNER), "it is not for its servers"
+        assert not await second.manager.cancel(waiting.run_id, lambda owner: owner != OWNER)
+        assert await second.manager.adopt(waiting.run_id)
+        assert len(second.manager.approvals(waiting.run_id)) == 60, "they are there when it returns"
+        assert await second.manager.stored_views() == []
+        second.manager.decide(waiting.run_id, None, approved=True, by="a test")
+        assert (await until_done(second, waiting.run_id)).value == 60
+        assert (await second.manager.totals()).parked == 0
+
+
+async def test_whoever_adopts_a_run_with_nothing_to_approve_does_not_wait(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, slow()) as first:
+        waiting = await first.execute("await yield_control(); " + WRITE)
+    async with replica(engine, tmp_path, fast()) as second:
+        with anyio.fail_after(managers.ADOPTED_SECONDS):
+            assert await second.manager.adopt(waiting.run_id)
+
+
+async def test_a_run_that_nobody_has_is_cancelled_by_whoever_is_asked(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, slow()) as first:
+        waiting = await first.execute(WRITE)
+    source = fast()
+    async with replica(engine, tmp_path, source) as second:
+        assert await second.manager.cancel(waiting.run_id)
+        assert (await second.observe(waiting.run_id)).code == "aborted"
+        assert not await second.manager.cancel(waiting.run_id), "it has ended"
+    assert source.calls == []
+
+
+async def test_a_run_that_another_process_drives_is_seen_there_and_cancelled(engine: Engine, tmp_path: Path) -> None:
+    source = slow()
+    async with (
+        replica(engine, tmp_path, source, timeout_ms=20_000) as first,
+        replica(engine, tmp_path, fast()) as other,
+    ):
+        waiting = await first.execute("await yield_control('x'); return unwrap(await MCP.files.read({n: 1})).text")
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(first.observe, waiting.run_id)
+                await source.wait_pending(1)
+                (view,) = await other.manager.stored_views()
+                assert (view.state, view.observed) == ("running", True)
+                assert await other.manager.cancel(waiting.run_id)
+        assert (await first.observe(waiting.run_id)).code == "aborted"
+
+
+async def test_who_takes_a_run_over_and_who_leaves_it_is_told(engine: Engine, tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+
+    def listen(who: str) -> Any:
+        def heard(event: Event) -> None:
+            if event.kind in ("parked", "left", "taken_over", "run_ended"):
+                told.append((who, event.kind))
+
+        return heard
+
+    async with replica(engine, tmp_path, fast()) as first:
+        first.auditor.add(listen("first"))
+        waiting = await first.execute("await yield_control(); return 1")
+        async with replica(engine, tmp_path, fast()) as second:
+            second.auditor.add(listen("second"))
+            assert (await until_done(second, waiting.run_id)).value == 1
+            with anyio.fail_after(10):
+                while ("first", "left") not in told:
+                    await anyio.lowlevel.checkpoint()
+        parked = await first.execute("await yield_control(); return 1")
+    assert [each for each in told if each[0] == "second"] == [("second", "taken_over"), ("second", "run_ended")]
+    assert [each for each in told if each[0] == "first"] == [("first", "parked"), ("first", "left")] * 2
+    assert parked.status == "waiting"
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
+async def test_what_a_store_has_is_measured_as_often_as_it_is_swept(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    monkeypatch.setattr(managers, "SWEEP_SECONDS", 0.01)
+    found = anyio.Event()
+    measured: dict[str, Any] = {}
+
+    def meter(what: str, kind: str, figures: Any) -> None:
+        if figures.get("parked") == 1:
+            measured.update(what=what, kind=kind, **figures)
+            found.set()
+
+    async with replica(engine, tmp_path, fast()) if durable else bench(engine, fast()) as it:
+        it.auditor.add_meter(meter)
+        await it.execute("await yield_control()")
+        with anyio.fail_after(10):
+            await found.wait()
+    assert (measured["what"], measured["kind"]) == ("store_swept", "sqlite" if durable else "memory")
+    assert 0 <= measured["oldest"] < 60
+    assert measured["size"] > 1000
+
+
+async def test_with_memory_the_end_gives_open_programs_their_time(engine: Engine) -> None:
+    async with bench(engine, fast()) as it:
+        await it.manager.retire()
+        assert (await it.execute("return 1")).value == 1
+
+
+async def test_each_use_of_a_database_is_measured_and_whether_it_failed() -> None:
+    used: list[tuple[bool, bool]] = []
+    open_it = Opening(StoreUnavailable("the disk is full"))
+    open_it.may.set()
+    database = Lasting(open_it, "fake", lambda seconds, failed: used.append((seconds >= 0, failed)))
+    async with running(database):
+        with pytest.raises(StoreUnavailable):
+            await database.do(now)
+    database = Lasting(open_it, "fake", lambda seconds, failed: used.append((seconds >= 0, failed)))
+    async with running(database):
+        await database.do(now)
+    assert used == [(True, True), (True, False)]
+
+
+# without a server
+
+
+def configure(folder: Path, store: Any) -> str:
+    path = folder / "config.json"
+    path.write_text(json.dumps({"store": store, "mcpServers": {"x": {"command": "${NOT_SET_ANYWHERE}"}}}), "utf-8")
+    return str(path)
+
+
+async def test_a_terminal_looks_into_the_store_of_the_configuration_without_its_servers(
+    engine: Engine, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.sqlite3"
+    config = configure(tmp_path, {"kind": "sqlite", "path": "runs.sqlite3"})
+    async with replica(engine, tmp_path, fast()) as first:
+        waiting = await first.execute("await yield_control()")
+    found = await anyio.to_thread.run_sync(stored.look, config, ())
+    assert [(each["id"], each["where"], each["state"]) for each in found.runs] == [
+        (waiting.run_id, "stored", "waiting")
+    ]
+    assert (found.name, found.problem) == (str(path), None)
+    assert found.totals is not None
+    assert (found.totals["kind"], found.totals["suspended"]) == ("sqlite", 1)
+    assert await anyio.to_thread.run_sync(stored.look, config, (str(path),)) == stored.Stored(), "a server has told"
+
+
+def test_a_terminal_makes_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for store in (None, {"kind": "memory"}, {"kind": "sqlite", "path": "none.sqlite3"}):
+        assert stored.look(configure(tmp_path, store), ()) == stored.Stored()
+    assert [each.name for each in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_a_store_that_cannot_be_looked_at_is_a_line_and_no_more(tmp_path: Path) -> None:
+    (tmp_path / "broken.sqlite3").write_bytes(b"this is no database" * 1000)
+    for store, said in (
+        ({"kind": "sqlite", "path": "broken.sqlite3"}, "broken.sqlite3"),
+        ({"kind": "cloud"}, "store.kind"),
+        ({"kind": "sqlite", "encryptionKey": "${NOT_SET_ANYWHERE}"}, "NOT_SET_ANYWHERE"),
+    ):
+        found = stored.look(configure(tmp_path, store), ())
+        assert found.runs == ()
+        assert found.problem is not None
+        assert said in found.problem
+    assert "does not exist" in (stored.look(str(tmp_path / "nowhere.json"), ()).problem or "")
