@@ -1,7 +1,8 @@
 """Measure what the specification sets bars for, as ratios taken in one run: python benchmarks/run.py [NAME ...].
 
 Names: sandbox, startup, exec, sequential, parallel; search and tools, which want recorded tool lists (`--tools`); and
-control, dead, http, hostile and memory, which take minutes. The last seven are measured only when they are named.
+control, dead, http, hostile, memory, stores and replicas, which take minutes. The last nine are measured only when they
+are named.
 
 Every figure is the median of several rounds; things that are compared are measured in turn, A B A B, so that a machine
 whose speed drifts does not favour either.
@@ -25,6 +26,8 @@ import control
 import dead
 import http_clients
 import limits
+import replicas
+import stores
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from measure import ECHO, ours, report
@@ -215,6 +218,8 @@ def main() -> None:
         "http": lambda: anyio.run(http_clients.http),
         "hostile": lambda: anyio.run(limits.hostile),
         "memory": lambda: anyio.run(limits.memory),
+        "stores": stores.stores,
+        "replicas": lambda: anyio.run(replicas.two),
     }
     lists = {"search": lambda: search(given.tools, given.queries), "tools": lambda: many(given.tools)}
     parser = argparse.ArgumentParser(description="Measure codemode-mcp against a plain MCP server and client.")

@@ -13,8 +13,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
@@ -22,12 +21,10 @@ from typing import Any, Literal
 import anyio
 from limits import MIB, resident, server_process
 from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters
 from measure import ours, report, write_config
 
 from codemode_mcp.sandbox.engine import Engine, open_engine
 from codemode_mcp.settings import CodeModeSettings
-from codemode_mcp.stores.opening import open_store
 from codemode_mcp.stores.postgres import open_postgres
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
@@ -47,7 +44,7 @@ PARKED = 10_000
 WAITS = 200
 EXPIRED = 1000
 IDLE_SECONDS = 10
-BAR = {"sqlite": 10.0, "postgres": 15.0}
+BAR = {"memory": 10.0, "sqlite": 10.0, "postgres": 15.0}
 
 READ = Tool("read", annotations=Annotations(read_only=True))
 WRITE = Tool("write", annotations=Annotations(read_only=False, idempotent=False))
@@ -130,38 +127,32 @@ async def process(
     engine: Engine, kind: Kind, place: str, source: ScriptedSource, steps: Steps | None = None
 ) -> AsyncIterator[Bench]:
     """One process, as far as others can tell: a manager over `source` and the store at `place`."""
-    if kind == "memory":
-        async with bench(engine, source, **_fields()) as it:
-            _keep_catalog(it)
-            yield it
-        return
-    async with opened_database(kind, place) as database:
-        seal = Seal()
-        store = DurableStore(database, seal, SETTINGS, clock=time.monotonic, kind=kind)
-        values = StoredValues(database, seal, SETTINGS.store_max_bytes)
-        async with bench(engine, source, store=store, values=values, **_fields()) as it:
-            _keep_catalog(it)
-            if steps is not None:
-                for name in ("park", "claim", "checkpoint", "dispatching", "settle", "end"):
-                    setattr(store, name, steps.timed(name, getattr(store, name)))
-                driver: Any = it.manager._driver
-                driver._on_thread = steps.on_thread(driver._on_thread)
-            yield it
+    async with AsyncExitStack() as stack:
+        kept: dict[str, Any] = {}
+        if kind != "memory":
+            database = await stack.enter_async_context(opened_database(kind, place))
+            seal = Seal()
+            kept["store"] = DurableStore(database, seal, SETTINGS, clock=time.monotonic, kind=kind)
+            kept["values"] = StoredValues(database, seal, SETTINGS.store_max_bytes)
+        it = await stack.enter_async_context(bench(engine, source, **kept, **_fields()))
+        catalog = it.catalog()
+        # As a server does, which builds it again when a list of tools has changed.
+        setattr(it, "catalog", lambda: catalog)  # noqa: B010
+        if steps is not None:
+            for name in ("park", "claim", "checkpoint", "dispatching", "settle", "end"):
+                setattr(it.store, name, steps.timed(name, getattr(it.store, name)))
+            driver: Any = it.manager._driver
+            driver._on_thread = steps.on_thread(driver._on_thread)
+        yield it
 
 
 def _fields() -> dict[str, Any]:
     return {name: getattr(SETTINGS, name) for name in SETTINGS.__dataclass_fields__}
 
 
-def _keep_catalog(it: Bench) -> None:
-    """As a server does, which builds it again when a list of tools has changed."""
-    catalog = it.catalog()
-    setattr(it, "catalog", lambda: catalog)  # noqa: B010
-
-
 def forget_catalogs(it: Bench) -> None:
     """As a process that has never gone on with a run of others."""
-    it.manager._catalogs.clear()
+    it.manager._restoring._catalogs.clear()
     store: Any = it.store
     store._manifests.clear()
 
@@ -225,6 +216,8 @@ async def steps_of(engine: Engine, kind: Kind, place: str, source: Callable[[], 
             ("another process", second, there, False),
             ("another, its first run", second, there, True),
         ]
+        if kind == "memory":
+            del cases[1:]
         found: dict[str, list[tuple[float, float, float]]] = {name: [] for name, *_ in cases}
         split: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name, *_ in cases}
         for number in range(ROUNDS + 10):
@@ -276,59 +269,67 @@ async def calls(engine: Engine, kind: Kind, place: str) -> None:
 # ten thousand
 
 
-async def ten_thousand(engine: Engine, kind: Kind, place: str, size: Callable[[], int]) -> None:
-    """So many suspended programs that wait for a call under way, half of them with a timer as well."""
+async def ten_thousand(engine: Engine, kind: Kind, large: str, small: str, size: Callable[[], int]) -> None:
+    """So many suspended programs that wait for a call under way, half of them with a timer as well.
+
+    Args:
+        large, small: where they are, and where ten are.
+    """
     source = SlowSource("files", ANSWERS, tools=[READ, WRITE])
-    async with process(engine, kind, place, source) as it:
-
-        async def park(count: int) -> None:
-            for number in range(count):
-                code = WITH_TIMER if number % 2 else UNDER_WAY
-                waiting = await it.execute(code.format(number))
-                assert waiting.status == "waiting", waiting
-
-        async def waits() -> list[float]:
-            times = []
-            for _ in range(WAITS):
-                times.append(await done(it, (await it.execute(BARE)).run_id))
-            return times[10:]
-
-        async def fresh_waits() -> list[float]:
-            """Of a process that has just begun."""
-            ids = [(await it.execute(BARE)).run_id for _ in range(WAITS)]
-            async with process(engine, kind, place, files()) as fresh:
-                return [await done(fresh, run_id) for run_id in ids][10:]
-
-        await park(10)
-        few, few_fresh = await waits(), await fresh_waits()
+    few = SlowSource("files", ANSWERS, tools=[READ, WRITE])
+    async with process(engine, kind, large, source) as it, process(engine, kind, small, few) as ten:
+        await park(ten, 10)
+        await park(it, 10)
+        await waits([it, ten], [it, ten])  # what is loaded late is
         before, bytes_before = _settled(), size()
         began = time.perf_counter()
-        await park(PARKED - 10)
+        await park(it, PARKED - 10)
         seconds = time.perf_counter() - began
         await source.wait_pending(PARKED)
-        grown, grown_bytes = _settled() - before, size() - bytes_before
-        mine = f"{grown:.0f} MiB + {grown_bytes / MIB:.0f} MiB stored"
-        total = grown + grown_bytes / MIB
-        report(f"{kind}: {PARKED} suspended programs", mine, "< 1024 MiB", total < 1024)
-        print(f"        {'parking one, its call sent and written down':<56} {seconds / PARKED * 1000:.1f} ms")
-        lots, lots_fresh = await waits(), await fresh_waits()
-        for name, few_times, times in (("", few, lots), (", fresh process", few_fresh, lots_fresh)):
-            ratio = statistics.median(times) / statistics.median(few_times)
-            ms = f"{ratio:.2f}x ({statistics.median(times):.2f} to {statistics.median(few_times):.2f} ms)"
-            report(f"{kind}: wait with {PARKED} to 10{name}", ms, "<= 1.20x", ratio <= 1.2)
-        took: dict[str, list[float]] = defaultdict(list)
-        for _ in range(5):
-            await _timed(took["sweep that finds nothing"], it.store.sweep)
-            await _timed(took["totals"], it.store.totals)
-            await _timed(took["runs list, of the store"], it.store.views)
-        async with process(engine, kind, place, files()) as other:
+        grown, grown_bytes = _settled() - before, (size() - bytes_before) / MIB
+        total = grown + grown_bytes
+        figure = f"{grown:.0f} MiB + {grown_bytes:.0f} MiB stored"
+        report(f"{kind}: {PARKED} suspended programs", figure, "< 1024 MiB", total < 1024)
+        print(f"        {'suspending one, its call sent and written down':<56} {seconds / PARKED * 1000:.1f} ms")
+        _compare(f"{kind}: wait with {PARKED} to 10", *await waits([it, ten], [it, ten]))
+        async with process(engine, kind, large, files()) as fresh, process(engine, kind, small, files()) as fresh_ten:
+            times = await waits([it, ten], [fresh, fresh_ten])
+            _compare(f"{kind}: wait with {PARKED} to 10, fresh process", *times)
+            took: dict[str, list[float]] = defaultdict(list)
             for _ in range(5):
-                await _timed(took["runs list, of another process"], other.manager.stored_views)
-        database: Any = it.store
-        await database._database.do(_expire)
+                await _timed(took["sweep that finds nothing"], it.manager.sweep)
+                await _timed(took["totals"], it.store.totals)
+                await _timed(took["runs list"], it.manager.stored_views)
+                await _timed(took["runs list, of another process"], fresh.manager.stored_views)
+        durable: Any = it.store
+        await durable._database.do(_expire)
         await _timed(took[f"sweep that drops {EXPIRED}"], it.manager.sweep)
-        for name, times in took.items():
-            print(f"        {kind}: {name:<48} {statistics.median(times):.1f} ms", flush=True)
+        for name, each in took.items():
+            print(f"        {name:<56} {statistics.median(each):.1f} ms", flush=True)
+
+
+async def park(it: Bench, count: int) -> None:
+    for number in range(count):
+        code = WITH_TIMER if number % 2 else UNDER_WAY
+        waiting = await it.execute(code.format(number))
+        assert waiting.status == "waiting", waiting
+
+
+async def waits(parking: list[Bench], waiting: list[Bench]) -> list[list[float]]:
+    """Milliseconds of each `wait`, by who waits, in turn."""
+    times: list[list[float]] = [[] for _ in waiting]
+    for number in range(WAITS + 10):
+        for found, first, second in zip(times, parking, waiting, strict=True):
+            took = await done(second, (await first.execute(BARE)).run_id)
+            if number >= 10:
+                found.append(took)
+    return times
+
+
+def _compare(name: str, many: list[float], few: list[float]) -> None:
+    ratio = statistics.median(many) / statistics.median(few)
+    figure = f"{ratio:.2f}x ({statistics.median(few):.2f} to {statistics.median(many):.2f} ms)"
+    report(name, figure, "<= 1.20x", ratio <= 1.2)
 
 
 def _settled() -> float:
@@ -404,11 +405,12 @@ async def _stores(engine: Engine) -> None:
         folder = Path(name)
         disk(folder)
         place = str(folder / "one" / "runs.sqlite3")
+        await steps_of(engine, "memory", "", files, "")
         await steps_of(engine, "sqlite", place, files, "")
         await steps_of(engine, "sqlite", place, many, f", {MANY} tools")
         await calls(engine, "sqlite", place)
-        large = folder / "many" / "runs.sqlite3"
-        await ten_thousand(engine, "sqlite", str(large), lambda: _sqlite_bytes(large))
+        large, small = (folder / name / "runs.sqlite3" for name in ("many", "few"))
+        await ten_thousand(engine, "sqlite", str(large), str(small), lambda: _sqlite_bytes(large))
     with _server() as server:
         if server is None:
             return
@@ -416,7 +418,8 @@ async def _stores(engine: Engine) -> None:
         await steps_of(engine, "postgres", server.url("one"), many, f", {MANY} tools")
         await calls(engine, "postgres", server.url("one"))
         sql = "SELECT pg_database_size(current_database())"
-        await ten_thousand(engine, "postgres", server.url("many"), lambda: int(server.sql(sql)))
+        large_url, small_url = server.url("many"), server.url("few")
+        await ten_thousand(engine, "postgres", large_url, small_url, lambda: int(server.sql(sql)))
 
 
 @contextmanager

@@ -221,9 +221,9 @@ class App:
 
     async def offload(self, owner: str, text: str) -> str | None:
         """See `output.Offload`."""
-        from codemode_mcp.runs.store import is_holder
+        from codemode_mcp.runs.store import is_bearer
 
-        return None if self._values is None or is_holder(owner) else await self._values.offload(owner, text)
+        return None if self._values is None or is_bearer(owner) else await self._values.offload(owner, text)
 
     async def state_keys(self) -> Sequence[bytes]:
         """See `client.guard_state`."""

@@ -101,16 +101,18 @@ class StoreUnavailable(RuntimeUnavailable):
     Args:
         message: `{at}` in it stands for where the store is.
         at: where it is, which is nothing for clients: in `detail` alone, for the operator.
+        unsure: it is not known whether anything was changed.
     """
 
-    def __init__(self, message: str, *, at: str = "") -> None:
+    def __init__(self, message: str, *, at: str = "", unsure: bool = False) -> None:
         super().__init__(message.replace("{at}", ""))
+        self.unsure = unsure
         self.detail = message.replace("{at}", at)
         self.args = (self.detail,)
 
     def again(self) -> StoreUnavailable:
         """The same as a new one: one that is raised twice would collect tracebacks."""
-        new = StoreUnavailable(self.message)
+        new = StoreUnavailable(self.message, unsure=self.unsure)
         new.detail, new.args = self.detail, self.args
         return new
 

@@ -7,7 +7,6 @@ relied on, be it damaged, of another version or of somebody else's making.
 from __future__ import annotations
 
 import json
-import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -108,7 +107,7 @@ def integer(raw: object) -> int:
 def number(raw: object) -> float:
     if not isinstance(raw, int | float) or isinstance(raw, bool):
         raise TypeError
-    if not -MOST < raw < MOST or not math.isfinite(raw):
+    if not -MOST < raw < MOST:
         raise ValueError
     return float(raw)
 

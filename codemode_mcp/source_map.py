@@ -6,6 +6,7 @@ import functools
 import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 _BASE64 = {c: n for n, c in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
 _AFTER_ALL = 1 << 62
@@ -81,7 +82,7 @@ class SourceMap:
         return self.author(source_line, source_column + 1) or (0, 0)
 
 
-def are_mappings(text: object) -> bool:
+def are_mappings(text: object) -> TypeGuard[str]:
     """Whether `decode_mappings` can read it."""
     return isinstance(text, str) and _MAPPINGS.fullmatch(text) is not None
 

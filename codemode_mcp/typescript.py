@@ -83,12 +83,9 @@ class _Input:
     rewritten: tuple[Grown, ...] = ()
     """The `return`s that were made longer."""
 
-    def author_position(self, line: int, column: int) -> tuple[int, int] | None:
-        """Of a 1-based position in `text`; `None` for what is not the author's."""
-        return self.places(line, column)
-
     @property
     def places(self) -> Author:
+        """Where a position in `text` is the author's."""
         return Author(len(self.author), self.before, self.rewritten)
 
 
@@ -321,7 +318,7 @@ def _failure(diagnostics: Sequence[_Diagnostic], given: _Input) -> ProgramError:
     for diagnostic in diagnostics[:_MAX_DIAGNOSTICS]:
         # Only bare text gets here with a place outside it: its end.
         end = len(given.author), len(given.author[-1]) + 1
-        line, column = given.author_position(diagnostic.line, diagnostic.column) or end
+        line, column = given.places(diagnostic.line, diagnostic.column) or end
         told[f"cell.ts:{line}:{column}: {diagnostic.text}\n  {_excerpt(given.author[line - 1], column)}"] = None
     return ProgramError("typescript_transform_failed", "\n".join(told))
 
@@ -342,7 +339,7 @@ def _mappings_of(encoded: str) -> str:
         raise RuntimeUnavailable("esbuild gave no source map. Run `codemode-mcp setup`.") from error
     if not are_mappings(mappings):
         raise RuntimeUnavailable("esbuild gave no source map that can be read. Run `codemode-mcp setup`.")
-    return str(mappings)
+    return mappings
 
 
 # --- Finding and fetching --------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import hashlib
 import json
+import os
 import re
 import shlex
 import sys
@@ -60,7 +61,7 @@ async def test_the_clients_entry_of_the_readme_starts_a_server_that_runs_the_pro
     assert Path(entry["command"]).name == "codemode-mcp"
     command = Path(sys.executable).with_name("codemode-mcp")
     arguments = [str(quickstart) if argument.endswith(".json") else argument for argument in entry["args"]]
-    async with Client(StdioServerParameters(command=str(command), args=arguments)) as client:
+    async with Client(StdioServerParameters(command=str(command), args=arguments, env=dict(os.environ))) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["exec", "wait"]
         for program in snippets("ts"):
             result = await client.call_tool("exec", {"code": program, "language": "typescript"})
@@ -251,7 +252,9 @@ async def test_the_programs_of_the_page_on_other_tools_run(quickstart: Path) -> 
         return types.CreateMessageResult(role="assistant", content=content, model="m")
 
     command = StdioServerParameters(
-        command=sys.executable, args=["-m", "codemode_mcp", "serve", "--config", str(quickstart)]
+        command=sys.executable,
+        args=["-m", "codemode_mcp", "serve", "--config", str(quickstart)],
+        env=dict(os.environ),
     )
     async with Client(command, elicitation_callback=elicit, sampling_callback=sample) as client:
         first, second = re.findall(r"```js\n(.*?)```", page, re.DOTALL)
@@ -282,6 +285,7 @@ def test_the_layers_in_the_architecture_are_those_of_the_import_contracts() -> N
     for beginning, name in (
         ("(?=__main__ →)", "Rooms of codemode_mcp"),
         ("inside runs:", "Inside runs: the state machine knows nobody"),
+        ("inside stores:", "Inside stores: what is asked of a database knows neither kind of it"),
         ("inside sandbox:", "Inside the sandbox"),
     ):
         assert drawn(beginning) == [set(re.findall(r"\w+", layer)) for layer in layers[name]]

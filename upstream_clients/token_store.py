@@ -22,6 +22,7 @@ import platformdirs
 
 from upstream_clients import keychain
 from upstream_clients.errors import StoreError
+from upstream_clients.file_lock import NO_LINK, try_lock
 from upstream_clients.spec import OAuthSettings
 
 if TYPE_CHECKING:
@@ -165,12 +166,12 @@ class LoginStore:
         """Keep every other process and task from renewing this login. Raises `StoreError` after `LOCK_TIMEOUT`."""
         try:
             self._make_folder()
-            descriptor = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | _NO_LINK, 0o600)
+            descriptor = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | NO_LINK, 0o600)
         except OSError as error:
             raise StoreError(f"logins cannot be kept in {self._folder}: {error.strerror}") from None
         try:
             with anyio.move_on_after(LOCK_TIMEOUT) as waiting:
-                while not _try_lock(descriptor):  # noqa: ASYNC110 - another process has no event to wait on
+                while not try_lock(descriptor):  # noqa: ASYNC110 - another process has no event to wait on
                     await anyio.sleep(_LOCK_POLL)
             if waiting.cancelled_caught:
                 raise StoreError(f"another process has held the login to server {self._server!r} for too long")
@@ -182,7 +183,7 @@ class LoginStore:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _read_private(self) -> str:
-        descriptor = os.open(self._path, os.O_RDONLY | _NO_LINK)
+        descriptor = os.open(self._path, os.O_RDONLY | NO_LINK)
         with os.fdopen(descriptor, "rb") as file:
             if sys.platform != "win32":
                 for where, found, mode in (
@@ -203,7 +204,7 @@ class LoginStore:
         if sys.platform != "win32" and stat.S_IMODE(os.stat(self._folder).st_mode) & 0o077:
             raise StoreError(f"{self._folder} is open to other users; run chmod 700 on it")
         temporary = self._path.with_suffix(f".{secrets.token_hex(8)}.tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
@@ -222,25 +223,3 @@ def _login(record: dict[str, Any]) -> Login:
         if not isinstance(value, (int, float) if name == "expires_at" else str) and value is not None:
             raise ValueError(name)
     return Login(**known)
-
-
-_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-else:
-    import fcntl
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True

@@ -111,11 +111,12 @@ def list_runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         _say(f"no codemode-mcp serve of this user is running, so that nothing goes on; they are in {found.stored.name}")
     if not rows:
         count, which = len(found.answers), "" if config is None else f" with {config}"
-        _say(
-            f"no runs; {count} serving process{'' if count == 1 else 'es'}{which}"
-            if count
-            else f"no runs: no codemode-mcp serve of this user is running{which}; a client starts it"
-        )
+        if count:
+            _say(f"no runs; {count} serving process{'' if count == 1 else 'es'}{which}")
+        elif found.problems:
+            _say(f"no runs are known{which}")
+        else:
+            _say(f"no runs: no codemode-mcp serve of this user is running{which}; a client starts it")
     _say_all(found.problems)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ def look(config: str | None, known: Collection[str]) -> Stored:
     if settings.kind == "memory":
         return Stored()
     name = name_of(settings, state_dir())
+    # What goes wrong is told in the answer; nobody has set logs up, so that what is logged would go to the terminal.
+    logging.getLogger("codemode_mcp").addHandler(logging.NullHandler())
     if name in known or (settings.kind == "sqlite" and not file_of(settings, state_dir()).is_file()):
         return Stored()
     return anyio.run(_look, settings, name, state_dir())

@@ -205,7 +205,7 @@ def _files(file: Path) -> tuple[list[Check], bool, int | None]:
         detail = f"only {free // 1_000_000} MB are free at {folder}"
         advice = "make room: nothing can be suspended on a disk that is full"
         checks.append(Check("store", "warn", detail, advice))
-    return checks, file.exists(), free
+    return checks, os.path.lexists(file), free
 
 
 def private(file: Path) -> Iterator[Check]:
@@ -214,7 +214,11 @@ def private(file: Path) -> Iterator[Check]:
         if not path.exists():
             continue
         about = path.stat()
-        if about.st_uid != os.getuid():
+        shared = bool(about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)) and about.st_mode & stat.S_ISVTX
+        if path == file.parent and (shared or about.st_uid not in (os.getuid(), 0)):
+            detail = f"the store {file} is in a folder that others can write to"
+            yield Check("store", "fail", detail, "give store.path a file in a folder of its own")
+        elif about.st_uid != os.getuid() and path == file:
             yield Check("store", "warn", f"{path} belongs to somebody else", "give store.path a file of yours")
         elif about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or (path == file and about.st_mode & 0o077):
             what = "written" if about.st_mode & 0o022 else "read"

@@ -17,10 +17,11 @@ from codemode_mcp.audit.calls import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.bridge import Completion, GuestError, json_text
 from codemode_mcp.entries import within_line
-from codemode_mcp.errors import InternalError, StoreUnavailable
+from codemode_mcp.errors import CodeModeError, InternalError, StoreUnavailable
 from codemode_mcp.outcome import CallRecord
 from codemode_mcp.runs.records import completion_text
 from codemode_mcp.runs.run import LiveCall
+from codemode_mcp.settings import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,16 @@ MANY_REFUSED = 100
 REFUSED_PAUSE = 0.002
 """Seconds between the calls of a run that has had so many calls refused before anything was sent: refusing is work of
 ours alone, which no tool's answer slows down."""
+
+BACKLOG_CHARACTERS = 32 * MIB
+"""Of results that a program has not got: with as many, calls of it that are queued wait until it has. What is kept of
+one program, in memory and in a store, is bounded by this and by the results of those under way."""
+
+ARGUMENTS_CHARACTERS = 64 * MIB
+"""Of the arguments of all calls of a program that have not ended."""
+
+SMALL_ARGUMENTS = 64 * 1024
+"""As many characters are not counted: no program has so many calls that these could be too much."""
 
 RETRY_SECONDS = 1.0
 """Before the end of a call is told to a store again that did not answer."""
@@ -91,14 +102,18 @@ class Calls:
         run.track.add(call, live.record)
         # Those that wait for a person are neither under way nor queued; a guest counts them too, but is not relied on.
         limits = self._settings
-        if len(run.calls) < limits.max_pending_tool_calls + limits.max_queued_tool_calls and self._take_up(run, live):
+        fits = _arguments_fit(run, call)
+        room = len(run.calls) < limits.max_pending_tool_calls + limits.max_queued_tool_calls
+        if fits and room and self._take_up(run, live):
             run.unnoted = run.unnoted or (run.kept and not live.record.repeatable)
             return
         record = live.record
         record.status, record.ended = "failed", now
+        why = f"{run.executing} are under way and {len(run.queue)} are queued"
+        if not fits:
+            why += f", and their arguments would have more than {ARGUMENTS_CHARACTERS} characters"
         error = GuestError(
-            f"too many calls at once: {run.executing} are under way and {len(run.queue)} are queued; "
-            "await some before making more",
+            f"too many calls at once: {why}; await some before making more",
             name="ToolCallError",
             code="too_many_pending_tool_calls",
             data=json_text({"tool": call.target, "dispatched": False, "repeatable": record.repeatable}),
@@ -136,7 +151,7 @@ class Calls:
 
     def _take_up(self, run: Run, live: LiveCall) -> bool:
         """Begin a call, or queue it. False: there is no room."""
-        if run.executing < self._settings.max_pending_tool_calls:
+        if run.executing < self._settings.max_pending_tool_calls and not _is_behind(run):
             run.calls[live.call.id] = live
             self._begin(run, live)
         elif len(run.queue) < self._settings.max_queued_tool_calls:
@@ -164,7 +179,12 @@ class Calls:
             resumed = run.resuming.popleft()
             self._take_slot(run, resumed)
             resumed.resumes.set()
-        elif run.queue:
+        else:
+            self.go_on(run)
+
+    def go_on(self, run: Run) -> None:
+        """Begin queued calls as far as there is room, and the program is not behind with the results of others."""
+        while run.queue and run.executing < self._settings.max_pending_tool_calls and not _is_behind(run):
             self._begin(run, run.queue.popleft())
 
     async def _approve(self, run: Run, live: LiveCall, request: ApprovalRequest) -> Verdict:
@@ -231,8 +251,11 @@ class Calls:
                 completion = await self._dispatcher.call(
                     live.call, run.context, live.record, on_progress, ask, approve, run.note, begin
                 )
-            if completion is not None and run.kept:
-                await self._note_end(run, live, completion)
+            ended = completion
+            if ended is None and live.scope.cancelled_caught and (live.sending or live.record.dispatched):
+                ended = _cancelled(live)  # whoever else may have the run by now waits for it
+            if ended is not None and run.kept:
+                await self._note_end(run, live, ended)
         finally:
             run.calls.pop(live.call.id, None)
             run.recent.append(live.record)
@@ -264,7 +287,17 @@ class Calls:
         if ours and live.noted.is_set():
             # From here on nobody else sends it: it is sent or settled, whoever goes on with the run.
             live.sending = True
-            ours = await self._store.dispatching(run.id, live.call.id)
+            try:
+                ours = await self._store.dispatching(run.id, live.call.id)
+            except StoreUnavailable as error:
+                live.sending = False
+                raise StoreUnavailable(
+                    f"{within_line(live.record.tool)}: the call was not sent: {error.message}"
+                ) from None
+            except CodeModeError:
+                live.sending = False
+                raise
+            live.sending = ours
             if not ours and run.state not in ("running", "waiting"):
                 return  # it was over before
         if ours and not self._store.holds():
@@ -283,21 +316,47 @@ class Calls:
         """Have the store know how a call has ended, which whoever goes on with its program may ask."""
         async with run.writing:
             pass  # what is just being written says that it has not ended
-        began = self._clock()
-        while live.noted.is_set() and run.kept:
-            try:
-                await self._store.settle(run.id, live.call.id, completion_text(completion))
-            except StoreUnavailable as error:
-                if self._clock() - began > self._settings.snapshot_ttl_seconds:
-                    log.error("the end of a call of run %s is lost: %s", run.id[:12], error.message)
-                    return
-                if run.observation is not None and not run.fenced:
-                    return  # its program goes on here, and is written down with it
-                await anyio.sleep(RETRY_SECONDS)
-            else:
-                if run.fenced:
-                    self._on_late(run.id)
+        if live.noted.is_set() and run.kept and not await self._tell_end(run, live, completion):
+            # The program may go on meanwhile. It is told nevertheless: should the store have less of the program than
+            # this process, others, or this one, go on from before this end.
+            self._spawn(self._tell_end_later, run, live, completion)
+
+    async def _tell_end(self, run: Run, live: LiveCall, completion: Completion) -> bool:
+        try:
+            await self._store.settle(run.id, live.call.id, completion_text(completion))
+        except StoreUnavailable:
+            return False
+        if run.fenced:
+            self._on_late(run.id)
+        return True
+
+    async def _tell_end_later(self, run: Run, live: LiveCall, completion: Completion) -> None:
+        until = self._clock() + self._settings.snapshot_ttl_seconds
+        while self._clock() < until:
+            await anyio.sleep(RETRY_SECONDS)
+            if not run.kept or (run.fenced and not (live.sending or live.record.dispatched)):
+                return  # nobody waits for it, or it is somebody else's to send
+            if await self._tell_end(run, live, completion):
                 return
+        log.error("the end of a call of run %s is lost: the store does not answer", run.id[:12])
+
+
+def _is_behind(run: Run) -> bool:
+    """Whether a program that has not ended has so many results to take that it gets no more."""
+    if run.state not in ("running", "waiting"):
+        return False
+    return sum(completion.size for completion in run.settled) > BACKLOG_CHARACTERS
+
+
+def _arguments_fit(run: Run, call: ToolCall) -> bool:
+    size = _input_size(call)
+    if size < SMALL_ARGUMENTS:
+        return True
+    return size + sum(_input_size(live.call) for live in run.calls.values()) <= ARGUMENTS_CHARACTERS
+
+
+def _input_size(call: ToolCall) -> int:
+    return len(call.input) if isinstance(call.input, str) else 0
 
 
 def _cancelled(live: LiveCall) -> Completion:

@@ -15,7 +15,6 @@ import re
 import secrets
 import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +42,7 @@ from codemode_mcp.runs.questions import WINDOW
 from codemode_mcp.runs.records import calls_of, printed_of, record_of
 from codemode_mcp.runs.run import RECENT_CALLS, Observation, Run
 from codemode_mcp.runs.slots import Slots
-from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_holder
+from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_bearer
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.values import Get, Put
 
@@ -95,6 +94,10 @@ LIVE_PER_RUNNING = 16
 
 LARGE_CATALOG = 200
 """Tools from which on a catalog is made text in a thread."""
+
+LEAST_RECORD = 8 * 1024 * 1024
+"""Bytes of what is written down of a suspended program besides its memory and its calls, at least; otherwise as many as
+its snapshot may have."""
 
 SHOWN_PENDING = 20
 SHOWN_QUESTIONS = 5
@@ -267,6 +270,7 @@ class Driver:
                 "over; call wait again later"
             )
         batch = self._take(run, self._clock())
+        self.calls.go_on(run)
         if not batch:
             return None
         assert run.guest is not None
@@ -387,7 +391,7 @@ class Driver:
     async def _kept(self, run: Run, asked: Sequence[bridge.Store | bridge.Load], room: int) -> list[Completion]:
         """The answers to what comes first of `asked`, at least to one; see `Values.carry_out`."""
         self._check_fence(run)
-        if is_holder(run.owner):
+        if is_bearer(run.owner):
             message = "store() and load() keep values for somebody, and nobody is known here; return the value instead"
             return [Completion(each.id, error=GuestError(message), of_call=False) for each in asked]
         orders = [
@@ -519,11 +523,6 @@ class Driver:
         error = "the program was cancelled; calls that were under way were cancelled too"
         return await self._end(run, Outcome(run.id, run.owner, "failed", self._usage(run), error=error, code="aborted"))
 
-    async def abort_parked(self, run: Run) -> Outcome:
-        """End a parked run whose request was cancelled while it was being parked."""
-        await (run.home or self._store).claim(run.id, run.owner)
-        return await self._abort(run)
-
     async def _end(self, run: Run, outcome: Outcome) -> Outcome:
         outcome = self._with_outputs(run, replace(outcome, notes=(*outcome.notes, *await self._keep_stored(run))))
         if run.snapshots or run.kept:
@@ -534,6 +533,7 @@ class Driver:
             view = replace(run.view(now), code=outcome.code if outcome.status == "failed" else None)
             ended = EndedRun(run.id, run.owner, (outcome, whole), size, expires, run.state, view)
             async with run.writing:
+                self._check_fence(run)
                 try:
                     await (run.home or self._store).end(ended)
                 except StoreUnavailable as error:
@@ -550,12 +550,20 @@ class Driver:
         """Until it is written down, calls of the last turn wait."""
         while self._clock() < ended.expires:
             await anyio.sleep(RETRY_SECONDS)
-            with suppress(StoreUnavailable, Fenced):
+            try:
                 await self._store.end(ended)
+            except StoreUnavailable:
+                continue
+            except Fenced:
                 break
-        run.kept = False
-        for live in run.calls.values():
-            live.noted.set()
+            run.kept = False
+            for live in run.calls.values():
+                live.noted.set()
+            return
+        else:
+            self._store.forget(run.id)
+        # Others go on from before its last turn, or may: what that has asked for is not this process's to send.
+        run.give_up()
 
     async def _fault(self, run: Run, error: CodeModeError) -> Outcome:
         """The end of a run that has failed for a reason of ours; what a store has of it stays, where that is it."""
@@ -581,6 +589,7 @@ class Driver:
             (cancelled if live.record.read_only else left).append(live.record.tool)
             if live.record.read_only:
                 live.scope.cancel()
+        self.calls.go_on(run)
         notes = []
         if left:
             notes.append(f"Not waited for, still going on: {counted(left)}")
@@ -649,6 +658,8 @@ class Driver:
         try:
             run.expires = await self._write(run, data, manifest, reason, home, told=told)
         except CodeModeError as error:
+            if isinstance(error, StoreUnavailable) and error.unsure:
+                raise  # another process may go on with it, so that this one must not
             run.kept = home.durable and not first
             if first:
                 # It is not kept, so that nothing has to be written down before they are sent.
@@ -686,6 +697,7 @@ class Driver:
         if home.durable and run.stored_catalog is None:
             run.stored_catalog = await _stored(run.context.catalog)
         async with run.writing:
+            self._check_fence(run)
             now = self._clock()
             expires = now + self._settings.snapshot_ttl_seconds
             parked = ParkedRun(run.id, run.owner, data, manifest, reason, now, expires)
@@ -701,6 +713,12 @@ class Driver:
                     printed=printed_of(run),
                     printed_from=run.written,
                 )
+                if len(parked.record) > max(self._settings.max_snapshot_bytes, LEAST_RECORD):
+                    raise ProgramError(
+                        "snapshot_limit_exceeded",
+                        f"suspending the program takes {len(parked.record)} bytes besides its memory, for its text, "
+                        "its timers and what it has asked for; have fewer of these while waiting",
+                    )
             printed, ends = len(run.history), frozenset(each.id for each in run.settled if each.of_call)
             await (home.checkpoint(parked) if checkpoint else home.park(parked))
             if home.durable:

@@ -6,7 +6,7 @@ import logging
 import re
 import secrets
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -16,18 +16,16 @@ import anyio.to_thread
 
 from codemode_mcp.approval import Verdict
 from codemode_mcp.audit.events import MAX_NAME, Auditor
-from codemode_mcp.catalog_text import catalog_of
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable, StoreUnavailable
 from codemode_mcp.hints import PYTHON, fenced, looks_like_python, syntax_hint
 from codemode_mcp.localize import fault_column, regex_offsets, stray_await
-from codemode_mcp.outcome import Outcome, Usage
 from codemode_mcp.preflight import check_members, inspect, looks_like_shell
 from codemode_mcp.runs import program as programs
-from codemode_mcp.runs import records
-from codemode_mcp.runs.driver import Driver, SyntaxFault, counted
+from codemode_mcp.runs.driver import Driver, SyntaxFault
 from codemode_mcp.runs.namespaces import open_namespaces
+from codemode_mcp.runs.restoring import Restoring
 from codemode_mcp.runs.run import Observation, Run
-from codemode_mcp.runs.store import EndedRun, Fenced, MemoryStore, holder_of, unknown_run
+from codemode_mcp.runs.store import EndedRun, MemoryStore, bearer_of, unknown_run
 from codemode_mcp.runs.views import Ledger
 from codemode_mcp.syntax import LINE_END, Lines, utf16_units
 
@@ -43,13 +41,14 @@ if TYPE_CHECKING:
     from codemode_mcp.dispatch import Dispatcher
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.finder import Meaning
+    from codemode_mcp.outcome import Outcome
     from codemode_mcp.positions import Positions
     from codemode_mcp.preflight import Preflight
     from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.program import Program, Transform
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
-    from codemode_mcp.runs.store import Claim, ParkedRun, RunStore, StoredCall, Totals
+    from codemode_mcp.runs.store import Claim, ParkedRun, RunStore, Totals
     from codemode_mcp.runs.views import RunView, Track
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.settings import CodeModeSettings, Language, StoreKind
@@ -70,11 +69,11 @@ WATCH_SECONDS = 1.0
 ADOPTED_SECONDS = 2.0
 """For the calls of a run that was adopted to come to wait for an approval."""
 
+LOOKS_AT_ONCE = 4
+"""Of runs that others may have done something to."""
+
 CANCEL_SECONDS = 0.05
 """How often it is looked whether a program has ended elsewhere, or been suspended, that is waited for."""
-
-KEPT_CATALOGS = 16
-"""Of runs that were taken over."""
 
 SHOWN_ENDED = 200
 """Runs that are listed after their end, the latest ones."""
@@ -165,8 +164,6 @@ class RunManager:
         self._transform = transform
         self._settings = settings
         self._clock = clock
-        self._wall = wall
-        self._meaning = meaning
         self._auditor = auditor or Auditor()
         self._remember = remember
         self._registered = registered
@@ -174,6 +171,9 @@ class RunManager:
         self._ledger = Ledger()
         self._ended: deque[_Ended] = deque(maxlen=SHOWN_ENDED)
         self._closing = False
+        self._looking = anyio.CapacityLimiter(LOOKS_AT_ONCE)
+        self._observed = anyio.Event()
+        self._trouble: str | None = None
         # Runs that have ended and were never written down.
         self._sheltered: deque[str] = deque(maxlen=SHOWN_ENDED)
         # The tree of a large program takes a few hundred times its size.
@@ -191,8 +191,18 @@ class RunManager:
             on_late=self._heard,
             shelter=self._shelter,
         )
-        # Catalogs of runs that were taken over, by their hashes.
-        self._catalogs: OrderedDict[str, Catalog] = OrderedDict()
+        self._restoring = Restoring(
+            engine=engine,
+            dispatcher=dispatcher,
+            store=store,
+            calls=self._driver.calls,
+            ledger=self._ledger,
+            clock=clock,
+            wall=wall,
+            registered=registered,
+            meaning=meaning,
+            keep=None if remember is None else self._keep,
+        )
 
     def __repr__(self) -> str:
         return f"<RunManager: {len(self._runs)} runs>"
@@ -230,7 +240,7 @@ class RunManager:
         check_members(found, catalog.members, cell.language or "javascript")
         # The engine is compiled outside the program's time.
         await self._engine()
-        context = self._dispatcher.context(run_id, cell.caller.owner or holder_of(run_id), cell.caller, catalog)
+        context = self._dispatcher.context(run_id, cell.caller.owner or bearer_of(run_id), cell.caller, catalog)
         keep = None if self._remember is None else self._keep
         memory_limit = self._settings.memory_limit_bytes
         run = Run(context, catalog.manifest, self._clock(), self._ledger, keep, on_output, memory_limit)
@@ -286,7 +296,7 @@ class RunManager:
         Raises:
             CodeModeError: there is no such run, it has expired, or it is observed already.
         """
-        owner = owner or holder_of(run_id)
+        owner = owner or bearer_of(run_id)
         live = self._runs.get(run_id)
         if cancel and live is not None and live.owner == owner and live.observation is not None:
             # Somebody waits for it; that request gets the end, and this one the same.
@@ -306,6 +316,7 @@ class RunManager:
         observation.aborted = cancel
         observation.released = self._closing
         run.observation = observation
+        self._observed.set()
         if caller is not None:
             run.context = replace(run.context, caller=caller)
         run.questions.bring(answers or {})
@@ -334,7 +345,14 @@ class RunManager:
             if isinstance(claimed, EndedRun):
                 found = claimed
             else:
-                run = await self._take_over(claimed, caller)
+                try:
+                    run = await self._take_over(claimed, caller)
+                except BaseException:
+                    # Nobody goes on with it.
+                    with suppress(StoreUnavailable):
+                        await self._store.release(run_id, owner)
+                    self._store.forget(run_id)
+                    raise
                 found = run if isinstance(run, EndedRun) else (run, claimed.run)
         assert found is not None
         return found
@@ -349,7 +367,11 @@ class RunManager:
                 # Another process may be driving it, which ends it then; nobody does who has just let go.
                 if not asked or self._closing or self._clock() > until:
                     raise
-            asked = await self._store.cancel(run_id, owner)
+            run = self._runs.get(run_id)
+            if run is not None and run.owner == owner and run.observation is not None:
+                self._stop(run, run.observation)  # another request of this process has been faster
+            else:
+                asked = await self._store.cancel(run_id, owner)
             await anyio.sleep(CANCEL_SECONDS)
 
     def _home_of(self, run_id: str) -> RunStore:
@@ -368,104 +390,31 @@ class RunManager:
             if self._store.durable:
                 async with run.driving:
                     pass  # who parked it may still be on the way out
+                self._restoring.take_in(run, parked.calls)
             return run
         if run is not None:
             self._set_aside(run)
         if not self._store.durable:
-            await self._store.release(parked.id, parked.owner)
             raise unknown_run(parked.id)
         try:
             return await self._revive(claimed, caller)
         except CodeModeError as error:
-            if error.code == "snapshot_restore_failed":
-                return await self._end_unrestored(parked, error)
-            await self._store.release(parked.id, parked.owner)
-            self._store.forget(parked.id)
-            raise
+            if error.code != "snapshot_restore_failed":
+                raise
+            ended = self._restoring.end_of(parked, error, self._settings.snapshot_ttl_seconds)
+            await self._store.end(ended)
+            return ended
 
     async def _revive(self, claimed: Claim, caller: Caller | None) -> Run:
-        """A run that another process has parked, or left behind."""
-        parked = claimed.run
-        catalog = await self._catalog_kept(claimed)
-        known = caller or records.caller_in(parked.record, parked.owner)
-        context = self._dispatcher.context(parked.id, parked.owner, known, catalog)
-        context = replace(context, counts=records.counts_in(parked.record))
-        run = records.restore(
-            parked.record,
-            printed=claimed.printed,
-            context=context,
-            manifest=parked.manifest,
-            now=self._clock(),
-            wall=self._wall(),
-            ledger=self._ledger,
-            keep=None if self._remember is None else self._keep,
-        )
-        run.home, run.kept = self._store, True
-        run.stored_catalog, run.expires = parked.catalog, parked.expires
-        run.namespaces = await open_namespaces(
-            catalog.namespaces,
-            self._registered,
-            run_id=run.id,
-            owner=run.owner,
-            aborted=lambda: run.given_up,
-            memory_limit=run.memory_limit,
-        )
-        run.namespaces.forget_text()
-        try:
-            for stored in parked.calls:
-                self._put_back(run, stored)
-        except ProgramError:
-            run.cancel_calls()
-            raise
+        run = await self._restoring.run_of(claimed, caller)
         self._runs[run.id] = run
         self._auditor.emit("taken_over", run.id, pending=len(run.calls))
         return run
 
-    async def _catalog_kept(self, claimed: Claim) -> Catalog:
-        key = "" if claimed.run.catalog is None else claimed.run.catalog.hash
-        if key not in self._catalogs:
-            found = await anyio.to_thread.run_sync(catalog_of, claimed.catalog, self._meaning)
-            self._catalogs[key] = found
-            while len(self._catalogs) > KEPT_CATALOGS:
-                self._catalogs.popitem(last=False)
-        self._catalogs.move_to_end(key)
-        return self._catalogs[key]
-
-    def _put_back(self, run: Run, stored: StoredCall) -> None:
-        """Go on with a call where it was left."""
-        if stored.result is not None:
-            run.settled.append(records.completion_of(stored.result))
-        elif stored.carrier == "nobody":
-            run.settled.append(records.unknown_outcome(stored))
-        else:
-            call = records.call_of(stored, run.namespaces)
-            began = records.began_of(stored, now=self._clock(), wall=self._wall())
-            if stored.status == "queued":
-                self._driver.calls.again(run, call, began)
-            else:
-                self._driver.calls.elsewhere(run, call, began)
-
-    async def _end_unrestored(self, parked: ParkedRun, error: CodeModeError) -> EndedRun:
-        """The end of a run that cannot be gone on with."""
-        pending = [each.tool for each in parked.calls if each.result is None]
-        note = f"Pending when it was suspended: {counted(pending)}" if pending else ""
-        outcome = Outcome(
-            parked.id,
-            parked.owner,
-            "failed",
-            Usage(),
-            notes=(note,) if note else (),
-            error=error.message,
-            code=error.code,
-        )
-        expires = self._clock() + self._settings.snapshot_ttl_seconds
-        ended = EndedRun(parked.id, parked.owner, (outcome, outcome), 1000, expires, "failed", parked.view)
-        await self._store.end(ended)
-        return ended
-
     def _let_go(self, run: Run) -> None:
         """Another process has the run, or a store that cannot be reached has more of it than this one."""
-        self._store.forget(run.id)
+        if self._runs.get(run.id) is run:  # otherwise this process may have claimed it anew since
+            self._store.forget(run.id)
         self._set_aside(run)
 
     def _set_aside(self, run: Run) -> None:
@@ -483,7 +432,14 @@ class RunManager:
     async def _look(self, run: Run) -> None:
         """Take in what others have done to a run."""
         try:
-            news = await self._store.look(run.id)
+            # Of many at once, when news may have been missed: others want something of the store too.
+            async with self._looking:
+                if self._runs.get(run.id) is not run:
+                    return
+                news = await self._store.look(run.id)
+        except StoreUnavailable as error:
+            self._store_failed(error)
+            return
         except CodeModeError as error:
             log.warning("what became of run %s elsewhere is not known: %s", run.id[:12], error.message)
             return
@@ -502,31 +458,33 @@ class RunManager:
             return
         if news.cancelled and run.observation is not None:
             self._stop(run, run.observation)
-        for stored in news.calls:
-            waiting = run.calls.get(stored.id)
-            if waiting is not None and waiting.elsewhere:
-                if stored.result is None and stored.status == "dispatched":
-                    stored = replace(stored, carrier="nobody")
-                del run.calls[stored.id]
-                if stored.result is not None or stored.carrier == "nobody":
-                    waiting.record.status, waiting.record.ended = "completed", self._clock()
-                self._put_back(run, stored)
-                run.change()
+        self._restoring.take_in(
+            run,
+            [
+                replace(each, carrier="nobody") if each.result is None and each.status == "dispatched" else each
+                for each in news.calls
+            ],
+        )
 
     async def hear_forever(self) -> None:
-        """Hear of what other processes do, again and again."""
+        """Hear of what other processes do, again and again; only now and then where no request waits for that, since to
+        look for it wakes the machine."""
         while True:
-            if not any(run.kept for run in self._runs.values()):
-                # Nothing that others do is of interest, and to look for it wakes the machine.
-                await anyio.sleep(WATCH_SECONDS)
-                continue
+            observed = any(run.observation is not None for run in self._runs.values() if run.kept)
+            if not observed:
+                with anyio.move_on_after(WATCH_SECONDS):
+                    await self._observed.wait()
+                self._observed = anyio.Event()
+                if not any(run.kept for run in self._runs.values()):
+                    continue
             try:
-                run_id = await self._store.news()
+                with anyio.move_on_after(WATCH_SECONDS if observed else 0):
+                    while True:
+                        run_id = await self._store.news()
+                        for each in list(self._runs) if run_id is None else (run_id,):
+                            self._heard(each)
             except CodeModeError:
                 await anyio.sleep(WATCH_SECONDS)
-                continue
-            for each in list(self._runs) if run_id is None else (run_id,):
-                self._heard(each)
 
     async def watch_forever(self) -> None:
         """See to calls whose processes have died without a word."""
@@ -746,22 +704,25 @@ class RunManager:
         try:
             async with run.driving:
                 outcome: Outcome | CodeModeError = await drive()
-                if observation.aborted and run.state == "waiting":
-                    outcome = await self._driver.abort_parked(run)
-        except (Fenced, StoreUnavailable) as error:
+            if observation.aborted and run.state == "waiting":
+                # Cancelled while it was being parked: another request, or process, may have it already.
+                outcome = await self.observe(run.id, run.owner, cancel=True)
+        except CodeModeError as error:
+            outcome = error
             if run.kept or run.fenced:
                 self._let_go(run)
-                observation.settle(error)
+                observation.settle(outcome)
                 return
             run.cancel_calls()
-            outcome = error
-        except CodeModeError as error:
-            run.cancel_calls()
-            outcome = error
         except Exception:
             log.exception("run %s failed in an unexpected way", run.id[:12])
-            run.cancel_calls()
             outcome = InternalError("the program failed inside codemode-mcp; see its log")
+            if run.kept:
+                # What is stored of it can still be waited for, or cancelled.
+                self._let_go(run)
+                observation.settle(outcome)
+                return
+            run.cancel_calls()
         except BaseException:
             # The group is being cancelled: whoever still waits is told before the end.
             observation.settle(ProgramError("aborted", "the server is shutting down"))
@@ -781,7 +742,20 @@ class RunManager:
                 if self._auditor.measuring:
                     self._auditor.measure("store_swept", self._store.kind, **asdict(await self.totals()))
             except StoreUnavailable as error:
-                log.warning("runs past their time could not be dropped: %s", error.message)
+                self._store_failed(error)
+            else:
+                if self._trouble is not None:
+                    self._trouble = None
+                    log.info("the store of suspended runs works again")
+
+    def _store_failed(self, error: StoreUnavailable) -> None:
+        """Log that the store fails: once, since it is asked every second and for every run."""
+        if error.message != self._trouble:
+            self._trouble = error.message
+            log.warning(
+                "suspended runs are not dropped when their time is over, and what others do to them is not known: %s",
+                error.detail,
+            )
 
     async def sweep(self) -> None:
         """Drop runs past their time; calls they still wait for are cancelled."""
@@ -829,7 +803,7 @@ class RunManager:
 
     async def _admit(self, cell: Cell, run_id: str, arrived: float, note: Callable[[str], None]) -> Cell:
         """What is run for this: hooks of plugins may have changed it. Raises `CodeModeError`."""
-        owner = cell.caller.owner or holder_of(run_id)
+        owner = cell.caller.owner or bearer_of(run_id)
         language = cell.language or "javascript"
         with anyio.move_on_after(arrived + self._settings.max_request_ms / 1000 - self._clock()):
             source = await self._dispatcher.admit_program(run_id, owner, cell.caller, cell.source, language, note)
@@ -899,11 +873,13 @@ async def open_manager(
         finally:
             manager._closing = True
             for run in list(manager._runs.values()):
-                if run.observation is not None:
-                    manager._stop(run, run.observation)
-                elif run.kept:
+                if run.kept:
                     manager._auditor.emit("left", run.id, pending=len(run.calls))
                     run.give_up()  # whoever comes next goes on with it
+                    if run.guest is not None:
+                        run.guest.interrupt()
+                elif run.observation is not None:
+                    manager._stop(run, run.observation)
                 elif run.state == "waiting":
                     manager._over(run, "aborted")
             group.cancel_scope.cancel()

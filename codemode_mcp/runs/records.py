@@ -43,7 +43,7 @@ from codemode_mcp.outcome import CallRecord, CallStatus, Outcome, PendingCall, P
 from codemode_mcp.positions import Positions
 from codemode_mcp.runs.run import RECENT_CALLS, Run
 from codemode_mcp.runs.state import TRANSITIONS
-from codemode_mcp.runs.store import StoredCall, is_holder
+from codemode_mcp.runs.store import StoredCall, is_bearer
 from codemode_mcp.runs.views import RunView
 from codemode_mcp.source_map import Author, Grown, SourceMap, are_mappings
 
@@ -80,7 +80,6 @@ def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
 
     Args:
         told: what was printed and noted goes out with the answer that is to be given now.
-
     """
     caller, counts = run.context.caller, run.context.counts
     approved, denied, secret = run.approvals.state
@@ -148,7 +147,7 @@ def caller_in(record: str, owner: str) -> Caller:
         kind, principal = caller.one_of("kind", _KINDS), caller.text_or_none("principal")
         groups = frozenset(caller.each("groups", text))
         caller.end()
-        return Caller(None if is_holder(owner) else owner, kind, principal, groups)
+        return Caller(None if is_bearer(owner) else owner, kind, principal, groups)
 
 
 def counts_in(record: str) -> Counts:
@@ -190,7 +189,9 @@ def restore(
         head.any("caller"), head.any("counts"), head.any("namespaces")  # see above
         limit = head.integer("memoryLimit")
         head.end()
-        run = Run(context, manifest, rest.number("began") - wall + now, ledger, keep, memory_limit=limit)
+        # A clock that was put back in between makes nothing begin later than now.
+        began = min(rest.number("began") - wall, 0.0) + now
+        run = Run(context, manifest, began, ledger, keep, memory_limit=limit)
         run.state = "waiting"
         positions = rest.object_or_none("positions")
         run.positions = None if positions is None else _positions(positions)
@@ -205,8 +206,9 @@ def restore(
         run.outputs = run.history[len(run.history) - untold :]
         run.dropped = rest.integer("dropped")
         for raw in rest.each("timers", partial(items, count=3)):
-            timer = integer(raw[0])
-            run.timers[timer], run.timers_began[timer] = (number(time) - wall + now for time in raw[1:])
+            timer, due, since = integer(raw[0]), number(raw[1]), number(raw[2])
+            back = max(0.0, since - wall)
+            run.timers[timer], run.timers_began[timer] = due - back - wall + now, since - back - wall + now
         run.timer_heap = [(due, timer) for timer, due in run.timers.items()]
         heapq.heapify(run.timer_heap)
         run.timer_was_last = rest.flag("timerWasLast")

@@ -451,13 +451,13 @@ def _share(settings: CodeModeSettings, owner: str) -> int:
     return total if owner.startswith("stdio:") else min(total, max(8, total // 4))
 
 
-_HOLDER = "holder:"
+_BEARER = "bearer:"
 
 
-def holder_of(run_id: str) -> str:
+def bearer_of(run_id: str) -> str:
     """The owner of a run of somebody unknown: whoever holds its unguessable id (SPEC 7)."""
-    return _HOLDER + run_id
+    return _BEARER + run_id
 
 
-def is_holder(owner: str) -> bool:
-    return owner.startswith(_HOLDER)
+def is_bearer(owner: str) -> bool:
+    return owner.startswith(_BEARER)

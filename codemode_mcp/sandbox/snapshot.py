@@ -121,6 +121,19 @@ def why_not(made: SnapshotAbout, *, prelude: str) -> str | None:
     return None
 
 
+def check(data: bytes, *, prelude: str) -> SnapshotAbout:
+    """What made a snapshot that this version can go on from, as far as that can be told without its catalog.
+
+    Raises:
+        ProgramError: `snapshot_restore_failed`: it cannot.
+    """
+    made = about(data)
+    why = why_not(made, prelude=prelude)
+    if why is not None:
+        raise _refused(why)
+    return made
+
+
 def decode(data: bytes, image: Image, *, max_bytes: int) -> Patches:
     """What `encode` was given, relative to `image`.
 
@@ -130,10 +143,7 @@ def decode(data: bytes, image: Image, *, max_bytes: int) -> Patches:
     Raises:
         ProgramError: `snapshot_restore_failed`: damaged, of another version, engine or image, or too large.
     """
-    made = about(data)
-    why = why_not(made, prelude=image.prelude)
-    if why is not None:
-        raise _refused(why)
+    made = check(data, prelude=image.prelude)
     if made.image != image.digest:
         raise _refused(f"it was made from catalog {_short(made.image)}, and this one is {_short(image.digest)}")
     size = made.pages * PAGE

@@ -14,7 +14,7 @@ from codemode_mcp.stores.rows import Blobs, escaped, unescaped
 from codemode_mcp.stores.work import Alive, Now, Query, Tell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.settings import CodeModeSettings
@@ -31,6 +31,7 @@ class Mine:
         current: whoever goes on from `token` goes on from what this process knows.
         sent: calls that it has sent, or is about to.
         unsure: calls of which it is not known whether it was written down that they are sent; they were not.
+        missed: the answer to its last look was lost, so that it may have taken over calls without knowing.
     """
 
     token: int | None = None
@@ -38,6 +39,7 @@ class Mine:
     current: bool = False
     sent: set[int] = field(default_factory=set)
     unsure: set[int] = field(default_factory=set)
+    missed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def claim(
         yield Tell(plain)
     rows = yield Query("SELECT record, snapshot FROM snapshots WHERE run = ?", (plain,))
     record, snapshot = rows[0]
-    warm = manifests.get(manifest)
+    warm = manifests.get(blobs.content(manifest))
     if warm is None:
         warm = yield from _catalog_text(manifest, blobs)
     known = mine is not None and mine.current and mine.token == token
@@ -130,7 +132,7 @@ def claim(
         blobs.bytes_of(owner, run_id, "snapshot", snapshot),
         blobs.text_of(owner, run_id, "record", record),
         warm,
-        None if catalog is None else unescaped(catalog),
+        None if catalog is None else unescaped(blobs.content(catalog)),
         text,
         shown,
         calls,
@@ -202,6 +204,22 @@ def release(run_id: str, owner: str, token: int) -> Work[None]:
         yield Query("UPDATE runs SET holder = NULL, version = version + 1 WHERE id = ?", (escaped(run_id),))
 
 
+def let_go(process: str, driven: Callable[[str], bool]) -> Work[None]:
+    """Of runs that this process has claimed and does not go on with: it has lost the answer to its claim, or could not
+    write a run down. Others would wait for its end.
+
+    Args:
+        driven: of ids, at the time of asking.
+    """
+    rows = yield Query("SELECT id FROM runs WHERE state = 'waiting' AND holder = ?", (process,))
+    for (plain,) in rows:
+        if driven(unescaped(plain)):
+            continue
+        held = yield Query("SELECT holder FROM runs WHERE id = ? AND state = 'waiting'", (plain,), locks=True)
+        if held and held[0][0] == process and not driven(unescaped(plain)):
+            yield Query("UPDATE runs SET holder = NULL, version = version + 1 WHERE id = ?", (plain,))
+
+
 def dispatching(run_id: str, call: int, process: str, unsure: bool) -> Work[bool]:
     """As `RunStore.dispatching`.
 
@@ -255,23 +273,31 @@ def look(run_id: str, process: str, mine: Mine | None, blobs: Blobs) -> Work[New
         return News(fenced=fenced, ended=state)
     if fenced or mine is None or holder != process or not mine.driving:
         return News(fenced=fenced, cancelled=bool(cancel) and not fenced)
-    calls = yield Query(
-        "SELECT id, status, carrier FROM calls WHERE run = ? AND (status = 'settled' OR carrier <> ?)", (plain, process)
-    )
+    calls = yield Query("SELECT id, status, carrier FROM calls WHERE run = ?", (plain,))
+    calls = [
+        (number, status, carrier)
+        for number, status, carrier in calls
+        if status == "settled" or carrier != process or (mine.missed and number not in mine.sent)
+    ]
     if not calls:
         return News(cancelled=bool(cancel))
     others = frozenset(carrier for _, status, carrier in calls if status == "dispatched" and carrier != process)
     alive: frozenset[str] = frozenset()
     if others:
         alive = yield Alive(others)
-    if others <= alive:
+    taken_before = any(status != "settled" and carrier == process for _, status, carrier in calls)
+    if others <= alive and not taken_before:
         settled = yield from _settled(run_id, unescaped(owner), blobs)
         return News(cancelled=bool(cancel), calls=settled)
     # Some carrier is dead: now nobody else may have taken the run meanwhile.
     rows = yield Query("SELECT token, holder FROM runs WHERE id = ?", (plain,), locks=True)
     if not rows or tuple(rows[0]) != (token, process):
         return News(fenced=True)
-    before = {number for number, status, carrier in calls if status == "dispatched" and carrier not in alive}
+    before = {
+        number
+        for number, status, carrier in calls
+        if (status == "dispatched" and carrier not in alive) or (status == "queued" and carrier == process)
+    }
     taken, _ = yield from _take_calls(run_id, unescaped(owner), process, mine, blobs)
     told = tuple(
         replace(call, carrier="here") if call.status != "settled" else call

@@ -9,6 +9,8 @@ from codemode_mcp.stores.rows import escaped, marks, portions, unescaped
 from codemode_mcp.stores.work import Alive, Now, Query, Tell
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from codemode_mcp.stores.work import Work
 
 
@@ -80,8 +82,12 @@ def _forget_calls(runs: tuple[str, ...]) -> Work[None]:
     yield Query(f"DELETE FROM outputs WHERE run IN ({marks(runs)})", runs)
 
 
-def expire(process: str, driven: frozenset[str]) -> Work[list[str]]:
-    """Suspended runs past their time, unless somebody goes on with them; those whose calls this process carries."""
+def expire(process: str, driven: Callable[[str], bool]) -> Work[list[str]]:
+    """Suspended runs past their time, unless somebody goes on with them; those whose calls this process carries.
+
+    Args:
+        driven: whether this process does, at the time of asking.
+    """
     now: float = yield Now()
     rows = yield Query(
         "SELECT id, holder FROM runs WHERE state = 'waiting' AND expires <= ? ORDER BY expires LIMIT ?", (now, SWEPT)
@@ -93,15 +99,17 @@ def expire(process: str, driven: frozenset[str]) -> Work[list[str]]:
     if holders:
         alive = yield Alive(holders)
     mine: list[str] = []
-    past = [run for run, holder in rows if holder not in alive and not (holder == process and unescaped(run) in driven)]
-    for some in portions(past):
-        # They may have been claimed, or parked anew, since.
+    past = {run: holder for run, holder in rows if holder not in alive}
+    for some in portions(list(past)):
+        # They may have been claimed, or parked anew, since: those are for the next time.
         rows = yield Query(
             f"SELECT id, holder FROM runs WHERE state = 'waiting' AND expires <= ? AND id IN ({marks(some)})",
             (now, *some),
             locks=True,
         )
-        ids = tuple(run for run, holder in rows if holder is None or holder == process or holder not in alive)
+        ids = tuple(
+            run for run, holder in rows if holder == past[run] and not (holder == process and driven(unescaped(run)))
+        )
         if not ids:
             continue
         carried = yield Query(f"SELECT DISTINCT run, carrier FROM calls WHERE run IN ({marks(ids)})", ids)

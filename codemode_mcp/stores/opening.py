@@ -86,11 +86,6 @@ class Opened:
         fresh = os.urandom(32)
         return [await self._database.do(lambda: agreed(name, fresh))]
 
-    async def check(self) -> None:
-        """Raises `StoreUnavailable` where nothing could be written down now: for what should not begin then."""
-        if self._database is not None:
-            await self._database.opened()
-
 
 @asynccontextmanager
 async def open_store(
@@ -185,12 +180,15 @@ def unusable(folder: Path) -> str | None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         return f"{folder} cannot be made: {error.strerror}"
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return f"{folder} cannot be written"
     if is_exposed(folder):
         return f"others can write to {folder}"
     kind = network_file_system(folder)
-    return None if kind is None else f"{folder} is on a network file system ({kind})"
+    if kind is not None:
+        return f"{folder} is on a network file system ({kind})"
+    # What is kept there already must not seem to be gone: it is tried again until it can be written.
+    if os.access(folder, os.W_OK | os.X_OK) or os.path.exists(folder / FILE_NAME):
+        return None
+    return f"{folder} cannot be written"
 
 
 def is_exposed(folder: Path) -> bool:

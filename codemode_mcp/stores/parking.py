@@ -37,8 +37,8 @@ class Write:
     Attributes:
         token: the one that this process goes by; None for a run that it has not stored yet.
         left, age: seconds until it expires, and since it was parked.
-        manifest: the hash of it.
-        texts: catalogs by hash, sealed, where they were missing.
+        manifest: its name.
+        texts: catalogs by name, sealed, where they were missing.
     """
 
     run: ParkedRun
@@ -75,7 +75,7 @@ def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
         raise Fenced(run.id)
     else:
         yield from _check_room(owner, run.owner, write.settings, now)
-    catalog = None if run.catalog is None else escaped(run.catalog.hash)
+    catalog = None if run.catalog is None else blobs.shared(escaped(run.catalog.hash))
     yield from _keep_catalogs((write.manifest,) if catalog is None else (write.manifest, catalog), write.texts, now)
     parked, expires = now - write.age, now + write.left
     sealed = write.sealed

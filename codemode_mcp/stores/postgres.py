@@ -7,6 +7,7 @@ and listens for news; while it is lost the lease runs out, and it is sought agai
 from __future__ import annotations
 
 import logging
+import socket
 import ssl
 import uuid
 from collections import deque
@@ -70,6 +71,8 @@ _REASONS = {
     "28000": "it does not let this user in; look at store.url and at the server's pg_hba.conf",
     "3D000": "it has no database of the name in store.url; create it first",
     "42501": "the user of store.url may not do that; let it create a schema in this database, or own the schema",
+    "3F000": "the user of store.url may not use the schema that is there; let it own the schema",
+    "42P01": "the tables are not there any more; restore them, or start codemode-mcp again, which makes new ones",
     "53100": "its disk is full",
     "53300": "it has no connection left; raise its max_connections, or run fewer replicas",
     "57P03": "it is starting up or shutting down",
@@ -327,7 +330,7 @@ class PostgresDatabase:
                         return status
                 await anyio.sleep(backoff.after_failure())  # until the server is back, or has given it up
         raise self._server.unavailable(
-            "the connection was lost, and it is not known whether what was last asked for was done"
+            "the connection was lost, and it is not known whether what was last asked for was done", unsure=True
         )
 
     async def _status(self, transaction: str, backend: int) -> str:
@@ -444,8 +447,9 @@ class _Server:
             raise self.unavailable(f"it is older than PostgreSQL {OLDEST}")
         return connection
 
-    def unavailable(self, reason: str) -> StoreUnavailable:
-        return StoreUnavailable(f"the store{{at}} cannot be used now: {reason}", at=f", PostgreSQL at {self.name},")
+    def unavailable(self, reason: str, *, unsure: bool = False) -> StoreUnavailable:
+        message = f"the store{{at}} cannot be used now: {reason}"
+        return StoreUnavailable(message, at=f", PostgreSQL at {self.name},", unsure=unsure)
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
@@ -496,6 +500,9 @@ class _Server:
             raise self.unavailable("nothing listens there; start PostgreSQL, or correct store.url") from None
         except FileNotFoundError:
             raise self.unavailable("a file that store.url names, or its socket, is not there") from None
+        except socket.gaierror:
+            why = "no machine of that name is known; correct store.url, or see to name resolution"
+            raise _Again(self.unavailable(why), lost=True) from None
         except OSError as error:
             if type(error) is ConnectionError:  # the driver's own
                 raise self.unavailable("it takes no TLS connections, and store.url (sslmode) wants one") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +27,8 @@ MANIFESTS = 16
 
 UTF8 = ("utf-8", "surrogatepass")
 
+_MARK = re.compile("#[0-9a-f]{16}$")
+
 
 class Sealing(Protocol):
     """What makes blobs that open for the same owner, run and field alone; see `stores.seal`."""
@@ -34,12 +37,26 @@ class Sealing(Protocol):
 
     def open(self, sealed: bytes, *, owner: str, run: str, field: str) -> bytes: ...
 
+    def derived(self, name: str) -> list[bytes]: ...
+
 
 class Blobs:
     """Texts and bytes of runs, as they are stored."""
 
     def __init__(self, seal: Sealing) -> None:
         self._seal = seal
+        derived = seal.derived("catalogs")
+        self._mark = f"#{derived[0][:8].hex()}" if derived else ""
+
+    def shared(self, digest: str) -> str:
+        """The name of what many runs refer to, by what it is, and by what it is encrypted with: a run that is stored
+        with a new key must not need what opens with the one before."""
+        return digest + self._mark
+
+    @staticmethod
+    def content(name: str) -> str:
+        """The hash that a name was made of."""
+        return _MARK.sub("", name)
 
     def seal(self, owner: str, run: str, name: str, text: str) -> bytes:
         return self._seal.seal(text.encode(*UTF8), owner=owner, run=run, field=name)

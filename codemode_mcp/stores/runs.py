@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 from anyio.to_thread import run_sync
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.records import outcome_of, outcome_text, view_of, view_text
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, ParkedRun, StoredCatalog, already_observed
 from codemode_mcp.stores import claiming, ending, listing, parking
@@ -62,7 +62,7 @@ class DurableStore:
         self._settings = settings
         self._clock = clock
         self._mine: dict[str, claiming.Mine] = {}
-        self._claiming: set[tuple[str, str]] = set()
+        self._claiming: dict[str, set[str]] = {}
         self._manifests: OrderedDict[str, str] = OrderedDict()
         self._ended_bytes = ending.MAX_ENDED_BYTES
 
@@ -88,7 +88,7 @@ class DurableStore:
         mine.driving = mine.driving or mine.token is None
         before = mine.token
         try:
-            token = await self._write_down(run, mine, lets_go=lets_go)
+            token = await self._write_down(run, before, lets_go=lets_go)
         except BaseException:
             if mine.token is None:
                 self._mine.pop(run.id, None)
@@ -103,17 +103,17 @@ class DurableStore:
         mine.sent |= {call.id for call in run.calls if call.status == "dispatched" and call.carrier == "here"}
         mine.unsure &= pending
 
-    async def _write_down(self, run: ParkedRun, mine: claiming.Mine, *, lets_go: bool) -> int:
+    async def _write_down(self, run: ParkedRun, known: int | None, *, lets_go: bool) -> int:
         now = self._clock()
         sealed = await self._seal_run(run)
         texts: dict[str, bytes] = {}
         write = parking.Write(
             run=run,
             lets_go=lets_go,
-            token=mine.token,
+            token=known,
             left=run.expires - now,
             age=now - run.parked,
-            manifest=manifest_hash(run.manifest),
+            manifest=self._blobs.shared(manifest_hash(run.manifest)),
             sealed=sealed,
             texts=texts,
             settings=self._settings,
@@ -126,8 +126,14 @@ class DurableStore:
                     text = run.manifest if missing == write.manifest or run.catalog is None else run.catalog.text()
                     texts[missing] = await self._blobs.sealed_apart("", missing, "catalog", text.encode(*UTF8))
             except Fenced:
-                self.forget(run.id)
+                self._lost(run.id, known)
                 raise
+
+    def _lost(self, run_id: str, token: int | None) -> None:
+        """Forget a run, unless it was claimed again since."""
+        mine = self._mine.get(run_id)
+        if mine is not None and mine.token == token:
+            self.forget(run_id)
 
     async def _seal_run(self, run: ParkedRun) -> parking.Sealed:
         blobs = self._blobs
@@ -145,13 +151,16 @@ class DurableStore:
 
     async def claim(self, run_id: str, owner: str) -> Claim | EndedRun:
         # What the first of two has found is known here only after the second could have asked.
-        if (run_id, owner) in self._claiming:
+        owners = self._claiming.setdefault(run_id, set())
+        if owner in owners:
             raise already_observed(run_id)
-        self._claiming.add((run_id, owner))
+        owners.add(owner)
         try:
             return await self._claim(run_id, owner)
         finally:
-            self._claiming.discard((run_id, owner))
+            owners.discard(owner)
+            if not owners:
+                self._claiming.pop(run_id, None)
 
     async def _claim(self, run_id: str, owner: str) -> Claim | EndedRun:
         mine = self._mine.get(run_id)
@@ -212,13 +221,13 @@ class DurableStore:
 
     async def end(self, run: EndedRun) -> None:
         mine = self._mine.get(run.id)
+        token = None if mine is None else mine.token
         now = self._clock()
         outcome = await self._blobs.sealed_apart(
             run.owner, run.id, "outcome", outcome_text(run.outcome, now=now).encode(*UTF8)
         )
         view = None if run.view is None else replace(run.view, calls=())
         sealed_view = None if view is None else self._blobs.seal(run.owner, run.id, "view", view_text(view))
-        token = None if mine is None else mine.token
         # Adding up what all ends take is not done for each of them.
         trims = self._ended_bytes + len(outcome) > ending.MAX_ENDED_BYTES // 16
         try:
@@ -226,15 +235,15 @@ class DurableStore:
                 lambda: ending.end(run, self._database.process, token, run.expires - now, outcome, sealed_view, trims)
             )
         except Fenced:
-            self.forget(run.id)
+            self._lost(run.id, token)
             raise
         self._ended_bytes = 0 if trims else self._ended_bytes + len(outcome)
         self._mine.pop(run.id, None)
 
     async def sweep(self) -> list[str]:
         known = {run_id: mine.driving for run_id, mine in self._mine.items()}
-        driven = frozenset(run_id for run_id, driving in known.items() if driving)
-        expired = set(await self._do(lambda: ending.expire(self._database.process, driven)))
+        expired = set(await self._do(lambda: ending.expire(self._database.process, self._is_driven)))
+        await self._do(lambda: claiming.let_go(self._database.process, self._is_driven))
         await self._do(ending.drop)
         await self._do(lambda: ending.trim(ending.MAX_ENDED, ending.MAX_ENDED_BYTES))
         states: dict[str, str] = {}
@@ -251,6 +260,11 @@ class DurableStore:
                 gone.append(run_id)
             del self._mine[run_id]
         return [*gone, *sorted(expired - set(gone))]
+
+    def _is_driven(self, run_id: str) -> bool:
+        """Whether this process goes on with a run, or is about to."""
+        mine = self._mine.get(run_id)
+        return (mine is not None and mine.driving) or run_id in self._claiming
 
     async def dispatching(self, run_id: str, call: int) -> bool:
         mine = self._mine.setdefault(run_id, claiming.Mine())
@@ -282,7 +296,15 @@ class DurableStore:
 
     async def look(self, run_id: str) -> News:
         mine = self._mine.get(run_id)
-        return await self._do(lambda: claiming.look(run_id, self._database.process, mine, self._blobs))
+        try:
+            news = await self._do(lambda: claiming.look(run_id, self._database.process, mine, self._blobs))
+        except StoreUnavailable:
+            if mine is not None:
+                mine.missed = True
+            raise
+        if mine is not None:
+            mine.missed = False
+        return news
 
     async def cancel(self, run_id: str, owner: str) -> bool:
         mine = self._mine.get(run_id)

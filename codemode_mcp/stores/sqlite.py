@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import os
 import secrets
 import sqlite3
@@ -21,6 +22,7 @@ import anyio
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.stores.schema import migrate
 from codemode_mcp.stores.work import Alive, Now, Query, Tell
+from upstream_clients.file_lock import NO_LINK, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -37,6 +39,9 @@ BUSY_SECONDS = 10.0
 
 NEWS_SECONDS = 0.05
 """Between two looks for news."""
+
+LOG_SECONDS = 60.0
+"""Between two records of the same trouble."""
 
 NEWS_KEPT = 1000
 """News that are kept for those who have not looked yet."""
@@ -97,6 +102,8 @@ class SqliteDatabase:
         self._life: Life | None = None
         self._inode = 0
         self._transactions = 0
+        self._patience = BUSY_SECONDS
+        self._logged: dict[str, float] = {}
         self._thread = ThreadPoolExecutor(1, "runs-sqlite")
         # Apart, so that news are heard while a transaction waits for its turn.
         self._listener = ThreadPoolExecutor(1, "runs-sqlite-news")
@@ -108,7 +115,8 @@ class SqliteDatabase:
         return f"<SqliteDatabase: {self.name}>"
 
     async def do(self, work: Callable[[], Work[Result]]) -> Result:
-        return await self._run(lambda: self._carry_out(work))
+        asked = time.monotonic()
+        return await self._run(lambda: self._carry_out(work, time.monotonic() - asked))
 
     def holds(self) -> bool:
         return self._life is not None and self._life.is_held()
@@ -131,11 +139,14 @@ class SqliteDatabase:
         try:
             future = (thread or self._thread).submit(function)
         except RuntimeError:
-            raise StoreUnavailable("the store{at} is closed", at=f" {self.name}") from None
+            raise self._closed() from None
         # What has begun goes on to its end, and whoever asked for it waits for that.
         with anyio.CancelScope(shield=True):
             result = await asyncio.wrap_future(future)
         return result  # noqa: RET504 - mypy takes the scope for one that swallows
+
+    def _closed(self) -> StoreUnavailable:
+        return StoreUnavailable("the store{at} is closed", at=f" {self.name}")
 
     def _threads_end(self) -> None:
         self._thread.shutdown(wait=True)
@@ -190,16 +201,28 @@ class SqliteDatabase:
                 self._reader.close()
             self._reader = None
 
-    def _carry_out(self, work: Callable[[], Work[Result]]) -> Result:
-        """What only reads does not wait for whoever writes; where it turns out to write, it is begun again."""
+    def _carry_out(self, work: Callable[[], Work[Result]], waited: float = 0.0) -> Result:
+        """What only reads does not wait for whoever writes; where it turns out to write, it is begun again.
+
+        Args:
+            waited: seconds that it has waited for its turn: if others had to because somebody keeps the database to
+                themselves, it does not wait as long once more.
+        """
         with self._telling():
             self._check_place()
+            self._be_patient(BUSY_SECONDS - waited)
             try:
                 return self._transaction(work, writes=False)
             except _Writes:
                 result = self._transaction(work, writes=True)
         self._shrink()
         return result
+
+    def _be_patient(self, seconds: float) -> None:
+        patience = BUSY_SECONDS if seconds > BUSY_SECONDS * 0.9 else max(seconds, BUSY_SECONDS * 0.02)
+        if patience != self._patience and self._writer is not None:
+            self._patience = patience
+            self._writer.execute(f"PRAGMA busy_timeout = {round(patience * 1000)}")
 
     def _shrink(self) -> None:
         """Now and then, give back what is not used any more."""
@@ -218,7 +241,8 @@ class SqliteDatabase:
 
     def _transaction(self, work: Callable[[], Work[Result]], *, writes: bool) -> Result:
         connection = self._writer
-        assert connection is not None
+        if connection is None:  # closed while this waited for its turn
+            raise self._closed()
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         asking = work()
         try:
@@ -271,6 +295,8 @@ class SqliteDatabase:
         """Look for news; in the listener's thread, while nobody else has the reader."""
         with self._telling():
             if self._reader is None:
+                if self._writer is None:
+                    raise self._closed()
                 self._check_place()
                 self._reader = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
             version = self._version(self._reader)
@@ -302,8 +328,15 @@ class SqliteDatabase:
             yield
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", None)
-            log.warning("the store %s: %s (%s)", self.name, error, getattr(error, "sqlite_errorname", "no code"))
+            self._log(f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})")
             raise StoreUnavailable(f"the store{{at}} {_trouble(code)}", at=f" {self.name}") from None
+
+    def _log(self, trouble: str) -> None:
+        """SQLite's own words, for whoever has to find out; not every second as long as it lasts."""
+        now = time.monotonic()
+        if now - self._logged.get(trouble, -math.inf) >= LOG_SECONDS:
+            self._logged[trouble] = now
+            log.warning("the store %s: %s", self.name, trouble)
 
 
 class _Writes(Exception):
@@ -374,7 +407,7 @@ def _make_private(path: Path) -> None:
         about = os.lstat(path)
     except FileNotFoundError:
         with suppress(FileExistsError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600))
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600))
         about = os.lstat(path)
     _check_file(path, about)
 
@@ -414,9 +447,9 @@ class Life:
         while True:
             self.process = secrets.token_hex(8)
             self._path = folder / self.process
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600)
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600)
             # Whoever looks for the files of the dead may just have found it unlocked.
-            if _try_lock(self._descriptor) and self.is_held():
+            if try_lock(self._descriptor) and self.is_held():
                 break
             os.close(self._descriptor)
         self._bury()
@@ -451,14 +484,14 @@ class Life:
     def _lives(self, process: str) -> bool:
         path = self._folder / process
         try:
-            descriptor = os.open(path, os.O_RDWR | _NO_LINK)
+            descriptor = os.open(path, os.O_RDWR | NO_LINK)
         except FileNotFoundError:
             return False
         except OSError:
             # Nobody is taken for dead because this process cannot look.
             return True
         try:
-            if not _try_lock(descriptor):
+            if not try_lock(descriptor):
                 return True
             if sys.platform != "win32":
                 with suppress(OSError):
@@ -469,25 +502,3 @@ class Life:
             with suppress(OSError):
                 path.unlink()
         return False
-
-
-_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-else:
-    import fcntl
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True

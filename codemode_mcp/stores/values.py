@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import anyio.to_thread
 
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.stores.rows import escaped
 from codemode_mcp.stores.seal import Refused
 from codemode_mcp.stores.work import Now, Query
 from codemode_mcp.values import REF_PREFIX, Get, Listed, Page, Put, full, new_ref, ours, preview_of, size_of
@@ -76,7 +77,7 @@ class StoredValues:
                 orders.append(ours())
             else:
                 orders.append(await self._sealed(owner, each, _STORED))
-        found = await self._database.do(partial(_carry_out, owner, orders, room, self._max))
+        found = await self._database.do(partial(_carry_out, escaped(owner), orders, room, self._max))
         answers: list[Answer] = []
         for each, answer in zip(asked, found, strict=False):
             answers.append(await self._answer(owner, each.key, answer) if isinstance(answer, _Body) else answer)
@@ -85,7 +86,7 @@ class StoredValues:
     async def offload(self, owner: str, text: str) -> str | None:
         put = Put(new_ref(), text)
         entry = await self._sealed(owner, put, _RESULT)
-        return put.key if await self._database.do(partial(_offload, owner, entry, self._max)) else None
+        return put.key if await self._database.do(partial(_offload, escaped(owner), entry, self._max)) else None
 
     async def load(self, owner: str, key: str) -> str | None:
         answers = await self.carry_out(owner, [Get(key)], 1)
@@ -94,7 +95,7 @@ class StoredValues:
         return answers[0]
 
     async def listed(self, owner: str, offset: int, limit: int) -> Page:
-        total, rows = await self._database.do(partial(_listed, owner, offset, limit))
+        total, rows = await self._database.do(partial(_listed, escaped(owner), offset, limit))
         return Page(total, tuple(self._shown(owner, *row) for row in rows))
 
     async def sweep(self) -> None:

@@ -321,6 +321,17 @@ def test_a_listing_of_no_process_says_so(servers: Servers, capsys: pytest.Captur
     assert said in capsys.readouterr().err
 
 
+def test_a_listing_that_could_not_be_had_does_not_say_that_there_are_no_runs(
+    servers: Servers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers.runs, servers.stored = [], Stored(problem="the store is locked")
+    cli_runs.list_runs()
+    said = capsys.readouterr().err
+    assert "no runs are known" in said
+    assert "the store is locked" in said
+    assert "is running" not in said
+
+
 def test_always_says_what_is_changed(servers: Servers, person: list[str]) -> None:
     servers.waiting = [waiting(1, {})]
     cli_runs.approve(ONE, remember="always")

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -194,7 +195,7 @@ class Campaign:
             said = [str(line) for line in self._ledger.new() if line["what"] in ("fault", "waits")]
             broken.add_note("\n".join(said))
             for run in self._runs.values():
-                if run.program.tag in str(broken) or (run.id and run.id in str(broken)):
+                if re.search(rf"\b({run.program.tag}|{run.id or run.program.tag})\b", str(broken)):
                     broken.add_note("\n".join((f"{run.program.tag} is {run.id}", run.program.code, *run.history)))
                     broken.add_note("\n".join(self.deaths[-30:]))
                     acts = self.model.acts[run.program.tag]
@@ -378,6 +379,11 @@ class Campaign:
             if process.retiring or got["refused"] == "aborted":
                 return
             raise Broken(f"{run.program.tag} was refused: {got}")
+        if got["code"] == "aborted" and process.retiring and "nothing of the program has run" in got["error"]:
+            self._look()
+            if run.program.tag in self.model.acts:
+                raise Broken(f"{run.program.tag} has not run, it is said, and yet something was done: {got}")
+            return
         run.id = got["run"]
         run.history.append(f"{time.monotonic():.3f} {process.pid}: {got}")
         if got["status"] == "waiting":
@@ -456,7 +462,8 @@ class Campaign:
                 self.figures.ends[f"refused: {known}"] += 1
                 await asyncio.sleep(0.02)
                 return
-        if got["refused"] == "runtime_unavailable" and "another process may have" in message:
+        if got["refused"] == "runtime_unavailable" and self.model.stopped:
+            # It was stopped, and does not know for how long others have taken it for dead.
             self.figures.ends["refused: fenced off"] += 1
             await asyncio.sleep(0.02)
             return

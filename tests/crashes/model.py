@@ -2,8 +2,8 @@
 
 - a call that may not be repeated is acted on once at most;
 - what a program has seen of its calls is what was done: done, once; unknown, perhaps; not sent, never;
-- everything done was asked for by the program whose end the client got, in the state in which it says that it asked:
-  nothing comes from a process that went on with it beside, or from a past that did not count;
+- everything done that may not be repeated was asked for by the program whose end the client got, in the state in which
+  it says that it asked: nothing comes from a process that went on with it beside, or from a past that did not count;
 - two processes never compute for one run at the same time; one call after the other stays so;
 - all that was printed is there once and in order;
 - a run whose id a client has ends, and stays ended.
@@ -76,13 +76,14 @@ class Model:
     def _act(self, key: str, act: Act) -> None:
         tag, _, step = key.partition("/")
         acts = self.acts[tag][int(step)]
-        acts.append(act)
         self.counts["acts"] += 1
-        if len(acts) > 1:
-            self.counts["repeated"] += 1
-            if act.tool in NOT_REPEATABLE:
-                raise Broken(f"{key} {act.tool} was done twice, by {[each.pid for each in acts]}")
+        self.counts["repeated"] += bool(acts)
+        acts.append(act)
         if act.tool in NOT_REPEATABLE:
+            # What may be repeated may have had the same number in a past that did not count.
+            alike = [each for each in acts if each.tool in NOT_REPEATABLE]
+            if len(alike) > 1:
+                raise Broken(f"{key} {act.tool} was done twice: {alike}")
             self.order[tag].append(int(step))
 
     def answered(self, tag: str, outputs: Sequence[str]) -> None:
@@ -113,13 +114,12 @@ class Model:
     def _hold_calls(self, account: Account) -> None:
         acts = self.acts[account.tag]
         for step, each in acts.items():
-            if step not in account.made:
-                raise Broken(f"{account.tag}/{step} was done, and its program has never asked for it")
-            tool, past = account.made[step]
-            if tool in NOT_REPEATABLE and (each[0].tool, each[0].past) != (tool, past):
-                raise Broken(f"{account.tag}/{step} was done in another past than that of its program: {each}")
+            for act in each:
+                if act.tool in NOT_REPEATABLE and (act.tool, act.past) != account.made.get(step):
+                    raise Broken(f"{account.tag}/{step} was done, and its program has not asked for it so: {act}")
         for step, (tool, _) in account.made.items():
-            self._hold_call(f"{account.tag}/{step} {tool}", tool, acts.get(step, []), account.seen.get(step))
+            done = [act for act in acts.get(step, ()) if act.tool == tool]
+            self._hold_call(f"{account.tag}/{step} {tool}", tool, done, account.seen.get(step))
 
     def _hold_call(self, name: str, tool: str, acts: list[Act], seen: dict[str, Any] | None) -> None:
         if seen is None:

@@ -31,6 +31,7 @@ from codemode_mcp.runs.manager import Cell, open_manager
 from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.settings import CodeModeSettings, PolicyRules, ToolSettings
+from codemode_mcp.stores import postgres
 from codemode_mcp.stores.lease import Lease
 from codemode_mcp.stores.postgres import open_postgres
 from codemode_mcp.stores.runs import DurableStore
@@ -202,6 +203,7 @@ async def work(commands: socket.socket, task: Task) -> None:
     settings = CodeModeSettings(timeout_ms=TIMEOUT_MS, max_suspended_runs=100_000, snapshot_ttl_seconds=3600)
     # A machine that is busy with other things is not what this is about.
     driver.DEADLINE_GRACE = 10.0
+    postgres.CONNECT_TIMEOUT = 15.0
     _watch_turns(ledger, points)
     sabotage.apply(task.broken)
     box = Box(ledger, points, task.opened)
@@ -210,7 +212,7 @@ async def work(commands: socket.socket, task: Task) -> None:
     async with AsyncExitStack() as stack:
         engine = stack.enter_context(open_engine(Path(task.engine), max_threads=2))
         if task.store.startswith("postgresql:"):
-            database: Any = await stack.enter_async_context(open_postgres(task.store, lease=LEASE))
+            database: Any = await stack.enter_async_context(open_postgres(task.store, lease=LEASE, timeout=15.0))
         else:
             database = await stack.enter_async_context(open_sqlite(Path(task.store), synchronous=False))
         database.do = partial(points.around_do, database.do)

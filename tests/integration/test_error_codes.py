@@ -403,6 +403,8 @@ async def no_esbuild(folder: Path) -> Answer:
 async def a_run_of_an_earlier_server_and_an_esbuild_that_is_none(folder: Path) -> Answer:
     (folder / "esbuild").write_text("no program", "utf-8")
     config = write_config(folder, {}, esbuild=str(folder / "esbuild"))
+    # With nothing that outlives a server.
+    config.write_text(json.dumps({**json.loads(config.read_text("utf-8")), "store": {"kind": "memory"}}), "utf-8")
     async with still_working(config) as session:
         failed = await session.exec("return 1 as number", language="typescript")
         assert failed.code == "runtime_unavailable"

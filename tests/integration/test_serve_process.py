@@ -37,7 +37,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "bad URL": ({"mcpServers": {"a": {"url": "ftp://h/"}}}, "mcpServers.a.url: expected a URL"),
     "itself": ({"mcpServers": {"a": {"command": "codemode-mcp", "args": ["serve"]}}}, "mcpServers.a"),
     "no object": ([1], "expected an object"),
-    "not available": ({"store": {"kind": "postgres"}}, "store.kind"),
+    "postgres nowhere": ({"store": {"kind": "postgres"}}, "store: needs `url` too"),
 }
 
 

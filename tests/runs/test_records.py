@@ -30,7 +30,7 @@ from codemode_mcp.preflight import inspect
 from codemode_mcp.runs import program, records
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
 from codemode_mcp.runs.run import Run
-from codemode_mcp.runs.store import StoredCall, holder_of
+from codemode_mcp.runs.store import StoredCall, bearer_of
 from codemode_mcp.runs.views import Ledger, RunView
 from codemode_mcp.source_map import Author, Grown, SourceMap
 from codemode_mcp.typescript import find_esbuild, transform
@@ -60,7 +60,7 @@ POSITIONS = Positions(
 
 
 def context(run_id: str = "run_1", caller: Caller = CALLER) -> CallContext:
-    return CallContext(run_id, caller.owner or holder_of(run_id), caller, CATALOG)
+    return CallContext(run_id, caller.owner or bearer_of(run_id), caller, CATALOG)
 
 
 def live(call: ToolCall, **known: Any) -> LiveCall:
@@ -126,6 +126,12 @@ def again(text: str, *, now: float = NOW, wall: float = WALL, printed: Sequence[
 # whole runs
 
 
+def test_a_clock_that_was_put_back_meanwhile_puts_no_timer_off_and_nothing_began_later_than_now() -> None:
+    run = again(text_of(full_run()), wall=WALL - 7200)
+    assert run.timers[4] == pytest.approx(NOW + 33)
+    assert max(run.began, *run.timers_began.values()) <= NOW
+
+
 def test_a_run_that_is_read_again_writes_the_same_record() -> None:
     text = text_of(full_run())
     run = again(text)
@@ -162,7 +168,7 @@ def test_all_of_a_run_is_there_again() -> None:
 def test_the_caller_is_read_before_the_run() -> None:
     text = text_of(full_run())
     assert records.caller_in(text, "owner") == CALLER
-    assert records.caller_in(text, holder_of("run_1")) == replace(CALLER, owner=None)
+    assert records.caller_in(text, bearer_of("run_1")) == replace(CALLER, owner=None)
 
 
 def test_what_goes_out_with_the_answer_is_not_told_again() -> None:
@@ -307,6 +313,13 @@ def test_a_call_of_a_namespace_is_made_anew_from_what_the_program_asked_for() ->
     assert "there is no namespace" in gone.through.refusal
 
 
+def test_what_another_call_takes_is_not_sent() -> None:
+    stored = {each.id: each for each in records.calls_of(with_calls(), now=NOW, wall=WALL)}
+    with pytest.raises(ProgramError) as raised:
+        records.call_of(replace(stored[20], body=stored[18].body), NAMESPACES)
+    assert raised.value.code == "snapshot_restore_failed"
+
+
 def test_a_settled_call_needs_no_body() -> None:
     stored = StoredCall(5, "mcp:a:b", "settled", repeatable=True)
     assert records.call_of(stored, NAMESPACES).target == "mcp:a:b"
@@ -420,6 +433,12 @@ def test_two_ends_that_have_nothing_in_common_are_both_there() -> None:
     outputs = ({"type": "text", "text": "a"},)
     since = Outcome("run_1", "owner", "failed", Usage(), outputs, error="e")
     whole = Outcome("run_1", "owner", "completed", Usage(waits=1), value=2)
+    assert records.outcome_of(records.outcome_text((since, whole))) == (since, whole)
+
+
+def test_an_answer_that_is_not_the_end_of_all_that_was_printed_is_there_as_it_was() -> None:
+    whole = Outcome("run_1", "owner", "completed", Usage(), ({"type": "text", "text": "a"},))
+    since = replace(whole, outputs=({"type": "text", "text": "b"},))
     assert records.outcome_of(records.outcome_text((since, whole))) == (since, whole)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ def text_of(result: types.CallToolResult) -> str:
 async def recorded(config: Path) -> tuple[list[dict[str, Any]], types.CallToolResult]:
     """What `serve` lists, and its answer to a program."""
     command = ["-m", "codemode_mcp", "serve", "--config", str(config), "--log-level", "error"]
-    async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
+    parameters = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
+    async with Client(parameters) as client:
         return await listed(client), await client.call_tool("exec", {"code": MEASURING})
 
 

@@ -149,6 +149,20 @@ async def test_who_else_can_read_and_write_it_is_told(tmp_path: Path) -> None:
     assert settings.path == str(file)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="modes and links of POSIX")
+async def test_what_serve_would_refuse_fails_before_there_is_a_file(tmp_path: Path) -> None:
+    everybodys = tmp_path / "tmp"
+    everybodys.mkdir()
+    everybodys.chmod(0o1777)
+    (found,) = await look_at(StoreSettings("sqlite", path=str(everybodys / "x.sqlite3")), tmp_path)
+    assert (found.status, "in a folder that others can write to" in found.detail) == ("fail", True)
+    assert "chmod" not in found.advice
+    link = tmp_path / "link.sqlite3"
+    link.symlink_to(tmp_path / "nothing.sqlite3")
+    ((status, detail),) = said(await look_at(StoreSettings("sqlite", path=str(link)), tmp_path))
+    assert (status, "is a symbolic link" in detail) == ("fail", True)
+
+
 async def test_a_network_file_system_and_a_full_disk_are_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

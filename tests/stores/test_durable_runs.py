@@ -121,6 +121,15 @@ async def test_what_one_process_knows_still_counts_while_no_other_has_gone_on(sh
     assert not (await claimed(first)).current
 
 
+async def test_whoever_has_parked_a_run_hears_that_another_goes_on_with_it(shared: SharedDatabase) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first))
+    await claimed(second)
+    with anyio.fail_after(10):
+        assert await first.store.news() in ("run_a", None)
+    assert (await first.store.look("run_a")).fenced
+
+
 async def test_one_at_a_time_goes_on_with_a_run(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.park(parked(first))
@@ -148,6 +157,43 @@ async def test_of_many_who_want_a_run_at_once_one_gets_it(shared: SharedDatabase
         for process in processes:
             group.start_soon(want, process)
     assert len(got) == 1
+
+
+async def test_of_two_requests_of_one_process_one_gets_a_run(shared: SharedDatabase) -> None:
+    process = await shared.process()
+    await process.store.park(parked(process))
+    found: list[object] = []
+
+    async def want() -> None:
+        try:
+            found.append(await claimed(process))
+        except ProgramError as error:
+            found.append(error.code)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(want)
+        group.start_soon(want)
+    assert sorted(isinstance(each, Claim) for each in found) == [False, True]
+
+
+async def test_whoever_claims_a_run_before_its_parking_was_heard_of_goes_on_with_it(shared: SharedDatabase) -> None:
+    process = await shared.process()
+    await process.store.park(parked(process))
+    await claimed(process)
+    inner = process.database
+
+    class Late:
+        process = inner.process
+
+        async def do(self, work: Callable[[], Work[Any]]) -> Any:
+            result = await inner.do(work)
+            process.store._database = inner
+            await claimed(process)
+            return result
+
+    process.store._database = Late()  # type: ignore[assignment]
+    await process.store.park(parked(process))
+    assert "being waited for already" in await refusal(process)
 
 
 async def test_a_run_of_another_owner_looks_like_an_unknown_one(shared: SharedDatabase) -> None:
@@ -579,6 +625,15 @@ async def test_runs_past_their_time_are_dropped_and_known_for_a_day(shared: Shar
     assert await shared.rows("SELECT * FROM catalogs") == []
 
 
+async def test_a_run_that_its_process_has_claimed_and_forgotten_expires(shared: SharedDatabase) -> None:
+    process = await shared.process()
+    await process.store.park(parked(process))
+    await claimed(process)
+    process.store.forget("run_a")
+    await shared.advance(1000)
+    assert await process.store.sweep() == ["run_a"]
+
+
 async def test_a_run_does_not_expire_while_somebody_goes_on_with_it(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.park(parked(first))
@@ -634,6 +689,20 @@ async def test_a_catalog_is_stored_once_while_runs_see_it(shared: SharedDatabase
     assert made == ["run_a"]
 
 
+async def test_a_catalog_that_a_run_sees_again_is_kept_for_longer(shared: SharedDatabase) -> None:
+    process = await shared.process()
+    for run_id in ("run_a", "run_b"):
+        await process.store.park(parked(process, run_id, lives=10_000))
+        await shared.advance(ending.CATALOG_SECONDS * 0.7)
+    for run_id in ("run_a", "run_b"):
+        await process.store.end(ended(process, run_id))
+    await process.store.sweep()
+    assert len(await shared.rows("SELECT hash FROM catalogs WHERE hash LIKE 'hash of%'")) == 1
+    await shared.advance(ending.CATALOG_SECONDS)
+    await process.store.sweep()
+    assert await shared.rows("SELECT hash FROM catalogs") == []
+
+
 async def test_all_runs_are_listed_with_what_is_told_of_them(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     view = RunView("run_a", "waiting", "http", "ann", 5000, waits=3, call_count=7)
@@ -682,6 +751,21 @@ async def test_nothing_of_a_program_or_a_server_can_be_read_in_the_database(shar
     held.append(await shared.rows("SELECT body FROM catalogs"))
     assert all(held)
     assert secret not in repr(held)
+
+
+async def test_a_program_needs_no_key_but_the_one_it_was_stored_with(shared: SharedDatabase) -> None:
+    # What many programs see is stored once: it must not stay as it was when the key is another one.
+    old, new = b"o" * 32, b"n" * 32
+    for number, (keys, later) in enumerate((((), ()), ((old,), (old,)), ((new, old), (new,)), ((), ()))):
+        run_id = f"run_{number}"
+        process = await shared.process(seal=Seal(keys))
+        run = replace(parked(process, run_id), catalog=StoredCatalog("h", lambda: "text"))
+        await process.store.park(run)
+        claim = await claimed(await shared.process(seal=Seal(later)), run_id)
+        assert (claim.catalog, claim.run.manifest) == ("text", run.manifest)
+        assert claim.run.catalog is not None
+        assert claim.run.catalog.hash == "h"
+    assert await shared.rows("SELECT COUNT(*) FROM catalogs") == [(6,)]
 
 
 async def test_a_run_that_cannot_be_opened_is_left_for_whoever_has_the_key(shared: SharedDatabase) -> None:

@@ -210,6 +210,17 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
     assert unusable(tmp_path) is None
 
 
+def test_a_folder_that_cannot_be_written_is_used_all_the_same_where_there_is_a_file_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert unusable(folder) == f"{folder} cannot be written"
+    (folder / "runs.sqlite3").touch()
+    assert unusable(folder) is None
+
+
 @pytest.mark.anyio
 async def test_what_is_asked_for_is_used_and_named_without_its_password(tmp_path: Path) -> None:
     assert await chosen(tmp_path, StoreSettings("memory")) == ("memory", False)
@@ -229,7 +240,7 @@ async def test_a_file_that_cannot_be_opened_keeps_nothing_from_starting(tmp_path
         assert opened.durable
         assert not opened.runs.holds()
         with pytest.raises(StoreUnavailable) as caught:
-            await opened.check()
+            await opened.runs.totals()
         assert str(tmp_path / "file") in caught.value.detail
 
 
@@ -272,7 +283,6 @@ async def test_what_is_kept_outlives_the_process_and_needs_its_key(tmp_path: Pat
 
     old, new = bytes(range(32)), bytes(range(100, 132))
     async with opened(old) as store:
-        await store.check()
         ref = await store.values.offload("me", '"a text that nobody else may read"')
         assert ref is not None
     assert b"nobody else" not in written(tmp_path)

@@ -7,12 +7,13 @@ import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 import pytest
 
-from codemode_mcp.errors import CodeModeError, StoreUnavailable
+from codemode_mcp.errors import CodeModeError, ProgramError, StoreUnavailable
+from codemode_mcp.runs import records
 from codemode_mcp.settings import CodeModeSettings, PolicyRules
 from codemode_mcp.stores.runs import DurableStore
 from codemode_mcp.stores.seal import Seal
@@ -38,6 +39,7 @@ SETTINGS = CodeModeSettings(timeout_ms=400)
 SOON = {"timeout_ms": 400}
 READ = Tool("read", annotations=Annotations(read_only=True))
 WRITE = Tool("write", annotations=Annotations(read_only=False, idempotent=False))
+UNKNOWN = "try { await MCP.files.write({n: 1}); return 'made' } catch (error) { return error.data.outcome }"
 
 
 def answer(arguments: Any) -> Any:
@@ -155,6 +157,127 @@ async def test_a_call_that_another_process_has_under_way_is_waited_for(engine: E
         assert found[0].value == ["done 1", "done 2"]
         assert (carrier.calls, other.calls) == ([("write", {"n": 1})], [("write", {"n": 2})])
         assert (await first.observe(waiting.run_id)).value == ["done 1", "done 2"]
+
+
+async def test_a_call_whose_carrier_dies_between_two_waits_of_another_process_is_given_up(
+    engine: Engine, tmp_path: Path
+) -> None:
+    async with replica(engine, tmp_path, fast()) as second:
+        async with replica(engine, tmp_path, slow()) as first:
+            waiting = await first.execute(UNKNOWN)
+            assert (await second.observe(waiting.run_id)).status == "waiting"
+        assert (await until_done(second, waiting.run_id)).value == "unknown"
+
+
+async def test_a_call_whose_carrier_dies_while_another_process_waits_is_given_up(
+    engine: Engine, tmp_path: Path
+) -> None:
+    ends: list[Any] = []
+
+    async def wait() -> None:
+        ends.append(await second.observe(waiting.run_id))
+
+    with anyio.fail_after(30):
+        async with replica(engine, tmp_path, fast(), timeout_ms=20_000) as second, anyio.create_task_group() as group:  # noqa: SIM117 - the first one ends before
+            async with replica(engine, tmp_path, slow()) as first:
+                waiting = await first.execute(UNKNOWN)
+                group.start_soon(wait)
+                while second.manager.view(waiting.run_id) is None:  # noqa: ASYNC110 - nobody tells of it
+                    await anyio.sleep(0.01)
+    assert ends[0].value == "unknown"
+
+
+async def test_a_call_that_is_just_being_sent_is_sent_though_another_process_has_the_run_by_then(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, may_go = anyio.Event(), anyio.Event()
+    inner = DurableStore.dispatching
+
+    async def dispatching(self: DurableStore, run_id: str, call: int) -> bool:
+        sends = await inner(self, run_id, call)
+        written.set()
+        await may_go.wait()
+        return sends
+
+    monkeypatch.setattr(DurableStore, "dispatching", dispatching)
+    async with replica(engine, tmp_path, fast()) as first, replica(engine, tmp_path, fast()) as second:
+        waiting = await first.execute(
+            "await yield_control(); const sent = MCP.files.write({n: 1});"
+            "await yield_control(); return unwrap(await sent).text"
+        )
+        assert (await first.observe(waiting.run_id)).status == "waiting"
+        with anyio.fail_after(10):
+            await written.wait()
+            assert (await second.observe(waiting.run_id)).status == "waiting"
+            while first.manager.view(waiting.run_id) is not None:  # noqa: ASYNC110 - nobody tells of it
+                await anyio.sleep(0.01)
+        may_go.set()
+        assert (await until_done(second, waiting.run_id)).value == "done 1"
+
+
+async def test_whoever_is_taken_for_dead_by_the_time_that_a_call_is_written_down_does_not_send_it(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = DurableStore.dispatching
+
+    async def dispatching(self: DurableStore, run_id: str, call: int) -> bool:
+        sends = await inner(self, run_id, call)
+        monkeypatch.setattr(DurableStore, "holds", lambda _: False)
+        return sends
+
+    monkeypatch.setattr(DurableStore, "dispatching", dispatching)
+    source = fast()
+    async with replica(engine, tmp_path, source) as it:
+        waiting = await it.execute("await yield_control(); return unwrap(await MCP.files.write({n: 1})).text")
+        with pytest.raises(StoreUnavailable):
+            await it.observe(waiting.run_id)
+    assert source.calls == []
+
+
+async def test_an_end_elsewhere_that_cannot_be_read_rejects_its_call_alone(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_another_version(text: str) -> NoReturn:
+        raise ProgramError("snapshot_restore_failed", "written by another version")
+
+    carrier = slow()
+    async with replica(engine, tmp_path, carrier) as first, replica(engine, tmp_path, fast()) as second:
+        waiting = await first.execute(
+            "try { await MCP.files.write({n: 1}) }"
+            "catch (error) { return [error.message, unwrap(await MCP.files.read({n: 2})).text] }"
+        )
+        assert (await second.observe(waiting.run_id)).status == "waiting"
+        monkeypatch.setattr(records, "completion_of", of_another_version)
+        carrier.release.set()
+        message, read = (await until_done(second, waiting.run_id)).value
+    assert ("another version" in message, read) == (True, "done 2")
+
+
+async def test_when_a_run_ends_elsewhere_reads_are_cancelled_and_nothing_else(engine: Engine, tmp_path: Path) -> None:
+    carrier = slow()
+    async with replica(engine, tmp_path, carrier) as first, replica(engine, tmp_path, fast()) as second:
+        waiting = await first.execute(
+            "MCP.files.write({n: 1}); MCP.files.read({n: 2}); await yield_control(); return 'done'"
+        )
+        with anyio.fail_after(10):
+            await carrier.wait_pending(2)
+            assert (await second.observe(waiting.run_id)).value == "done"
+            while not carrier.cancelled:  # noqa: ASYNC110 - nobody tells of it
+                await anyio.sleep(0.01)
+        assert (carrier.cancelled, carrier.pending) == (1, 1)
+
+
+async def test_a_process_that_has_heard_nothing_goes_on_from_where_another_was(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DurableStore, "news", lambda _: anyio.sleep_forever())
+    code = "for (const each of ['a', 'b', 'c']) { text(each); await yield_control() } return 'done'"
+    async with replica(engine, tmp_path, fast()) as first, replica(engine, tmp_path, fast()) as second:
+        waiting = await first.execute(code)
+        assert texts(await second.observe(waiting.run_id)) == ["b"]
+        assert texts(await first.observe(waiting.run_id)) == ["c"]
+        outcome = await first.observe(waiting.run_id, from_start=True)
+        assert (texts(outcome), outcome.value) == (["a", "b", "c"], "done")
 
 
 async def test_what_a_process_does_while_it_goes_on_is_not_done_again_after_its_death(
@@ -468,8 +591,9 @@ async def test_a_store_that_fails_later_keeps_what_it_has(
 
 async def test_a_snapshot_of_another_engine_ends_its_run_by_name(engine: Engine, tmp_path: Path) -> None:
     async with replica(engine, tmp_path, slow()) as it:
-        waiting = await it.execute("await MCP.files.write({n: 1})")
-    async with replica(engine, tmp_path, fast()) as it:
+        waiting = await it.execute("await MCP.files.read({n: 1})")
+    later = fast()
+    async with replica(engine, tmp_path, later) as it:
         store: Any = it.store
         claim = store.claim
 
@@ -481,11 +605,29 @@ async def test_a_snapshot_of_another_engine_ends_its_run_by_name(engine: Engine,
             return replace(found, run=replace(found.run, snapshot=bytes(snapshot)))
 
         store.claim = foreign
-        outcome = await until_done(it, waiting.run_id)
+        outcome = await it.observe(waiting.run_id)
         store.claim = claim
         assert (outcome.status, outcome.code) == ("failed", "snapshot_restore_failed")
         assert "engine" in outcome.error
+        assert any("mcp:files:read" in note for note in outcome.notes)
+        assert later.calls == [], "made again for a program that cannot go on"
         assert (await it.observe(waiting.run_id)).code == "snapshot_restore_failed"
+
+
+async def test_a_store_that_fails_is_logged_once_however_many_runs_there_are(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*_: Any) -> Any:
+        raise StoreUnavailable("the store{at} is away", at=" in /there")
+
+    async with replica(engine, tmp_path, slow()) as it:
+        await it.execute("await MCP.files.read({n: 1})")
+        await it.execute("await MCP.files.read({n: 2})")
+        monkeypatch.setattr(it.store, "look", fails)
+        for _ in range(3):
+            for run in list(it.manager._runs.values()):
+                await it.manager._look(run)
+    assert [record.getMessage().endswith("the store in /there is away") for record in caplog.records] == [True]
 
 
 async def test_a_record_of_another_version_ends_its_run_by_name_with_what_was_pending(

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -257,6 +258,33 @@ async def test_a_database_that_somebody_keeps_locked_is_told_in_time(
             other.close()
 
 
+async def test_all_who_ask_while_it_is_locked_are_told_in_time_and_it_is_logged_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.2)
+    failed = []
+
+    async def ask(database: SqliteDatabase) -> None:
+        with pytest.raises(StoreUnavailable, match="locked"):
+            await database.do(lambda: keeping("a"))
+        failed.append(time.monotonic() - began)
+
+    async with open_sqlite(path) as database:
+        other = sqlite3.connect(path, isolation_level=None)
+        try:
+            other.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            async with anyio.create_task_group() as group:
+                for _ in range(20):
+                    group.start_soon(ask, database)
+            other.execute("COMMIT")
+            await database.do(lambda: keeping("b"))
+        finally:
+            other.close()
+    assert max(failed) < 20 * 0.2 / 2
+    assert len([record for record in caplog.records if "database is locked" in record.message]) == 1
+
+
 @posix
 async def test_a_database_that_was_moved_away_is_not_written_to(path: Path) -> None:
     async with open_sqlite(path) as database:
@@ -273,6 +301,15 @@ async def test_a_database_that_was_closed_says_so(path: Path) -> None:
     assert not database.holds()
     with pytest.raises(StoreUnavailable, match="is closed"):
         await database.do(lambda: keeping("a"))
+
+
+async def test_work_that_comes_while_it_is_being_closed_is_told_so(path: Path) -> None:
+    async with open_sqlite(path) as database:
+        await database._run(database._close)
+        with pytest.raises(StoreUnavailable, match="is closed"):
+            await database.do(lambda: keeping("a"))
+        assert await database.news() is None
+        assert database._reader is None
 
 
 @pytest.mark.parametrize(
@@ -444,3 +481,26 @@ async def test_whoever_has_not_listened_for_long_is_told_that_it_missed_somethin
         assert await first.do(lambda: asking("SELECT COUNT(*) FROM news")) == [(3,)]
         with anyio.fail_after(10):
             assert [await second.news() for _ in range(4)] == [None, "run_7", "run_8", "run_9"]
+
+
+@posix
+async def test_a_process_whose_file_is_taken_for_that_of_a_dead_one_as_it_begins_makes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "runs.sqlite3.d"
+    lock, tried = sqlite.try_lock, []
+
+    def late(descriptor: int) -> bool:
+        tried.append(descriptor)
+        if len(tried) == 1:
+            for path in folder.iterdir():
+                path.unlink()
+        return lock(descriptor)
+
+    monkeypatch.setattr(sqlite, "try_lock", late)
+    life = Life(folder)
+    try:
+        assert life.is_held()
+        assert len(tried) == 2
+    finally:
+        life.end()

@@ -71,6 +71,18 @@ async def test_values_and_results_outlive_the_process(opens: OpenDatabase) -> No
         assert [each.preview for each in (await values.listed("ann", 0, 5)).entries] == ['"large"', "[1]"]
 
 
+async def test_owners_may_be_called_anything(opens: OpenDatabase) -> None:
+    """A path of a configuration, or a subject of a token, may hold what no database takes."""
+    owners = ["http:\ud800", "http:\0", "http:\\u0000", 'http:["\u00e9"]']
+    async with opens() as database:
+        values = StoredValues(database, Seal(), PLENTY)
+        for owner in owners:
+            await values.carry_out(owner, [Put("key", f'"{owners.index(owner)}"')], 1)
+        for number, owner in enumerate(owners):
+            assert await values.load(owner, "key") == f'"{number}"'
+            assert (await values.listed(owner, 0, 5)).total == 1
+
+
 async def test_two_processes_of_one_owner_stay_within_its_room(opens: OpenDatabase) -> None:
     limit = 10 * (ENTRY + 102)
     refused = 0

@@ -1,0 +1,175 @@
+"""What a store has of a run becomes a run of this process: catalog, namespaces, and calls where they were left."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from codemode_mcp.bridge import Completion, GuestError
+from codemode_mcp.catalog_text import catalog_of
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.outcome import Outcome, Usage
+from codemode_mcp.runs import records
+from codemode_mcp.runs.driver import counted
+from codemode_mcp.runs.namespaces import open_namespaces
+from codemode_mcp.runs.store import EndedRun
+from codemode_mcp.sandbox import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterable
+
+    from codemode_mcp.callers import Caller
+    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.dispatch import Dispatcher
+    from codemode_mcp.errors import CodeModeError
+    from codemode_mcp.finder import Meaning
+    from codemode_mcp.runs.calls import Calls
+    from codemode_mcp.runs.namespaces import Registered
+    from codemode_mcp.runs.run import Run
+    from codemode_mcp.runs.store import Claim, ParkedRun, RunStore, StoredCall
+    from codemode_mcp.runs.views import Ledger
+    from codemode_mcp.sandbox.engine import Engine
+
+KEPT_CATALOGS = 16
+"""Of runs that were taken over."""
+
+
+class Restoring:
+    """See the module. Holds no state of any run.
+
+    Args:
+        keep: as `Run` takes it.
+        clock: monotonic seconds.
+        wall: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Callable[[], Awaitable[Engine]],
+        dispatcher: Dispatcher,
+        store: RunStore,
+        calls: Calls,
+        ledger: Ledger,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        registered: Registered | None,
+        meaning: Meaning | None,
+        keep: Callable[[Run, Collection[str]], None] | None,
+    ) -> None:
+        self._engine = engine
+        self._dispatcher = dispatcher
+        self._store = store
+        self._calls = calls
+        self._ledger = ledger
+        self._clock = clock
+        self._wall = wall
+        self._registered = registered
+        self._meaning = meaning
+        self._keep = keep
+        # By their hashes.
+        self._catalogs: OrderedDict[str, Catalog] = OrderedDict()
+
+    async def run_of(self, claimed: Claim, caller: Caller | None) -> Run:
+        """A run that another process has parked, or left behind, suspended as it was; its calls are under way.
+
+        Args:
+            caller: as it is known now; None: as it was when the run was written down.
+
+        Raises:
+            CodeModeError: `snapshot_restore_failed`, or this process cannot go on with it now.
+        """
+        parked = claimed.run
+        # None of its calls begins here where it could not go on afterwards.
+        snapshot.check(parked.snapshot, prelude=(await self._engine()).base.prelude)
+        catalog = await self._catalog_of(claimed)
+        known = caller or records.caller_in(parked.record, parked.owner)
+        context = self._dispatcher.context(parked.id, parked.owner, known, catalog)
+        context = replace(context, counts=records.counts_in(parked.record))
+        run = records.restore(
+            parked.record,
+            printed=claimed.printed,
+            context=context,
+            manifest=parked.manifest,
+            now=self._clock(),
+            wall=self._wall(),
+            ledger=self._ledger,
+            keep=self._keep,
+        )
+        run.home, run.kept = self._store, True
+        run.stored_catalog, run.expires = parked.catalog, parked.expires
+        run.namespaces = await open_namespaces(
+            catalog.namespaces,
+            self._registered,
+            run_id=run.id,
+            owner=run.owner,
+            aborted=lambda: run.given_up,
+            memory_limit=run.memory_limit,
+        )
+        run.namespaces.forget_text()
+        try:
+            for stored in parked.calls:
+                self._put_back(run, stored)
+        except ProgramError:
+            run.cancel_calls()
+            raise
+        return run
+
+    def take_in(self, run: Run, calls: Iterable[StoredCall]) -> None:
+        """What has become of calls that this process took for another's."""
+        for stored in calls:
+            waiting = run.calls.get(stored.id)
+            if waiting is None or not waiting.elsewhere or stored.carrier == "elsewhere":
+                continue
+            del run.calls[stored.id]
+            if stored.result is not None or stored.carrier == "nobody":
+                waiting.record.status, waiting.record.ended = "completed", self._clock()
+            try:
+                self._put_back(run, stored)
+            except ProgramError as error:
+                # As written by a later version. The program waits for this one call, and can go on without it.
+                run.settled.append(Completion(stored.id, error=GuestError.of(error)))
+            run.change()
+
+    def _put_back(self, run: Run, stored: StoredCall) -> None:
+        """Go on with a call where it was left. Raises `ProgramError`, `snapshot_restore_failed`."""
+        if stored.result is not None:
+            run.settled.append(records.completion_of(stored.result))
+        elif stored.carrier == "nobody":
+            run.settled.append(records.unknown_outcome(stored))
+        else:
+            call = records.call_of(stored, run.namespaces)
+            began = records.began_of(stored, now=self._clock(), wall=self._wall())
+            if stored.status == "queued":
+                self._calls.again(run, call, began)
+            else:
+                self._calls.elsewhere(run, call, began)
+
+    def end_of(self, parked: ParkedRun, error: CodeModeError, lives: float) -> EndedRun:
+        """The end of a run that cannot be gone on with, for so many seconds."""
+        pending = [each.tool for each in parked.calls if each.result is None]
+        note = f"Pending when it was suspended: {counted(pending)}" if pending else ""
+        outcome = Outcome(
+            parked.id,
+            parked.owner,
+            "failed",
+            Usage(),
+            notes=(note,) if note else (),
+            error=error.message,
+            code=error.code,
+        )
+        expires = self._clock() + lives
+        return EndedRun(parked.id, parked.owner, (outcome, outcome), 1000, expires, "failed", parked.view)
+
+    async def _catalog_of(self, claimed: Claim) -> Catalog:
+        key = "" if claimed.run.catalog is None else claimed.run.catalog.hash
+        if key not in self._catalogs:
+            found = await anyio.to_thread.run_sync(catalog_of, claimed.catalog, self._meaning)
+            self._catalogs[key] = found
+            while len(self._catalogs) > KEPT_CATALOGS:
+                self._catalogs.popitem(last=False)
+        self._catalogs.move_to_end(key)
+        return self._catalogs[key]

@@ -1,0 +1,209 @@
+"""What goes wrong between two who could go on with a run, or in the middle of taking it over: nobody waits for ever,
+nothing is sent twice, and nobody keeps what is not theirs any more. And what one program may keep in a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from codemode_mcp.errors import CodeModeError, StoreUnavailable
+from codemode_mcp.runs import calls, driver
+from codemode_mcp.runs.store import Fenced
+from codemode_mcp.settings import PolicyRules
+from tests.stores.test_runs_that_outlive import READ, WRITE, fast, replica, slow, until_done
+from upstream_clients.testing import ScriptedSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from codemode_mcp.sandbox.engine import Engine
+
+pytestmark = pytest.mark.anyio
+
+YIELDS = "await yield_control('x'); "
+
+
+def failing(store: Any, name: str, *errors: Exception) -> None:
+    """A method of a store fails in these ways, one after the other, and works from then on."""
+    method, left = getattr(store, name), list(errors)
+
+    async def fails(*args: Any) -> Any:
+        if left:
+            raise left.pop(0)
+        return await method(*args)
+
+    setattr(store, name, fails)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    with anyio.fail_after(10):
+        while not true():
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_the_last_calls_of_a_program_are_not_sent_when_another_process_has_it_by_then(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "RETRY_SECONDS", 0.001)
+    source = fast()
+    async with replica(engine, tmp_path, source) as it:
+        waiting = await it.execute(YIELDS + "MCP.files.write({n: 1}); return 1")
+        failing(it.store, "end", StoreUnavailable("away"), *[Fenced(waiting.run_id)] * 1000)
+        run = it.manager._runs[waiting.run_id]
+        assert (await it.observe(waiting.run_id)).value == 1
+        it.clock.advance(100_000)
+        await until(lambda: not run.calls)
+    assert source.calls == []
+
+
+async def test_the_last_calls_are_not_sent_either_when_nobody_knows_who_has_it(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "RETRY_SECONDS", 0.001)
+    source = fast()
+    async with replica(engine, tmp_path, source) as it:
+        waiting = await it.execute(YIELDS + "MCP.files.write({n: 1}); return 1")
+        failing(it.store, "end", *[StoreUnavailable("away")] * 100_000)
+        run = it.manager._runs[waiting.run_id]
+        assert (await it.observe(waiting.run_id)).value == 1
+        it.clock.advance(100_000)
+        await until(lambda: not run.calls)
+    assert source.calls == []
+
+
+async def test_a_call_that_is_cancelled_where_it_was_sent_ends_for_whoever_waits_for_it(
+    engine: Engine, tmp_path: Path
+) -> None:
+    code = "return await MCP.files.write({n: 1}).catch((error) => error.code)"
+    async with replica(engine, tmp_path, slow()) as first, replica(engine, tmp_path, fast()) as second:
+        waiting = await first.execute(code)
+        run = first.manager._runs[waiting.run_id]
+        assert (await second.observe(waiting.run_id)).status == "waiting"
+        run.cancel_calls()
+        assert (await until_done(second, waiting.run_id)).value == "aborted"
+
+
+async def test_a_run_that_could_not_be_taken_over_can_be_by_the_next(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with replica(engine, tmp_path, fast()) as first:
+        waiting = await first.execute(YIELDS + "return 1")
+        failing(first.store, "park", StoreUnavailable("away"))
+    async with replica(engine, tmp_path, fast()) as second, replica(engine, tmp_path, fast()) as third:
+        failing(second.manager, "_revive", StoreUnavailable("away"), RuntimeError("a fault of ours"))
+        for kind in (StoreUnavailable, RuntimeError):
+            with pytest.raises(kind):
+                await second.observe(waiting.run_id)
+        assert (await until_done(third, waiting.run_id)).value == 1
+
+
+async def test_a_run_that_its_process_has_let_go_of_without_a_word_is_free_after_a_sweep(
+    engine: Engine, tmp_path: Path
+) -> None:
+    code = YIELDS + "await yield_control('y'); return unwrap(await MCP.files.write({n: 1})).text"
+    async with replica(engine, tmp_path, fast()) as first, replica(engine, tmp_path, fast()) as second:
+        waiting = await first.execute(code)
+        failing(first.store, "park", StoreUnavailable("away"))
+        with pytest.raises(StoreUnavailable):
+            await first.observe(waiting.run_id)
+        with pytest.raises(CodeModeError, match="being waited for"):
+            await second.observe(waiting.run_id)
+        await first.manager.sweep()
+        assert (await until_done(second, waiting.run_id)).value == "done 1"
+
+
+async def test_a_run_that_fails_inside_us_can_be_waited_for_again(engine: Engine, tmp_path: Path) -> None:
+    async with replica(engine, tmp_path, fast()) as it:
+        waiting = await it.execute(YIELDS + "await yield_control('y'); return 1")
+        failing(it.store, "park", RuntimeError("a fault of ours"))
+        with pytest.raises(CodeModeError, match="see its log"):
+            await it.observe(waiting.run_id)
+        assert (await until_done(it, waiting.run_id)).value == 1
+
+
+async def test_a_run_that_computes_when_its_process_ends_is_left_for_the_next(engine: Engine, tmp_path: Path) -> None:
+    code = YIELDS + "const now = Date.now(); while (Date.now() - now < 150); return 'computed'"
+    async with replica(engine, tmp_path, fast(), timeout_ms=20_000) as first:
+        waiting = await first.execute(code)
+        async with anyio.create_task_group() as group:
+            group.start_soon(first.observe, waiting.run_id)
+            run = first.manager._runs[waiting.run_id]
+            await until(lambda: run.guest is not None)
+            await anyio.sleep(0.05)
+            group.cancel_scope.cancel()
+    async with replica(engine, tmp_path, fast(), timeout_ms=20_000) as second:
+        outcome = await until_done(second, waiting.run_id)
+    assert (outcome.status, outcome.value) == ("completed", "computed")
+
+
+async def test_results_that_a_suspended_program_has_not_got_hold_up_its_other_calls(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "BACKLOG_CHARACTERS", 50_000)
+    source = ScriptedSource("files", {"read": lambda _: {"content": [], "text": "x" * 10_000}}, tools=[READ, WRITE])
+    code = (
+        "const all = Promise.all([...Array(40).keys()].map((n) => MCP.files.read({n}))); await yield_control('x');"
+        "return (await all).length"
+    )
+    async with replica(engine, tmp_path, source, max_pending_tool_calls=4) as it:
+        waiting = await it.execute(code)
+        run = it.manager._runs[waiting.run_id]
+        await until(lambda: not run.executing)
+        assert 5 <= len(source.calls) <= 9
+        assert (await until_done(it, waiting.run_id)).value == 40
+    assert len(source.calls) == 40
+
+
+async def test_arguments_of_calls_that_wait_are_bounded(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "ARGUMENTS_CHARACTERS", 200_000)
+    code = (
+        "const text = 'x'.repeat(150_000); const first = MCP.files.write({text});"
+        "const second = await MCP.files.write({text}).catch((error) => [error.code, error.message]);"
+        "await first; const third = await MCP.files.write({text}); return [...second, unwrap(third).text]"
+    )
+    async with replica(engine, tmp_path, fast()) as it:
+        code_, message, text = (await it.execute(code)).value
+    assert (code_, text) == ("too_many_pending_tool_calls", "done ")
+    assert "200000 characters" in message
+
+
+async def test_what_is_written_down_besides_the_memory_is_bounded(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "LEAST_RECORD", 10)
+    code = "store('key', 'x'.repeat(200_000)); await yield_control()"
+    async with replica(engine, tmp_path, fast(), max_snapshot_bytes=150_000) as it:
+        outcome = await it.execute(code)
+    assert outcome.code == "snapshot_limit_exceeded", outcome
+    assert "besides its memory" in outcome.error
+
+
+async def test_a_program_that_may_have_been_written_down_is_not_gone_on_with_beside_that(
+    engine: Engine, tmp_path: Path
+) -> None:
+    sources = fast(), fast()
+    code = "const one = MCP.files.write({n: 1}); await yield_control('x'); await one; return 1"
+    async with (
+        replica(
+            engine, tmp_path, sources[0], max_pending_tool_calls=1, rules=PolicyRules(ask=("mcp:files:write",))
+        ) as it,
+        replica(engine, tmp_path, sources[1]) as other,
+    ):
+        park = it.store.park
+
+        async def unheard(run: Any) -> None:
+            await park(run)
+            raise StoreUnavailable("it is not known whether it was done", unsure=True)
+
+        it.store.park = unheard  # type: ignore[method-assign]
+        with pytest.raises(StoreUnavailable, match="not known"):
+            await it.execute(code)
+        assert not it.manager.views() or it.manager.views()[0].state != "waiting"
+        (view,) = await other.manager.stored_views()
+        assert (await until_done(other, view.id)).value == 1
+    assert [len(source.calls) for source in sources] == [0, 1]

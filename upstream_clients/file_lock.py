@@ -1,0 +1,30 @@
+"""A lock on an open file, which the system lets go of when the process ends, however it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+NO_LINK: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+"""For `os.open`: not through a symbolic link, and not for children."""
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def try_lock(descriptor: int) -> bool:
+        """Whether the file is this process's now; does not wait."""
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def try_lock(descriptor: int) -> bool:
+        """Whether the file is this process's now; does not wait."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
