@@ -37,6 +37,9 @@ Result = TypeVar("Result")
 BUSY_SECONDS = 10.0
 """How long other processes may keep the database to themselves."""
 
+OPENING_PAUSE = 0.02
+"""Seconds between two attempts to open it while others do."""
+
 NEWS_SECONDS = 0.05
 """Between two looks for news."""
 
@@ -165,8 +168,26 @@ class SqliteDatabase:
                 at=f" {self.name}",
             ) from None
         self.process = self._life.process
+        until = time.monotonic() + BUSY_SECONDS
         with self._telling():
-            self._writer = connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
+            while True:
+                try:
+                    self._writer = connection = self._connected(synchronous, max_pages)
+                    break
+                except sqlite3.OperationalError as error:
+                    # While others open or close it too, SQLite says so at once, whatever time it was given.
+                    busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+                    if not busy or time.monotonic() > until:
+                        raise
+                time.sleep(OPENING_PAUSE)
+        self._inode = os.stat(self._path).st_ino
+        self._carry_out(lambda: _set_up(self.name))
+        with self._telling():
+            self._heard = connection.execute("SELECT COALESCE(MAX(id), 0) FROM news").fetchone()[0]
+
+    def _connected(self, synchronous: bool, max_pages: int | None) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             if mode != "wal":
@@ -180,10 +201,10 @@ class SqliteDatabase:
             connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
             if max_pages is not None:
                 connection.execute(f"PRAGMA max_page_count = {max_pages}")
-        self._inode = os.stat(self._path).st_ino
-        self._carry_out(lambda: _set_up(self.name))
-        with self._telling():
-            self._heard = connection.execute("SELECT COALESCE(MAX(id), 0) FROM news").fetchone()[0]
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _close(self) -> None:
         if self._writer is not None:
