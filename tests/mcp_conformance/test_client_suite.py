@@ -36,15 +36,16 @@ async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dic
     folder = tmp_path_factory.mktemp("suite")
     # The suite splits the command at spaces and gives it to a shell.
     command = shlex.join(RELAY) if os.name == "posix" else " ".join(f'"{part}"' for part in RELAY)
+    found: dict[str, Report] = {}
     with pytest.MonkeyPatch.context() as patch:
-        # Logins are kept here, and in no keyring.
-        patch.setenv("XDG_DATA_HOME", str(folder / "data"))
-        patch.setenv("LOCALAPPDATA", str(folder / "data"))
-        patch.setenv("HOME", str(folder / "data"))
         patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
         async with client() as address:
-            yield {
-                revision: await run(
+            for revision in REVISIONS:
+                # Logins are kept here, and in no keyring: for each revision apart, since a server of the next one may
+                # listen where one of the last did, whose login it would then be shown.
+                for name in ("XDG_DATA_HOME", "LOCALAPPDATA", "HOME"):
+                    patch.setenv(name, str(folder / "data" / revision))
+                found[revision] = await run(
                     "client",
                     revision,
                     Expected.read(f"client-{revision}"),
@@ -54,8 +55,7 @@ async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dic
                     f"--timeout={PATIENCE * 1000}",
                     environ={"CONFORMANCE_CLIENT": address},
                 )
-                for revision in REVISIONS
-            }
+            yield found
 
 
 @pytest.mark.parametrize(("revision", "scenario"), cases("client"))
