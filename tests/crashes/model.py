@@ -45,7 +45,7 @@ class Model:
     acts: dict[str, dict[int, list[Act]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     order: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     stopped: set[int] = field(default_factory=set)
-    told: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    told: dict[str, list[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(list))
     _turns: dict[str, dict[int, bool]] = field(default_factory=lambda: defaultdict(dict))
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -87,8 +87,13 @@ class Model:
             self.order[tag].append(int(step))
 
     def answered(self, tag: str, outputs: Sequence[str]) -> None:
-        """What an answer has told, which came from a run that has not ended."""
-        self.told[tag] += outputs
+        """What an answer has told, which came from a run that has not ended.
+
+        Of two requests that were open at once, the earlier answer may come later: its process was stopped in between.
+        So answers are put in order by the numbers of their lines.
+        """
+        if outputs:
+            self.told[tag].append(tuple(outputs))
 
     def ended(self, tag: str, status: str, code: str | None, said: str) -> None:
         """Of a run that the client did not cancel. Raises `Broken`."""
@@ -103,7 +108,7 @@ class Model:
         self.counts["calls"] += len(account.made)
         if tuple(whole) != account.lines:
             raise Broken(f"{tag} has printed {list(account.lines)}, but {list(whole)} is there")
-        told = self.told[tag]
+        told = [line for answer in sorted(self.told[tag], key=_first_number) for line in answer]
         if not _in_order(told, account.lines):
             raise Broken(f"{tag} has printed {list(account.lines)}, but its client was told {told}")
         if account.wrong:
@@ -150,6 +155,10 @@ class Model:
         order = [step for step in self.order[account.tag] if step not in unsure]
         if order != sorted(order):
             raise Broken(f"{account.tag} makes one call after the other, but they were done as {order}")
+
+
+def _first_number(answer: tuple[str, ...]) -> int:
+    return int(answer[0].split(" ", 1)[0])
 
 
 def _in_order(some: Sequence[str], whole: Sequence[str]) -> bool:
