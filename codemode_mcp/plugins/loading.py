@@ -182,7 +182,8 @@ async def _register(
         except LoadError:
             raise
         except ValueError as error:
-            if registration.refused(error):
+            # It was too late: whoever waited for it has gone, or said so already.
+            if registration.refused(error) or registration.is_closed:
                 raise LoadError(text_of(error)) from None
             raise _failed(error) from None
         except BaseException as error:  # also what would end the process

@@ -173,6 +173,10 @@ class Registration:
         """Whether this says what cannot be registered, and is no fault of the plugin's own."""
         return error is self._problem
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def check(self) -> None:
         """Whether all of it can be. A plugin may have caught what was raised when it was refused.
 

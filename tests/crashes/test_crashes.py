@@ -71,7 +71,8 @@ def test_every_promise_is_kept_by_processes_on_postgres(
             "done twice|has printed is missing",
             {"shapes": ("parked_append",), "points": ("after:act", "answered:act")},
         ),
-        ("claims", "at the same time|done twice", {"at_once": 0.8, "shapes": ("parked_slow", "all")}),
+        # Which of the promises is seen broken first depends on who is faster.
+        ("claims", "at the same time|done twice|and then as", {"at_once": 0.8, "shapes": ("parked_slow", "all")}),
         ("told", "its client was told", {"shapes": ("parked_slow", "all", "yield")}),
         ("end", "left in the store|and then as", {"shapes": ("parked_slow",)}),
     ],

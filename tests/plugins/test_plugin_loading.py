@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from codemode_mcp.plugins import host as host_module
-from codemode_mcp.plugins.loading import installed
+from codemode_mcp.plugins.loading import installed, load
 from codemode_mcp.settings import PluginSettings
 from tests.plugins.host import plugin, plugins
 
@@ -170,6 +170,29 @@ async def test_nothing_can_be_registered_after_register_has_returned(tmp_path: P
     async with plugins(tmp_path, plugin("p", code)) as host:
         assert "it is too late" in await host.call("plugin:p:later")
         assert await host.ids() == ["plugin:p:later"]
+
+
+async def test_what_is_registered_after_its_loading_was_given_up_leaves_no_stack_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As when the server ends while its plugins are being loaded."""
+    began, go_on = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def register(api: Any) -> None:
+        threads.append(threading.current_thread())
+        began.set()
+        go_on.wait(5)
+        api.before_tool_call(lambda event: None, tools=("*",))
+
+    with caplog.at_level("DEBUG"):
+        async with anyio.create_task_group() as group:
+            group.start_soon(load, PluginSettings("p"), lambda: register, (), 5.0)
+            await anyio.to_thread.run_sync(began.wait)
+            group.cancel_scope.cancel()
+        go_on.set()
+        await anyio.to_thread.run_sync(threads[0].join, 5)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_a_plugin_that_hangs_is_refused_in_time_and_what_it_registers_later_does_not_count(
