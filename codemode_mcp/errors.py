@@ -96,7 +96,8 @@ class RuntimeUnavailable(CodeModeError):
 
 
 class StoreUnavailable(RuntimeUnavailable):
-    """The store of suspended programs does not answer, or does not take what it is given; nothing was changed.
+    """The store of suspended programs does not answer, or does not take what it is given; nothing was changed, unless
+    that is `unsure`.
 
     Args:
         message: `{at}` in it stands for where the store is.

@@ -44,7 +44,7 @@ class CodeModeSettings:
     snapshot_ttl_seconds: int = 900
     """How long a suspended program is kept, from the last time it was suspended."""
     max_suspended_runs: int = 64
-    """Suspended programs of the process."""
+    """Suspended programs of one store: of the process in memory, else of all processes that share it."""
     max_suspended_runs_per_owner: int | None = None
     """Suspended programs of one owner. None: all there are for the one owner over stdio, a quarter of them (at least 8)
     for each over HTTP."""
