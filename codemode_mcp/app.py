@@ -9,6 +9,9 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import shlex
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack, asynccontextmanager
@@ -486,6 +489,7 @@ class App:
                 registered=self._plugins,
                 remember=self.remembers(),
                 meaning=self._meaning,
+                program=terminal_command(),
             ) as manager:
                 self._manager = manager
                 self._opened.set()
@@ -539,6 +543,16 @@ def depth(environ: dict[str, str] | os._Environ[str]) -> int:
     """How many servers of this kind are above this one."""
     text = environ.get(DEPTH_VARIABLE, "0")
     return int(text) if text.isdecimal() else MAX_DEPTH
+
+
+def terminal_command() -> str:
+    """Return the command that runs this program at a terminal of its user, with its whole path, quoted for a shell."""
+    started = os.path.abspath(sys.argv[0])
+    if Path(started).stem == "codemode-mcp" and os.path.isfile(started):
+        words = [started]
+    else:
+        words = [sys.executable, "-m", "codemode_mcp"]
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 
 def _with_depth(spec: UpstreamSpec) -> UpstreamSpec:

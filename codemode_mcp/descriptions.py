@@ -57,7 +57,8 @@ OUTPUT_SCHEMA: dict[str, Any] = {
         "pendingToolCalls": {"type": "array", "items": {"type": "object"}},
         "error": {"type": "string"},
         "code": {"type": "string"},
-        "telemetry": {"type": "object"},
+        "notes": {"type": "array", "items": {"type": "string"}},
+        "next": {"type": "string"},
     },
     "required": ["status"],
 }
@@ -69,9 +70,9 @@ def exec_schema(languages: Sequence[Language]) -> dict[str, Any]:
         "type": "object",
         "properties": {
             "code": {"type": "string", "description": "The program"},
-            "command": {"type": "string", "description": "Alias of code"},
             "language": {"type": "string", "enum": list(languages)},
         },
+        "required": ["code"],
         "additionalProperties": False,
     }
 

@@ -1,6 +1,12 @@
-"""From a run's outcome to what the client gets: structured result, readable content, caps (SPEC 3.3, 3.4, 9).
+"""The answer to an `exec` or `wait`, made from a run's outcome: structured result, readable content, caps, telemetry.
 
-Plain dicts in the shape of the protocol; `server` puts them into the SDK's types.
+Some clients show a model the structured result, others the content, so whatever guides the model stands in both: notes,
+and the next step of a program that is not over. Telemetry is for programs that read results and stands in neither,
+unless the configuration says otherwise. docs/runs.md has the contract.
+
+What a program can make long shares `maxOutputBytes`: value or error first, then output. Notes have a quarter as much
+of their own. The rest comes from this module and is short. The values are plain dicts in the shape of the protocol;
+`server` puts them into the SDK's types.
 """
 
 from __future__ import annotations
@@ -18,11 +24,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.outcome import Outcome, PendingCall
     from codemode_mcp.settings import ToolSettings
 
-TELEMETRY_BYTES = 600
+TELEMETRY_BYTES = 900
+TELEMETRY_KEY = "codemode-mcp/telemetry"
+"""In the `_meta` of a tool result."""
+
+VISIBLE_TOOLS = ("exec", "wait")
+"""Names of the tools that a client sees."""
+
 PREVIEW_CHARACTERS = 400
+
+LINE_BYTES = 2 * 1024
+"""JSON that is longer has a line for each element of its arrays of objects: clients cut or hide long lines."""
+
+_LINE_DEPTH = 4
+"""Levels of nesting at which such arrays are looked for."""
 
 MAX_ITEMS = 1000
 """Outputs in one answer."""
@@ -55,18 +73,23 @@ class Rendered:
         structured: a `CodeModeResult`.
         content: MCP content blocks: text, images, audio, embedded resources.
         is_error: the run failed.
+        meta: `_meta` of the tool result.
     """
 
     structured: dict[str, Any]
     content: list[dict[str, Any]]
     is_error: bool
+    meta: dict[str, Any]
 
 
-async def render(ended: Outcome, settings: ToolSettings, offload: Offload, now: float) -> Rendered:
-    """The answer to one `exec` or `wait`, cut where it is too large, whether or not the rest can be kept.
+async def render(
+    ended: Outcome, settings: ToolSettings, offload: Offload, now: float, max_bytes: int | None = None
+) -> Rendered:
+    """Render the answer to one `exec` or `wait`, cut where it is too large, whether or not the rest can be kept.
 
     Args:
         now: on the clock of the call records.
+        max_bytes: of an answer that the client shows; None when no limit is known.
     """
     lost: list[str] = []
 
@@ -77,9 +100,14 @@ async def render(ended: Outcome, settings: ToolSettings, offload: Offload, now: 
             lost.append(f"What was cut from this answer could not be kept for later: {error.message}")
             return None
 
-    telemetry = _telemetry(ended.usage, settings, now)
-    cap = settings.code_mode.max_output_bytes
+    answer = _Answer(settings, _cap(settings, max_bytes), _telemetry(ended.usage, settings, now))
+    cap = answer.cap
     value, value_size = ended.value, 0
+    error = ""
+    if ended.status == "failed":
+        # Where there is output too, some of it is shown beside a long error.
+        error = _shortened(ended.error, cap // 2 if ended.outputs else cap)
+        value_size = _size(error)
     over = False
     if ended.status == "completed":
         value_text = _dump(value)
@@ -100,89 +128,159 @@ async def render(ended: Outcome, settings: ToolSettings, offload: Offload, now: 
         message = f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
         if crowded and not over:
             message = f"more pictures than an answer has room for ({_PICTURE_ROOM}); show fewer, or smaller ones"
-        return _failed(message, "output_limit_exceeded", outputs, ended.notes, telemetry, settings)
+        return answer.failed(message, "output_limit_exceeded", outputs, ended.notes)
     notes = (*ended.notes, *dict.fromkeys(lost))
     if ended.dropped:
         notes = (*notes, f"{ended.dropped} characters of output were thrown away: it was far over the limit")
     match ended.status:
         case "failed":
-            return _failed(ended.error, ended.code, outputs, notes, telemetry, settings)
+            return answer.failed(error, ended.code, outputs, notes)
         case "waiting":
-            return _waiting(ended, outputs, notes, telemetry, settings)
+            return answer.waiting(ended, outputs, notes)
         case _:
-            structured = {"status": "completed", "value": value, **_structured(outputs), "telemetry": telemetry}
-            nothing = value is None and not outputs
-            tail = (
-                "The program ended without returning anything; use return, text() or json()."
-                if nothing
-                else _value_text(value, settings)
-            )
-            skip = value is None and outputs
-            return Rendered(structured, _content(outputs, [*([] if skip else [tail]), *notes], settings), False)
+            return answer.completed(value, outputs, notes)
 
 
-def render_error(error: CodeModeError, settings: ToolSettings) -> Rendered:
-    """The answer when nothing of a program has run."""
-    return _failed(error.message, error.code, [], (), _telemetry(Usage(), settings, 0.0), settings)
-
-
-def _failed(
-    message: str,
-    code: ErrorCode,
-    outputs: list[dict[str, Any]],
-    notes: tuple[str, ...],
-    telemetry: dict[str, Any],
-    settings: ToolSettings,
+def render_error(
+    error: CodeModeError, settings: ToolSettings, max_bytes: int | None = None, notes: tuple[str, ...] = ()
 ) -> Rendered:
-    structured = {"status": "failed", "error": message, "code": code, **_structured(outputs), "telemetry": telemetry}
-    tail = f"**Error** `{code}`: {message}" if settings.result_format == "markdown" else f"Error {code}: {message}"
-    return Rendered(structured, _content(outputs, [tail, *notes], settings), True)
+    """Render the answer when nothing of a program has run. `max_bytes`: see `render`."""
+    answer = _Answer(settings, _cap(settings, max_bytes), _telemetry(Usage(), settings, 0.0))
+    return answer.failed(_shortened(error.message, answer.cap), error.code, [], notes)
 
 
-def _waiting(
-    ended: Outcome,
-    outputs: list[dict[str, Any]],
-    notes: tuple[str, ...],
-    telemetry: dict[str, Any],
-    settings: ToolSettings,
-) -> Rendered:
-    pending = [
-        {"id": call.id, "tool": call.tool, "status": call.status, "elapsedMs": call.elapsed_ms}
-        for call in ended.pending
-    ]
-    structured = {
-        "status": "waiting",
-        "runId": ended.run_id,
-        "reason": ended.reason,
-        **({"pendingToolCalls": pending} if pending else {}),
-        **_structured(outputs),
-        "telemetry": telemetry,
-    }
-    what = ", ".join(
-        f"{within_line(call.tool)} ({call.status}, {call.elapsed_ms / 1000:.1f} s)" for call in ended.pending[:5]
-    )
+def _cap(settings: ToolSettings, max_bytes: int | None) -> int:
+    most = settings.code_mode.max_output_bytes
+    return most if max_bytes is None else min(most, max_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The parts that answers of every status share.
+
+    Attributes:
+        cap: bytes of value or error and output.
+    """
+
+    settings: ToolSettings
+    cap: int
+    telemetry: dict[str, Any]
+
+    def completed(self, value: Any, outputs: list[dict[str, Any]], notes: tuple[str, ...]) -> Rendered:
+        if value is None and not outputs:
+            tail = ["The program ended without returning anything; use return, text() or json()."]
+        else:
+            tail = [] if value is None else [_value_text(value, self.settings)]
+        return self._made({"status": "completed", "value": value}, outputs, tail, notes, "")
+
+    def failed(self, message: str, code: ErrorCode, outputs: list[dict[str, Any]], notes: tuple[str, ...]) -> Rendered:
+        markdown = self.settings.result_format == "markdown"
+        tail = f"**Error** `{code}`: {message}" if markdown else f"Error {code}: {message}"
+        return self._made({"status": "failed", "error": message, "code": code}, outputs, [tail], notes, "")
+
+    def waiting(self, ended: Outcome, outputs: list[dict[str, Any]], notes: tuple[str, ...]) -> Rendered:
+        structured: dict[str, Any] = {"status": "waiting", "runId": ended.run_id, "reason": ended.reason}
+        if ended.pending:
+            structured["pendingToolCalls"] = [
+                {"id": call.id, "tool": call.tool, "status": call.status, "elapsedMs": call.elapsed_ms}
+                for call in ended.pending
+            ]
+        return self._made(structured, outputs, [], notes, _next_step(ended))
+
+    def _made(
+        self,
+        structured: dict[str, Any],
+        outputs: list[dict[str, Any]],
+        tail: list[str],
+        notes: tuple[str, ...],
+        next_step: str,
+    ) -> Rendered:
+        fitted = _fitted_notes(notes, self.cap // 4)
+        if outputs:
+            structured["output"] = [_shown(item) for item in outputs]
+        if fitted:
+            structured["notes"] = fitted
+        if next_step:
+            structured["next"] = next_step
+        meta: dict[str, Any] = {}
+        match self.settings.code_mode.telemetry:
+            case "meta":
+                meta[TELEMETRY_KEY] = self.telemetry
+            case "result":
+                structured["telemetry"] = self.telemetry
+        lines = [*tail, *fitted, *([next_step] if next_step else [])]
+        return Rendered(structured, _content(outputs, lines, self.settings), structured["status"] == "failed", meta)
+
+
+def _next_step(ended: Outcome) -> str:
+    """The step that resumes a suspended program: why it is suspended, who has to act, and the call to make."""
+    what = ", ".join(_pending_text(call) for call in ended.pending[:5])
     more = ended.pending_total - min(5, len(ended.pending))
     if more > 0:
         what += f" and {more} more"
     if ended.reason == "yield":
-        why = "it yielded control" if ended.yielded is None else f"it yielded control ({ended.yielded})"
+        why = "it yielded control" if ended.yielded is None else f"it yielded control ({ended.yielded[:MAX_REASON]})"
     else:
         why = f"it waits for {what}" if what else "its time was over"
-    line = f'The program is suspended: {why}. Go on with wait {{"runId": "{ended.run_id}"}}.'
+    resume, cancel = _wait_call(ended.run_id), _wait_call(ended.run_id, cancel=True)
+    suspended = " ".join([f"The program is suspended: {why}.", *ended.asked])
     if ended.nobody_answers and any(call.status == "needs_approval" for call in ended.pending):
-        # Who decides, and how, is in the note about these calls.
-        line = (
-            f"The program is suspended: {why}. It goes on when the user has decided: tell them what is asked, then "
-            f'call wait {{"runId": "{ended.run_id}"}}; give it up with '
-            f'wait {{"runId": "{ended.run_id}", "cancel": true}}.'
+        return f"{suspended} Tell the user. After the decision, resume it with {resume}; to give up, call {cancel}."
+    if ended.nobody_answers:
+        return (
+            f"{suspended} Tell the user what is asked. A client that can show the question resumes the program with "
+            f"{resume}; to give up, call {cancel}."
         )
-    elif ended.nobody_answers:
-        line = (
-            f"The program is suspended: {why}. Nobody can answer that here: tell the user what is asked. "
-            f'It goes on by a wait for "{ended.run_id}" from a client that shows such questions; give it up with '
-            f'wait {{"runId": "{ended.run_id}", "cancel": true}}.'
-        )
-    return Rendered(structured, _content(outputs, [*notes, line], settings), False)
+    return f"{suspended} Resume it with {resume}."
+
+
+MAX_REASON = 300
+"""Characters of a program's reason for yielding that are shown."""
+
+
+def _wait_call(run_id: str, *, cancel: bool = False) -> str:
+    arguments: dict[str, Any] = {"runId": run_id}
+    if cancel:
+        arguments["cancel"] = True
+    return f"wait {json.dumps(arguments)}"
+
+
+def _pending_text(call: PendingCall) -> str:
+    return f"{within_line(call.tool)} ({call.status}, {call.elapsed_ms / 1000:.1f} s)"
+
+
+def _fitted_notes(notes: tuple[str, ...], room: int) -> list[str]:
+    """Fit notes into `room` bytes together: each gets an equal share of what the ones before have left."""
+    fitted: list[str] = []
+    for number, note in enumerate(notes):
+        share = room // (len(notes) - number)
+        if share < _LEAST_NOTE:
+            fitted.append(f"{len(notes) - number} more notes were left out.")
+            break
+        shown = _shortened(note, share)
+        fitted.append(shown)
+        room -= _size(shown)
+    return fitted
+
+
+_LEAST_NOTE = 60
+"""Bytes of a note that are worth showing."""
+
+
+def _shortened(text: str, limit: int) -> str:
+    """Cut a text to `limit` bytes of UTF-8 in its middle, with a mark that says how much is left out.
+
+    The end is kept, since an error has its stack frames there.
+    """
+    size = _size(text)
+    if size <= limit:
+        return text
+    data = text.encode("utf-8", "replace")
+    mark = f" ... [{size - limit} of {size} bytes left out] ... "
+    room = max(0, limit - len(mark) - len(str(size)))
+    tail = room // 4
+    head = data[: room - tail].decode("utf-8", "ignore")
+    return head + mark + (data[len(data) - tail :].decode("utf-8", "ignore") if tail else "")
 
 
 def printed(item: Mapping[str, Any]) -> str:
@@ -195,10 +293,6 @@ def printed(item: Mapping[str, Any]) -> str:
             return json.dumps(shown["value"], ensure_ascii=False)
         case _:
             return f"[{shown['mimeType']}, {shown['bytes']:,} bytes]"
-
-
-def _structured(outputs: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"output": [_shown(item) for item in outputs]} if outputs else {}
 
 
 def _shown(item: dict[str, Any]) -> dict[str, Any]:
@@ -264,9 +358,23 @@ def _content(outputs: list[dict[str, Any]], tail: list[str], settings: ToolSetti
 def _value_text(value: Any, settings: ToolSettings) -> str:
     if isinstance(value, str):
         return value
-    text = _dump(value)
+    text = _laid_out(value, _LINE_DEPTH)
     if settings.result_format == "markdown" and isinstance(value, dict | list) and value:
         return f"```json\n{text}\n```"
+    return text
+
+
+def _laid_out(value: Any, depth: int) -> str:
+    """Write JSON on one line, or in lines where it is long."""
+    text = _dump(value)
+    if not depth or len(text) <= LINE_BYTES:
+        return text
+    match value:
+        case list() if any(isinstance(each, dict) for each in value):
+            return "[\n" + ",\n".join(_laid_out(each, depth - 1) for each in value) + "\n]"
+        case dict() if any(isinstance(each, dict | list) for each in value.values()):
+            members = (f"{_dump(key)}:{_laid_out(each, depth - 1)}" for key, each in value.items())
+            return "{" + ",\n".join(members) + "}"
     return text
 
 
@@ -303,7 +411,7 @@ def _truncated(size: int, text: str, ref: str | None) -> dict[str, Any]:
 def _telemetry(usage: Usage, settings: ToolSettings, now: float) -> dict[str, Any]:
     limits = settings.code_mode
     telemetry: dict[str, Any] = {
-        "visibleTools": 2,
+        "visibleTools": list(VISIBLE_TOOLS),
         "catalog": {"size": usage.catalog_size, "sources": dict(usage.sources)},
         "counts": {
             "exec": usage.execs,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -20,7 +21,8 @@ from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.client import Continued, guard_state, open_client, roots_of
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.nearest import nearest
-from codemode_mcp.output import Rendered, render, render_error
+from codemode_mcp.output import VISIBLE_TOOLS, Rendered, render, render_error
+from codemode_mcp.profiles import Profile, profile_of
 from codemode_mcp.stdio import serve_stdio
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from upstream_clients.tools import RootsFn
 
 log = logging.getLogger("codemode_mcp.server")
+
+_ANY_CLIENT = Profile()
 
 
 class Runs(Protocol):
@@ -146,10 +150,15 @@ class Surface:
         if self._runs.admits_nothing(caller):
             return types.ListToolsResult(tools=[])
         prompts = await self._runs.namespace_prompts(caller)
-        tools = tool_list(self._runs.server_names(caller), self._runs.settings(), prompts)
-        if [tool.name for tool in tools] != ["exec", "wait"]:
+        profile = self._profile(context)
+        tools = tool_list(self._runs.server_names(caller), self._runs.settings(), prompts, profile)
+        if tuple(tool.name for tool in tools) != VISIBLE_TOOLS:
             raise RuntimeError("the tool list is not what it has to be")  # fails closed
-        return types.ListToolsResult(tools=tools)
+        # The list depends on the caller's policy and on the client's profile.
+        return types.ListToolsResult(tools=tools, cache_scope="private")
+
+    def _profile(self, context: ServerRequestContext[Any]) -> Profile:
+        return profile_of(client_name(context), self._runs.settings().clients)
 
     async def _call_tool(
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -197,6 +206,8 @@ class Surface:
         told: dict[str, Any],
     ) -> types.CallToolResult | types.InputRequiredResult:
         """`told`: what is told of the answer, to be filled in."""
+        profile = self._profile(context)
+        notes = () if continued.run_id else ignored_arguments(params.name, params.arguments or {})
         async with open_client(context, rounds=continued.round, lasting=self._lasting) as client:
             try:
                 outcome = await self._answer(context, params, continued, client, request)
@@ -204,17 +215,21 @@ class Surface:
                 if outcome.questions:
                     told["status"] = "asks"
                     return continued.asks_again(outcome.run_id, outcome.questions)
-                rendered = await render(outcome, self._runs.settings(), self._runs.offload, time.monotonic())
+                outcome = replace(outcome, notes=(*outcome.notes, *notes))
+                rendered = await render(
+                    outcome, self._runs.settings(), self._runs.offload, time.monotonic(), profile.max_output_bytes
+                )
             except CodeModeError as error:
-                rendered = render_error(error, self._runs.settings())
+                rendered = render_error(error, self._runs.settings(), profile.max_output_bytes, notes)
             except Exception:
                 log.exception("a request failed in an unexpected way")
                 fault = InternalError("the request failed inside codemode-mcp; see its log")
-                rendered = render_error(fault, self._runs.settings())
+                rendered = render_error(fault, self._runs.settings(), profile.max_output_bytes)
         told.update(status=rendered.structured["status"], code=rendered.structured.get("code"))
+        result = _tool_result(rendered, context.session.protocol_version, profile)
         if self._runs.auditor.listening:
-            told.update(sizes.seen({"content": rendered.content, "structuredContent": rendered.structured}))
-        return _tool_result(rendered, context.session.protocol_version)
+            told.update(sizes.seen({"content": rendered.content, "structuredContent": result.structured_content}))
+        return result
 
     def _offer_roots(self, context: ServerRequestContext[Any]) -> None:
         if self._lasting:
@@ -242,12 +257,12 @@ class Surface:
             )
         match params.name:
             case "exec":
-                source, language = exec_arguments(arguments)
-                return await self._runs.execute(source, language, caller, client, request)
+                program = exec_arguments(arguments)
+                return await self._runs.execute(program.source, program.language, caller, client, request)
             case "wait":
-                run_id, cancel, from_start = wait_arguments(arguments)
+                asked = wait_arguments(arguments)
                 return await self._runs.observe(
-                    run_id, owner, cancel=cancel, from_start=from_start, client=client, caller=caller
+                    asked.run_id, owner, cancel=asked.cancel, from_start=asked.from_start, client=client, caller=caller
                 )
         raise ProgramError(
             "invalid_input",
@@ -267,48 +282,85 @@ class Surface:
         self.server.instructions = descriptions.instructions(
             self._runs.server_names(self._user), tools.code_mode.languages
         )
-        return names, tools.code_mode.languages, tools.policy, tools.contexts, self._runs.namespaces()
+        return names, tools.code_mode.languages, tools.policy, tools.contexts, tools.clients, self._runs.namespaces()
 
 
 def tool_list(
-    servers: Sequence[str], settings: ToolSettings, prompts: Sequence[tuple[str, str]] = ()
+    servers: Sequence[str],
+    settings: ToolSettings,
+    prompts: Sequence[tuple[str, str]] = (),
+    profile: Profile = _ANY_CLIENT,
 ) -> list[types.Tool]:
-    """The two tools."""
+    """Return the two tools as a client of this profile gets them."""
     languages = settings.code_mode.languages
+    output_schema = None if profile.shows_structured else descriptions.OUTPUT_SCHEMA
     return [
         types.Tool(
             name="exec",
             title="Run a program",
             description=descriptions.exec_description(servers, languages, prompts),
             input_schema=descriptions.exec_schema(languages),
-            output_schema=descriptions.OUTPUT_SCHEMA,
+            output_schema=output_schema,
             annotations=types.ToolAnnotations(
                 title="Run a program", read_only_hint=False, destructive_hint=True, open_world_hint=True
             ),
         ),
         types.Tool(
             name="wait",
-            title="Go on with a program",
+            title="Resume a suspended program",
             description=descriptions.wait_description(),
             input_schema=descriptions.WAIT_SCHEMA,
-            output_schema=descriptions.OUTPUT_SCHEMA,
+            output_schema=output_schema,
             annotations=types.ToolAnnotations(
-                title="Go on with a program", read_only_hint=False, destructive_hint=True, open_world_hint=True
+                title="Resume a suspended program", read_only_hint=False, destructive_hint=True, open_world_hint=True
             ),
         ),
     ]
 
 
+def client_name(context: ServerRequestContext[Any]) -> str | None:
+    """Return the name in the client's `clientInfo`: of `initialize`, or of the request's `_meta` (2026-07-28)."""
+    params = context.session.client_params
+    return None if params is None else params.client_info.name
+
+
 # arguments
 
 
-def exec_arguments(arguments: Mapping[str, Any]) -> tuple[str, Language | None]:
-    """Source and language of an `exec`.
+@dataclass(frozen=True, slots=True)
+class ExecArguments:
+    """The arguments of an `exec`. `language` is None when none was given."""
+
+    source: str
+    language: Language | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitArguments:
+    """The arguments of a `wait`."""
+
+    run_id: str
+    cancel: bool = False
+    from_start: bool = False
+
+
+_ARGUMENTS = {"exec": ("code", "command", "language"), "wait": ("runId", "run_id", "cancel", "fromStart")}
+"""By tool; the first two are names of the one argument that a call needs."""
+
+_LANGUAGES: Mapping[str, Language] = {
+    "javascript": "javascript",
+    "js": "javascript",
+    "typescript": "typescript",
+    "ts": "typescript",
+}
+
+
+def exec_arguments(arguments: Mapping[str, Any]) -> ExecArguments:
+    """Read the arguments of an `exec`. null means absent.
 
     Raises:
         ProgramError: `invalid_input` or `unsupported_language`.
     """
-    _known(arguments, "exec", ("code", "command", "language"))
     code = _text(arguments, "exec", "code")
     command = _text(arguments, "exec", "command")
     if code and command and code != command:
@@ -317,41 +369,64 @@ def exec_arguments(arguments: Mapping[str, Any]) -> tuple[str, Language | None]:
         )
     source = code or command
     if not source or not source.strip():
+        _refuse_unknown(arguments, "exec")
         raise ProgramError("invalid_input", 'exec: code is empty; give a program, e.g. {"code": "return 1 + 1"}')
-    language = arguments.get("language")
-    match language:
-        case None | "javascript" | "typescript":
-            return source, language
-        case str():
-            raise ProgramError(
-                "unsupported_language",
-                f"exec: language {language[:60]!r} is not supported; use javascript or typescript",
-            )
-    raise ProgramError("invalid_input", f"exec: language must be a string, not {_kind(language)}")
+    language = _text(arguments, "exec", "language")
+    if language is not None and language not in _LANGUAGES:
+        raise ProgramError(
+            "unsupported_language",
+            f"exec: language {language[:60]!r} is not supported; use javascript or typescript",
+        )
+    return ExecArguments(source, _LANGUAGES[language] if language else None)
 
 
-def wait_arguments(arguments: Mapping[str, Any]) -> tuple[str, bool, bool]:
-    """Run id, cancel and fromStart of a `wait`.
+def wait_arguments(arguments: Mapping[str, Any]) -> WaitArguments:
+    """Read the arguments of a `wait`. null means absent.
 
     Raises:
         ProgramError: `invalid_input`.
     """
-    _known(arguments, "wait", ("runId", "run_id", "cancel", "fromStart"))
     run_id = _text(arguments, "wait", "runId") or _text(arguments, "wait", "run_id")
     if not run_id:
+        _refuse_unknown(arguments, "wait")
         raise ProgramError("invalid_input", 'wait: runId is missing; it is in the result of the exec that is "waiting"')
-    for name in ("cancel", "fromStart"):
-        if not isinstance(arguments.get(name, False), bool):
-            raise ProgramError("invalid_input", f"wait: {name} must be true or false, not {_kind(arguments[name])}")
-    return run_id, arguments.get("cancel", False), arguments.get("fromStart", False)
+    cancel, from_start = (_flag(arguments, "wait", name) for name in ("cancel", "fromStart"))
+    return WaitArguments(run_id, cancel, from_start)
 
 
-def _known(arguments: Mapping[str, Any], tool: str, names: tuple[str, ...]) -> None:
+def ignored_arguments(tool: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a note that names arguments which the tool does not have; some clients add their own.
+
+    Without the argument that the tool needs nothing is ignored: what is unknown may be that one, misspelt.
+    """
+    names = _ARGUMENTS.get(tool, ())
+    unknown = [name for name in arguments if name not in names]
+    if not unknown or not any(arguments.get(name) for name in names[:2]):
+        return ()
+    named = ", ".join(repr(name[:60]) for name in unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+    return (f"Ignored: {named}; {tool} takes {', '.join(_shown_arguments(tool))}",)
+
+
+def _refuse_unknown(arguments: Mapping[str, Any], tool: str) -> None:
+    """Raise for the first unknown argument of a call that lacks the one it needs."""
     for name in arguments:
-        if name not in names:
-            near = nearest(name, names, count=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it takes {', '.join(names)}"
+        if name not in _ARGUMENTS[tool]:
+            near = nearest(name, _ARGUMENTS[tool], count=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; it takes {', '.join(_shown_arguments(tool))}"
             raise ProgramError("invalid_input", f"{tool}: unknown argument {name[:60]!r}{hint}")
+
+
+def _shown_arguments(tool: str) -> list[str]:
+    """Return the arguments of a tool without the aliases."""
+    first, _alias, *others = _ARGUMENTS[tool]
+    return [first, *others]
+
+
+def _flag(arguments: Mapping[str, Any], tool: str, name: str) -> bool:
+    given = arguments.get(name)
+    if given is None or isinstance(given, bool):
+        return given is True
+    raise ProgramError("invalid_input", f"{tool}: {name} must be true or false, not {_kind(given)}")
 
 
 def _text(arguments: Mapping[str, Any], tool: str, name: str) -> str | None:
@@ -372,9 +447,14 @@ def _kind(value: Any) -> str:
 # the SDK's types
 
 
-def _tool_result(rendered: Rendered, version: str | None) -> types.CallToolResult:
+def _tool_result(rendered: Rendered, version: str | None, profile: Profile) -> types.CallToolResult:
     content = [_content_block(block, has_audio=version != "2024-11-05") for block in rendered.content]
-    return types.CallToolResult(content=content, structured_content=rendered.structured, is_error=rendered.is_error)
+    return types.CallToolResult(
+        content=content,
+        structured_content=None if profile.shows_structured else rendered.structured,
+        is_error=rendered.is_error,
+        _meta=rendered.meta or None,
+    )
 
 
 def _content_block(block: dict[str, Any], *, has_audio: bool) -> types.ContentBlock:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from codemode_mcp.profiles import ProfileOverride
+
 Language = Literal["javascript", "typescript"]
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -33,8 +35,10 @@ class CodeModeSettings:
     """Wall clock of one `exec` or `wait`."""
     memory_limit_bytes: int = 64 * MIB
     """Memory of one program."""
-    max_output_bytes: int = 64 * KIB
-    """Value and output of one answer; see `onOutputLimit`."""
+    max_output_bytes: int = 32 * KIB
+    """Value and output of one answer; see `onOutputLimit`. Four common clients cut or hide more."""
+    telemetry: Literal["meta", "result", "off"] = "meta"
+    """Place of telemetry in an answer: `_meta["codemode-mcp/telemetry"]`, the structured result, or nowhere."""
     max_snapshot_bytes: int = 10 * MIB
     """Stored form of one suspended program."""
     max_pending_tool_calls: int = 16
@@ -304,3 +308,5 @@ class ToolSettings:
     """How results are written for a model."""
     esbuild: str | None = None
     """Path of an esbuild binary to use before any other."""
+    clients: tuple[ProfileOverride, ...] = ()
+    """`clients`, at the top of the configuration: changes to the profiles of clients, by globs on their names."""

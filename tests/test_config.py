@@ -385,7 +385,17 @@ def test_every_field_of_code_mode_is_read(folder: Folder) -> None:
     numbers = {key: min(clamp.highest, clamp.lowest + 1) for key, clamp in CLAMPS.items()}
     numbers["timeoutMs"] = 900
     config = folder.load(
-        {"tools": {"codeMode": {**numbers, "languages": ["typescript"], "onOutputLimit": "fail", "enabled": True}}}
+        {
+            "tools": {
+                "codeMode": {
+                    **numbers,
+                    "languages": ["typescript"],
+                    "onOutputLimit": "fail",
+                    "telemetry": "off",
+                    "enabled": True,
+                }
+            }
+        }
     )
     values = asdict(config.tools.code_mode)
     assert (values.pop("languages"), values.pop("on_output_limit"), values.pop("enabled")) == (
@@ -393,6 +403,7 @@ def test_every_field_of_code_mode_is_read(folder: Folder) -> None:
         "fail",
         True,
     )
+    assert values.pop("telemetry") == "off"
     assert sorted(values.values()) == sorted(numbers.values())
     assert config.notes == ()
 

@@ -11,7 +11,7 @@ import pytest
 
 from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, Usage
-from codemode_mcp.output import TELEMETRY_BYTES, Rendered, render, render_error
+from codemode_mcp.output import TELEMETRY_BYTES, TELEMETRY_KEY, Rendered, render, render_error
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
 
 SETTINGS = ToolSettings()
@@ -95,14 +95,16 @@ def test_a_waiting_program_says_what_is_pending_and_how_to_go_on() -> None:
 
 def test_a_program_that_waits_for_an_approval_elsewhere_goes_on_by_the_decision_and_a_wait() -> None:
     pending = (PendingCall("1", "mcp:s:t", "needs_approval", 0),)
-    note = "A person has to approve mcp:s:t: have the user run `codemode-mcp runs approve run_x`"
+    asked = "A person has to approve mcp:s:t. The user runs `codemode-mcp runs approve run_x`."
     parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "nobody_answers": True}
-    said = read(shown(outcome(**parts, pending=pending, notes=(note,))))
-    assert said.startswith(note)
-    assert 'when the user has decided: tell them what is asked, then call wait {"runId": "run_x"}' in said
+    rendered = shown(outcome(**parts, pending=pending, asked=(asked,)))
+    said = rendered.structured["next"]
+    assert asked in said
+    assert 'After the decision, resume it with wait {"runId": "run_x"}' in said
     assert "client" not in said, "another client is no way out here"
-    asked = (PendingCall("1", "mcp:s:t", "needs_input", 0),)
-    assert "a client that shows such questions" in read(shown(outcome(**parts, pending=asked)))
+    assert read(rendered) == said
+    needing_input = (PendingCall("1", "mcp:s:t", "needs_input", 0),)
+    assert "A client that can show the question" in read(shown(outcome(**parts, pending=needing_input)))
 
 
 def test_the_id_of_a_pending_call_breaks_no_line_and_hides_nothing() -> None:
@@ -170,7 +172,7 @@ def test_where_the_whole_cannot_be_kept_the_answer_goes_out_and_says_why(status:
 def test_telemetry_is_bounded_and_keeps_the_latest_calls(length: int) -> None:
     calls = tuple(CallRecord(n, f"{n}:" + "t" * length, 0.0, "completed", 1.0, 10, True, False) for n in range(8))
     rendered = shown(outcome(usage=Usage(calls=calls, call_count=500, catalog_size=9999, ms=10**9)))
-    telemetry = rendered.structured["telemetry"]
+    telemetry = rendered.meta[TELEMETRY_KEY]
     assert len(json.dumps(telemetry, separators=(",", ":"), ensure_ascii=False).encode()) <= TELEMETRY_BYTES
     assert telemetry["calls"][-1]["tool"].startswith("7:")
     assert telemetry["callsOmitted"] == 500 - len(telemetry["calls"])
@@ -178,8 +180,75 @@ def test_telemetry_is_bounded_and_keeps_the_latest_calls(length: int) -> None:
 
 def test_an_error_before_anything_has_run_has_the_same_form() -> None:
     rendered = render_error(ProgramError("invalid_input", "no"), SETTINGS)
-    assert set(rendered.structured) == {"status", "error", "code", "telemetry"}
-    assert rendered.structured["telemetry"]["visibleTools"] == 2
+    assert set(rendered.structured) == {"status", "error", "code"}
+    assert rendered.meta[TELEMETRY_KEY]["visibleTools"] == ["exec", "wait"]
+
+
+def test_telemetry_stands_where_the_configuration_wants_it() -> None:
+    assert "telemetry" not in shown(outcome(value=1)).structured
+    inside = shown(outcome(value=1), telemetry="result")
+    assert inside.structured["telemetry"]["counts"]["exec"] == 1
+    assert inside.meta == {}
+    off = shown(outcome(value=1), telemetry="off")
+    assert (off.structured, off.meta) == ({"status": "completed", "value": 1}, {})
+
+
+def test_a_returned_number_costs_a_model_at_most_forty_bytes_in_either_form() -> None:
+    rendered = shown(outcome(value=1))
+    assert len(json.dumps(rendered.structured, separators=(",", ":"))) <= 40
+    assert len(read(rendered)) == 1
+
+
+def test_notes_and_the_next_step_stand_in_both_forms() -> None:
+    notes = ("Not waited for, still going on: mcp:s:t", "Unhandled rejection: Error: x")
+    done = shown(outcome(value=1, notes=notes))
+    assert done.structured["notes"] == list(notes)
+    assert read(done) == "1\n" + "\n".join(notes)
+    failed = shown(outcome(status="failed", error="e", code="timeout", notes=notes))
+    assert failed.structured["notes"] == list(notes)
+    assert all(note in read(failed) for note in notes)
+    waiting = shown(outcome(status="waiting", reason="yield", yielded="rate limit", notes=notes))
+    assert waiting.structured["notes"] == list(notes)
+    assert "it yielded control (rate limit)" in waiting.structured["next"]
+    assert read(waiting).splitlines() == [*notes, waiting.structured["next"]]
+
+
+@pytest.mark.parametrize("cap", [1024, 4096])
+@pytest.mark.parametrize("character", ["x", "é", "漢", "🙂"])
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_long_error_is_cut_to_the_cap_in_each_form_and_keeps_its_end(cap: int, character: str, refused: bool) -> None:
+    message = f"Error: {character * 17_000}\n    at cell.js:3:7"
+    if refused:
+        chosen = replace(SETTINGS, code_mode=CodeModeSettings(max_output_bytes=cap))
+        rendered = render_error(ProgramError("invalid_input", message), chosen)
+    else:
+        noted = tuple(f"Unhandled rejection: {character * 5000}" for _ in range(20))
+        ended = outcome(status="failed", error=message, code="internal_error", outputs=(text("y" * 5000),), notes=noted)
+        rendered = shown(ended, max_output_bytes=cap)
+    assert len(rendered.structured["error"].encode()) <= cap
+    assert rendered.structured["error"].endswith("at cell.js:3:7")
+    assert "bytes left out" in rendered.structured["error"]
+    frame = 800  # the marker of the output that is left out has a preview of 400 characters
+    assert len(read(rendered).encode()) <= cap + cap // 4 + frame
+    assert len(json.dumps(rendered.structured, ensure_ascii=False).encode()) <= cap + cap // 4 + frame
+
+
+def test_the_limit_of_a_client_cuts_where_it_is_lower_than_the_configured_one() -> None:
+    ended = outcome(value="x" * 20_000)
+    assert anyio.run(render, ended, SETTINGS, Shelf(), 0.0, 45_000).structured["value"] == "x" * 20_000
+    assert anyio.run(render, ended, SETTINGS, Shelf(), 0.0, 12_000).structured["value"]["truncated"] is True
+    assert anyio.run(render, ended, SETTINGS, Shelf(), 0.0, None).structured["value"] == "x" * 20_000
+
+
+def test_a_long_array_of_objects_has_a_line_for_each_element() -> None:
+    rows = [{"id": number, "name": "n" * 40} for number in range(100)]
+    for value in (rows, {"total": 100, "rows": rows}, {"page": {"rows": rows}}):
+        said = read(shown(outcome(value=value)))
+        assert json.loads(said.removeprefix("```json\n").removesuffix("\n```")) == value
+        assert max(map(len, said.splitlines())) < 100
+        assert len(said.splitlines()) >= 100
+    short = read(shown(outcome(value=rows[:3])))
+    assert len(short.splitlines()) == 3, "a short value stays on one line"
 
 
 def picture(size: int = 30, mime_type: str = "image/png", **more: Any) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def repl(
 
     loaded = load(config, log_level or "warning", log_file, read_only=read_only)
     try:
-        _, chosen = exec_arguments({"code": "1", "language": language})
+        chosen = exec_arguments({"code": "1", "language": language}).language
     except CodeModeError as error:
         stop(2, error.message)
     talk = _at_terminal if sys.stdin.isatty() and sys.stdout.isatty() else _from_pipe

@@ -87,7 +87,7 @@ def run(
     from codemode_mcp.server import exec_arguments
 
     try:
-        source, chosen = exec_arguments({"code": code, "language": language})
+        program = exec_arguments({"code": code, "language": language})
     except CodeModeError as error:
         stop(1, error.message)
     record = None
@@ -101,7 +101,7 @@ def run(
     try:
         with screen, logging_as(loaded):
             running = _Running(loaded, screen, record, as_json=as_json, quiet=quiet)
-            ok = anyio.run(partial(running.follow, source, chosen))
+            ok = anyio.run(partial(running.follow, program.source, program.language))
     except KeyboardInterrupt:
         if screen.is_stuck:
             os._exit(130)  # whoever reads our output does not; everything else is closed
@@ -260,7 +260,7 @@ class _Running:
 def _notes(outcome: Outcome | None) -> Iterator[str]:
     if outcome is None:
         return
-    for note in outcome.notes:
+    for note in (*outcome.notes, *outcome.asked):
         # Here it is asked for, or denied, at once.
         if not note.startswith("A person has to approve "):
             yield note

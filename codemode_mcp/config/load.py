@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit.redaction import Known
+from codemode_mcp.config.clients import read_clients
 from codemode_mcp.config.contexts import RULE_KEYS, read_contexts, rules_of
 from codemode_mcp.config.expand import Reading, resolve
 from codemode_mcp.config.http import HttpSection
@@ -45,7 +46,7 @@ FILE_NAME = "codemode-mcp.json"
 
 PATH_VARIABLE = "CODEMODE_MCP_CONFIG"
 
-_KEYS = (*ROOT_KEYS, "plugins", "tools", "store", "http", "audit", "log")
+_KEYS = (*ROOT_KEYS, "plugins", "tools", "clients", "store", "http", "audit", "log")
 _FOREIGN_KEYS = {"$schema": "", "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
 
 
@@ -126,6 +127,8 @@ def load_config(path: Path | None, *, environ: Mapping[str, str], reading: Readi
     reading = reading or Reading()
     servers = read_servers(roots, environ=environ, folder=path.parent, reading=reading)
     tools = _tools(fields["tools"], path.parent) if "tools" in fields else ToolSettings()
+    if "clients" in fields:
+        tools = replace(tools, clients=read_clients(fields["clients"]))
     log = _log(fields["log"], path.parent) if "log" in fields else LogSettings()
     audit = _audit(fields["audit"], path.parent) if "audit" in fields else AuditSettings()
     http = HttpSection()
@@ -208,7 +211,7 @@ def _code_mode(node: Node) -> CodeModeSettings:
     if not isinstance(node.value, dict):
         node.fail_type("an object, true or false")
         return CodeModeSettings()
-    fields = node.fields(("enabled", "runtime", "mode", "languages", *CLAMPS, "onOutputLimit"))
+    fields = node.fields(("enabled", "runtime", "mode", "languages", *CLAMPS, "onOutputLimit", "telemetry"))
     settings: dict[str, Any] = {}
     if "enabled" in fields:
         settings["enabled"] = fields["enabled"].flag()
@@ -218,6 +221,8 @@ def _code_mode(node: Node) -> CodeModeSettings:
         fields["mode"].choice("only")
     if "onOutputLimit" in fields:
         settings["on_output_limit"] = fields["onOutputLimit"].choice("offload", "fail")
+    if "telemetry" in fields:
+        settings["telemetry"] = fields["telemetry"].choice("meta", "result", "off")
     if "languages" in fields:
         languages = dict.fromkeys(item.choice("javascript", "typescript") for item in fields["languages"].items())
         if not languages and fields["languages"].sound:

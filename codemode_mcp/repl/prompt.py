@@ -235,7 +235,7 @@ class Prompt:
         return await self._tell(outcome, cell)
 
     async def _tell(self, outcome: Outcome, cell: _Cell) -> bool:
-        for note in outcome.notes:
+        for note in (*outcome.notes, *outcome.asked):
             if not note.startswith("A person has to approve "):
                 self._front.say(cell.author(note))
         if outcome.status == "waiting":

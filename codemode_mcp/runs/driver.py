@@ -111,6 +111,7 @@ class Driver:
         clock: monotonic seconds.
         wall: seconds since the epoch.
         on_late: see `Calls`.
+        program: the command that runs this program at a terminal, quoted for a shell.
         shelter: where a run is parked for the first time while `store` does not answer.
     """
 
@@ -128,8 +129,10 @@ class Driver:
         wall: Callable[[], float] = time.time,
         on_late: Callable[[str], None] = lambda _: None,
         shelter: RunStore | None = None,
+        program: str = "codemode-mcp",
     ) -> None:
         self._shelter = shelter or store
+        self._program = program
         self._engine = engine
         self._dispatcher = dispatcher
         self._store = store
@@ -748,39 +751,39 @@ class Driver:
             yielded=run.yield_reason if reason == "yield" else None,
             questions=tuple((each.key, each.question) for each in run.questions.returned_to(client)),
             nobody_answers=self._nobody_answers(run, client) and not run.questions.put_later(client),
-            notes=self._question_notes(run),
+            asked=self._asked(run),
         )
         # An answer that puts questions has no place for what was printed: it comes with the next one.
         return outcome if outcome.questions else self._with_outputs(run, outcome)
 
-    def _question_notes(self, run: Run) -> tuple[str, ...]:
-        """What calls wait for, where a person has to answer."""
-        notes: list[str] = []
+    def _asked(self, run: Run) -> tuple[str, ...]:
+        """Say what is asked of a person, and who can answer, a sentence each."""
+        asked: list[str] = []
         approval = None
         for each in run.questions.open:
             if isinstance(each.question, ApprovalQuestion):
                 approval = each
-            elif len(notes) < SHOWN_QUESTIONS:
-                asked = "this client could not be asked"
+            elif len(asked) < SHOWN_QUESTIONS:
+                how = "This client cannot be asked."
                 if each.asking is not None:
-                    asked = "is being asked"
+                    how = "The client is being asked."
                 elif each.way is not None and each.way[1] == "later":
-                    asked = "the next wait asks for"
-                whose = "the program" if each.question.by_program else repr(each.question.server)
-                notes.append(f"{whose} asks {_asked_for(each.question)}, which {asked}")
+                    how = "The next wait asks the client."
+                whose = "The program" if each.question.by_program else f"Server {each.question.server!r}"
+                asked.append(f"{whose} asks {_asked_for(each.question)}. {how}")
         if run.approvals.calls:
             client = None if run.observation is None else run.observation.client
             tools = counted([request.tool for request in run.approvals.requests])
-            how = "the next wait asks the user"
+            how = "The next wait asks the user."
             if approval is not None and approval.asking is not None:
-                how = "the user is being asked"
+                how = "The user is being asked."
             elif client is None or (approval is not None and client.way(approval.question) == "none"):
                 how = (
-                    "this client cannot be asked; have the user run `codemode-mcp runs approve "
-                    f"{run.id}`, or deny, in a terminal, then call wait"
+                    "This client cannot ask the user. To approve, the user runs in a terminal: "
+                    f"`{self._program} runs approve {run.id}` (or `runs deny`)."
                 )
-            notes.append(f"A person has to approve {tools}: {how}")
-        return tuple(notes)
+            asked.append(f"A person has to approve {tools}. {how}")
+        return tuple(asked)
 
     def _pending(self, run: Run) -> Iterable[PendingCall]:
         now = self._clock()
@@ -946,9 +949,9 @@ def _asked_for(question: Question) -> str:
     match question.method:
         case "elicitation/create":
             message = str(question.params.get("message", ""))
-            return f"the user: {json_text(message[:200] + ('...' if len(message) > 200 else ''))}"
+            return f"the user {json_text(message[:200] + ('...' if len(message) > 200 else ''))}"
         case "sampling/createMessage":
-            return "for an answer of the client's model"
+            return "the client's model"
         case "roots/list":
             return "for the client's folders"
 

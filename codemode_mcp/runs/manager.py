@@ -153,6 +153,7 @@ class RunManager:
         remember: RememberFn | None = None,
         wall: Callable[[], float] = time.time,
         meaning: Meaning | None = None,
+        program: str = "codemode-mcp",
     ) -> None:
         self._group = group
         self._engine = engine
@@ -190,6 +191,7 @@ class RunManager:
             wall=wall,
             on_late=self._heard,
             shelter=self._shelter,
+            program=program,
         )
         self._restoring = Restoring(
             engine=engine,
@@ -845,8 +847,13 @@ async def open_manager(
     remember: RememberFn | None = None,
     wall: Callable[[], float] = time.time,
     meaning: Meaning | None = None,
+    program: str = "codemode-mcp",
 ) -> AsyncIterator[RunManager]:
-    """A manager with its task group. Leaving aborts what still runs."""
+    """Open a manager with its task group. Leaving aborts what still runs.
+
+    Args:
+        program: the command that runs this program at a terminal, quoted for a shell.
+    """
     async with anyio.create_task_group() as group:
         manager = RunManager(
             group=group,
@@ -863,6 +870,7 @@ async def open_manager(
             remember=remember,
             wall=wall,
             meaning=meaning,
+            program=program,
         )
         group.start_soon(manager.sweep_forever)
         if store.durable:

@@ -142,7 +142,7 @@ async def test_a_person_decides_in_another_terminal_for_a_client_that_cannot_ask
                     text += (await client.stdout.receive()).decode()
             return found[1]
 
-        name = await read_until(r"codemode-mcp runs approve (run_[\w-]+)`")
+        name = await read_until(r"runs approve (run_[\w-]+)`")
         async with terminal("runs", "approve", name) as person:
             await person.confirm()
             assert await person.end() == 0

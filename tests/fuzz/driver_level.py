@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.errors import ERROR_CODES, CodeModeError
-from codemode_mcp.output import TELEMETRY_BYTES, render, render_error
+from codemode_mcp.output import TELEMETRY_BYTES, TELEMETRY_KEY, render, render_error
 from codemode_mcp.settings import ToolSettings
 from tests.fuzz.engine_level import CANARY_VALUE, Play, same_json
 from tests.runs.bench import bench
@@ -118,7 +118,7 @@ class Subject:
         cap = self.settings.code_mode.max_output_bytes
         if size > cap + MARKER_BYTES + 40 * len(structured.get("output", ())):
             play.violations.append(f"{size} bytes of value and output, more than {cap}")
-        if len(dump(structured["telemetry"])) > TELEMETRY_BYTES:
+        if len(dump(rendered.meta[TELEMETRY_KEY])) > TELEMETRY_BYTES:
             play.violations.append("the telemetry is too large")
         if not rendered.content:
             play.violations.append("there is nothing to read")

@@ -22,7 +22,7 @@ from codemode_mcp.arguments import ArgumentChecker
 from codemode_mcp.bridge import ABSENT, ToolCall, TurnReport, decode_turn
 from codemode_mcp.errors import ERROR_CODES, InternalError, ProgramError, RuntimeUnavailable
 from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, Usage
-from codemode_mcp.output import TELEMETRY_BYTES, render
+from codemode_mcp.output import TELEMETRY_BYTES, TELEMETRY_KEY, render
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE
 from codemode_mcp.sandbox.engine import Entries, Image
@@ -381,11 +381,13 @@ def test_an_answer_has_its_form_and_is_no_larger_than_it_may_be(
     structured = rendered.structured
     assert structured["status"] in ("completed", "waiting", "failed")
     assert rendered.is_error == (structured["status"] == "failed")
-    required = {"completed": {"value"}, "waiting": {"runId", "reason"}, "failed": {"error", "code"}}
+    required = {"completed": {"value"}, "waiting": {"runId", "reason", "next"}, "failed": {"error", "code"}}
     assert required[structured["status"]] <= set(structured)
     assert rendered.content
     assert all(block["type"] in ("text", "image") for block in rendered.content)
-    assert size(structured["telemetry"]) <= TELEMETRY_BYTES
+    assert size(rendered.meta[TELEMETRY_KEY]) <= TELEMETRY_BYTES
+    assert size(structured.get("error", "")) <= cap + MARKER
+    assert sum(size(note) for note in structured.get("notes", [])) <= cap
     shown = structured.get("output", [])
     assert size(structured.get("value")) + sum(size(item) - 20 for item in shown) <= cap + MARKER
     for text in kept:

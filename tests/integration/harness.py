@@ -80,10 +80,14 @@ _PENDING = {
 
 
 def _variant(status: str, required: list[str], **properties: Any) -> dict[str, Any]:
-    shared = {"status": {"const": status}, "output": _OUTPUT, "telemetry": {"type": "object"}}
+    shared = {
+        "status": {"const": status},
+        "output": _OUTPUT,
+        "notes": {"type": "array", "minItems": 1, "items": {"type": "string"}},
+    }
     return {
         "type": "object",
-        "required": ["status", "telemetry", *required],
+        "required": ["status", *required],
         "properties": shared | properties,
         "additionalProperties": False,
     }
@@ -95,7 +99,8 @@ CODE_MODE_RESULT = jsonschema_rs.Draft202012Validator(
             _variant("completed", ["value"], value={}),
             _variant(
                 "waiting",
-                ["runId", "reason"],
+                ["runId", "reason", "next"],
+                next={"type": "string"},
                 runId={"type": "string", "minLength": 22},
                 reason={"enum": ["pending_tools", "yield"]},
                 pendingToolCalls=_PENDING,
@@ -210,6 +215,7 @@ class Answer:
     structured: dict[str, Any]
     content: list[Any]
     is_error: bool
+    telemetry: dict[str, Any]
 
     @property
     def status(self) -> str:
@@ -251,12 +257,18 @@ class Answer:
 
 def checked(result: CallToolResult) -> Answer:
     """Hold a result against the promises that all of them share."""
-    answer = Answer(result.structured_content or {}, list(result.content), bool(result.is_error))
+    answer = Answer(
+        result.structured_content or {},
+        list(result.content),
+        bool(result.is_error),
+        (result.meta or {})["codemode-mcp/telemetry"],
+    )
     CODE_MODE_RESULT.validate(answer.structured)
     assert answer.content, "a model has nothing to read"
     assert answer.is_error == (answer.status == "failed")
-    telemetry = answer.structured["telemetry"]
-    assert len(json.dumps(telemetry, ensure_ascii=False, separators=(",", ":")).encode()) <= 600
+    assert len(json.dumps(answer.telemetry, ensure_ascii=False, separators=(",", ":")).encode()) <= 900
+    for guidance in (*answer.structured.get("notes", []), answer.structured.get("next", "")):
+        assert guidance in answer.read, "the two forms do not say the same"
     if answer.status == "failed":
         assert answer.code in answer.read
         assert answer.error in answer.read

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.integration.harness import SECONDS, counting, events, serve, until, write_config
+from tests.integration.harness import COMMAND, SECONDS, counting, events, serve, until, write_config
 from tests.integration.http_harness import serve_http
 
 if TYPE_CHECKING:
@@ -197,9 +198,9 @@ async def test_a_client_that_cannot_be_asked_is_told_how_to_have_it_approved(tmp
         waiting = await session.exec(COUNT_THREE)
         statuses = [call["status"] for call in waiting.structured["pendingToolCalls"]]
         assert statuses == ["needs_approval"] * 3
-        assert f"codemode-mcp runs approve {waiting.run_id}" in waiting.read
+        assert f"{shlex.join(COMMAND)} runs approve {waiting.run_id}" in waiting.structured["next"]
         again = await session.wait(waiting.run_id)
-        assert f"codemode-mcp runs approve {waiting.run_id}" in again.read
+        assert f"{shlex.join(COMMAND)} runs approve {waiting.run_id}" in again.structured["next"]
         assert (await session.wait(waiting.run_id, cancel=True)).code == "aborted"
     assert events(log) == []
 
@@ -225,7 +226,7 @@ async def test_a_request_is_answered_in_time_while_a_person_thinks(mode: str, tm
         else:
             answer = await session.exec(COUNT)
             assert [call["status"] for call in answer.structured["pendingToolCalls"]] == ["needs_approval"]
-            assert "the user is being asked" in answer.read
+            assert "The user is being asked" in answer.structured["next"]
             assert events(log) == []
             thinks.set()
             answer = await session.finish(answer)

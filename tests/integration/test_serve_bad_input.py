@@ -51,8 +51,9 @@ EXEC = {
     "alias differs": ({"code": "return 1", "command": "return 2"}, ["code", "command", "differ"]),
     "alias is a number": ({"code": "return 1", "command": 2}, ["command", "a number"]),
     "mistyped name": ({"cod": "return 1"}, ["'cod'", "did you mean 'code'"]),
-    "mistyped language": ({"code": "return 1", "langage": "javascript"}, ["'langage'", "did you mean 'language'"]),
-    "extra name": ({"code": "return 1", "timeout": 5}, ["'timeout'"]),
+    "null": ({"code": None, "language": None}, ["code is empty"]),
+    "mistyped alias": ({"commnd": "return 1", "timeout": 5}, ["'commnd'", "did you mean 'command'"]),
+    "another name": ({"timeout": 5}, ["'timeout'", "it takes code, language"]),
     "language is a number": ({"code": "return 1", "language": 3}, ["language", "a number"]),
     "language is a list": ({"code": "return 1", "language": ["javascript"]}, ["language", "an array"]),
 }
@@ -75,7 +76,8 @@ WAIT = {
     "number": ({"runId": 7}, ["runId", "a number"]),
     "unknown": ({"runId": "run_x"}, ["there is no run 'run_x'"]),
     "mistyped": ({"runid": "x"}, ["'runid'", "did you mean"]),
-    "code": ({"runId": "x", "code": "return 1"}, ["'code'"]),
+    "code": ({"runId": "run_x", "code": "return 1"}, ["there is no run 'run_x'", "Ignored: 'code'"]),
+    "null": ({"runId": None, "cancel": None}, ["runId is missing"]),
     "cancel": ({"runId": "x", "cancel": "yes"}, ["cancel", "a string"]),
     "from start": ({"runId": "x", "fromStart": 1}, ["fromStart", "a number"]),
 }
@@ -91,11 +93,38 @@ async def test_wait_says_what_is_wrong_with_its_arguments(client: Raw, case: str
         assert word in result["content"][0]["text"]
 
 
-@pytest.mark.parametrize("language", ["python", "JavaScript", "", "ts"])
+@pytest.mark.parametrize("language", ["python", "JavaScript", "", "tsx"])
 async def test_other_languages_are_not_supported(client: Raw, language: str) -> None:
     result = await call(client, name="exec", arguments={"code": "return 1", "language": language})
     assert result["structuredContent"]["code"] == "unsupported_language"
     assert "javascript" in result["content"][0]["text"]
+
+
+@pytest.mark.parametrize("language", ["js", "javascript", None])
+async def test_null_means_absent_and_what_is_unknown_is_ignored_and_named(client: Raw, language: str | None) -> None:
+    arguments = {"code": "return 1", "command": None, "language": language, "wait_for_previous": True, "x": None}
+    result = await call(client, name="exec", arguments=arguments)
+    assert result["structuredContent"]["value"] == 1
+    note = "Ignored: 'wait_for_previous', 'x'; exec takes code, language"
+    assert result["structuredContent"]["notes"] == [note]
+    assert result["content"][0]["text"] == f"1\n{note}"
+    refused = await call(client, name="exec", arguments={**arguments, "code": "return ("})
+    assert (refused["isError"], refused["structuredContent"]["notes"]) == (True, [note])
+
+
+async def test_ts_is_typescript(client: Raw) -> None:
+    result = await call(client, name="exec", arguments={"code": "const n: number = 2; return n", "language": "ts"})
+    assert result["structuredContent"]["value"] == 2
+    wrong = await call(client, name="exec", arguments={"code": "const n: number = 2; return n", "language": "js"})
+    assert wrong["structuredContent"]["code"] == "invalid_input"
+
+
+async def test_a_wait_with_null_for_what_is_absent_resumes_the_run(client: Raw) -> None:
+    waiting = await call(client, name="exec", arguments={"code": "await yield_control('later'); return 3"})
+    arguments = {"runId": waiting["structuredContent"]["runId"], "run_id": None, "cancel": None, "fromStart": None}
+    assert "it yielded control (later)" in waiting["structuredContent"]["next"]
+    result = await call(client, name="wait", arguments=arguments)
+    assert result["structuredContent"] == {"status": "completed", "value": 3}
 
 
 @pytest.mark.parametrize("name", ["nope", "", "MCP.tracker.listIssues", "x" * 5000, "Exec"])

@@ -69,12 +69,13 @@ async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_called(
         " await MCP.s[tool]({}).catch((error) => said.push([error.message, error.data.dispatched])); return said"
     )
     async with raw(upstream.config, "--read-only", env=upstream.env) as client:
-        answer = (await call(client, "exec", {"code": code}))["result"]["structuredContent"]
-        assert answer["value"] == [
+        result = (await call(client, "exec", {"code": code}))["result"]
+        assert result["structuredContent"]["value"] == [
             [f"MCP.s.look may not be called: {CHANGED}", False],
             ["MCP.s.gone: server 's' has no tool 'gone' any more", False],
         ]
-        assert [each["dispatched"] for each in answer["telemetry"]["calls"]] == [False, False]
+        telemetry = result["_meta"]["codemode-mcp/telemetry"]
+        assert [each["dispatched"] for each in telemetry["calls"]] == [False, False]
         again = (await call(client, "exec", {"code": "return Object.keys(MCP)"}))["result"]["structuredContent"]
         assert again["value"] == []  # a server without a tool that may be called is not shown
     assert upstream.called == ["look"]

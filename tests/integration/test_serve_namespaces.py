@@ -142,7 +142,7 @@ async def test_a_program_works_with_a_namespace(session: Session) -> None:
     assert (same, team, listed, added) == (True, ["ada"], [{"open": True}], {"title": "A TITLE"})
     assert run.startswith("run_")
     assert refused.startswith("issues.issue.add takes other arguments: missing a required argument: 'title'")
-    assert [call["tool"] for call in answer.structured["telemetry"]["calls"]][:2] == [
+    assert [call["tool"] for call in answer.telemetry["calls"]][:2] == [
         "plugin:tracker:list",
         "plugin:tracker:add",
     ]

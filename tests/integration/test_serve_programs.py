@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from harness import QUICKSTART, Session, counting, events, quickstart, serve, write_config
+from harness import COMMAND, QUICKSTART, Session, counting, events, quickstart, serve, write_config
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,7 +37,7 @@ async def test_one_program_joins_two_servers(session: Session) -> None:
     }
     assert [person["openIssues"] for person in answer.value] == [5, 4, 3, 3, 3, 3]
     assert answer.read.startswith("Week 2026-W23: 24 open issues")
-    telemetry = answer.structured["telemetry"]
+    telemetry = answer.telemetry
     assert telemetry["counts"]["call"] == 3
     assert {call["tool"] for call in telemetry["calls"]} <= {
         "mcp:tracker:list_people",
@@ -259,6 +260,6 @@ async def test_a_tool_that_needs_approval_waits_with_advice_and_is_not_called(fo
         answer = await session.exec("await MCP.tracker.closeIssue({ issue_id: 1 })")
         assert answer.structured["status"] == "waiting"
         assert [call["status"] for call in answer.structured["pendingToolCalls"]] == ["needs_approval"]
-        assert "codemode-mcp runs approve" in answer.read
+        assert f"{shlex.join(COMMAND)} runs approve" in answer.structured["next"]
         state = "return unwrap(await MCP.tracker.getIssue({ issue_id: 1 })).state"
         assert await session.value(state) == "open"

@@ -126,9 +126,10 @@ async def sees_what_its_program_waits_for(session: Session) -> None:
     waiting = await session.exec("return unwrap(await MCP.asker.name({ label: 'ada' }))")
     (pending,) = waiting.structured["pendingToolCalls"]
     assert (pending["tool"], pending["status"]) == ("mcp:asker:name", "needs_input")
-    assert "'asker' asks the user: \"Your name for ada?\"" in waiting.read
-    assert "Nobody can answer that here: tell the user what is asked" in waiting.read
-    assert "Nobody can answer" in (await session.wait(waiting.run_id)).read
+    next_step = waiting.structured["next"]
+    assert "Server 'asker' asks the user \"Your name for ada?\". This client cannot be asked." in next_step
+    assert "Tell the user what is asked" in next_step
+    assert "This client cannot be asked" in (await session.wait(waiting.run_id)).structured["next"]
     cancelled = await session.wait(waiting.run_id, cancel=True)
     assert cancelled.code == "aborted"
 
@@ -144,7 +145,7 @@ def test_run_ends_when_only_a_person_could_go_on(tmp_path: Path) -> None:
     code = "return unwrap(await MCP.asker.name({ label: 'ada' }))"
     done = CliRunner().invoke(app, ["run", "--config", str(config), "-e", code], catch_exceptions=False)
     assert done.exit_code == 1
-    assert "'asker' asks the user: \"Your name for ada?\", which this client could not be asked" in done.stderr
+    assert "Server 'asker' asks the user \"Your name for ada?\". This client cannot be asked." in done.stderr
     assert "aborted" in done.stderr
 
 
@@ -166,7 +167,7 @@ async def test_a_person_may_think_for_longer_than_a_request_lasts_and_an_error_r
         waiting = await session.exec("return unwrap(await MCP.asker.name({})).said")
         while not asked:
             waiting = await session.wait(waiting.run_id)
-        assert "which is being asked" in (await session.wait(waiting.run_id)).read
+        assert "The client is being asked" in (await session.wait(waiting.run_id)).read
         decided.set()
         assert (await session.finish(waiting)).value == {"action": "accept", "content": {"name": "ADA"}}
         code = "return (await MCP.asker.think({}).then(() => 'answered', (error) => error.message))"

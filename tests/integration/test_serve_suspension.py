@@ -64,8 +64,8 @@ async def test_a_slow_call_is_waited_for_again_and_again_and_made_once(session: 
     assert end.value == f"{name} is done"
     assert end.texts == ["after"]
     assert [event for event in events(log) if name in event] == [f"call {name}", f"call {name}", f"end {name}"]
-    assert end.structured["telemetry"]["counts"]["call"] == 1
-    assert end.structured["telemetry"]["snapshots"] >= 1
+    assert end.telemetry["counts"]["call"] == 1
+    assert end.telemetry["snapshots"] >= 1
 
 
 async def test_calls_that_end_while_parked_are_all_delivered(session: Session, log: Path, name: str) -> None:

@@ -153,8 +153,8 @@ async def test_an_argument_without_a_json_form_is_refused_before_anything_is_sen
     assert words in answer.error
     caught = f"try {{ await MCP.echo.echo({expression}) }} catch (e) {{ return [e instanceof Error, e.code] }}"
     assert await session.value(caught) == [True, "nested_tool_failed"]
-    assert answer.structured["telemetry"]["counts"]["call"] in (0, 1)
-    assert not any(call["dispatched"] for call in answer.structured["telemetry"]["calls"])
+    assert answer.telemetry["counts"]["call"] in (0, 1)
+    assert not any(call["dispatched"] for call in answer.telemetry["calls"])
 
 
 async def test_an_argument_of_a_hundred_levels_is_sent(session: Session) -> None:

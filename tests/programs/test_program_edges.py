@@ -219,7 +219,7 @@ async def test_what_is_no_program_is_answered_with_advice(
     answer = await session.exec(source, **({} if language is None else {"language": language}))
     assert answer.code in ("invalid_input", "typescript_transform_failed")
     assert advice in answer.error
-    assert answer.structured["telemetry"]["counts"]["call"] == 0
+    assert answer.telemetry["counts"]["call"] == 0
 
 
 @pytest.mark.anyio

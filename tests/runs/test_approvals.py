@@ -273,7 +273,7 @@ async def test_a_lasting_client_may_answer_after_its_request(engine: Engine) -> 
             it.clock.advance(61)
             ((_, run),) = it.manager._runs.items()
             run.change()
-        assert "A person has to approve mcp:files:remove: the user is being asked" in outcomes[0].notes
+        assert outcomes[0].asked == ("A person has to approve mcp:files:remove. The user is being asked.",)
         client.answer.set()
         await until(lambda: bool(source.calls))
         outcome = await it.observe(outcomes[0].run_id, client=FakeClient("none"))
@@ -373,7 +373,7 @@ async def test_without_anybody_to_ask_the_run_parks_at_once_and_says_how_to_appr
             waiting = await it.execute(REMOVE, client=FakeClient("none"))
         assert (waiting.status, waiting.nobody_answers, waiting.questions) == ("waiting", True, ())
         assert needing(waiting) == ["mcp:files:remove"]
-        assert f"codemode-mcp runs approve {waiting.run_id}" in waiting.notes[0]
+        assert f"codemode-mcp runs approve {waiting.run_id}" in waiting.asked[0]
         (request,) = it.manager.approvals(waiting.run_id)
         assert (request.call, request.tool, request.arguments) == (1, "mcp:files:remove", {"path": "a"})
         assert it.manager.decide(waiting.run_id, [1, 2, 99], approved=True, by="a test") == [1]

@@ -54,8 +54,8 @@ async def test_after_as_many_rounds_as_a_request_has_the_next_wait_goes_on(engin
         assert outcome.pending[0].status == "needs_input"
         rendered = await render(outcome, ToolSettings(), MemoryValues(0).offload, opened.clock())
         said = rendered.content[0]["text"]
-        assert "the program asks for an answer of the client's model, which the next wait asks for" in said
-        assert "Go on with wait" in said
+        assert "The program asks the client's model. The next wait asks the client." in said
+        assert "Resume it with wait" in said
         outcome = await opened.observe(outcome.run_id, client=fresh)
         assert len(outcome.questions) == 1
         assert (await answered(opened, outcome, fresh)).value == "yes"
@@ -67,7 +67,7 @@ async def test_a_client_that_cannot_answer_is_told_who_asks(engine: Engine) -> N
         outcome = await opened.execute("return (await tools.elicit({ message: 'Who?' })).action", client=able)
         parked = await opened.observe(outcome.run_id, client=unable)
         assert parked.nobody_answers
-        assert parked.notes == ('the program asks the user: "Who?", which this client could not be asked',)
+        assert parked.asked == ('The program asks the user "Who?". This client cannot be asked.',)
         # What is offered was decided when the run began.
         replies = {key: {"action": "decline"} for key, _ in outcome.questions}
         ended = await opened.observe(outcome.run_id, client=able, answers=replies)

@@ -125,7 +125,7 @@ async def test_without_anybody_to_ask_the_run_parks_and_a_later_client_answers(e
             waiting = await it.execute(ASK, client=FakeClient("none"))
         assert [call.status for call in waiting.pending] == ["needs_input"]
         assert (waiting.status, waiting.questions) == ("waiting", ())
-        assert "'asker' asks the user: \"name?\"" in waiting.notes[0]
+        assert waiting.asked[0].startswith("Server 'asker' asks the user \"name?\".")
         assert waiting.nobody_answers
         with anyio.fail_after(20):
             assert (await it.observe(waiting.run_id, client=FakeClient("none"))).nobody_answers
@@ -188,7 +188,7 @@ async def test_a_question_may_outlive_its_request_where_the_client_does(engine: 
     client = FakeClient("ask", lasting=True)
     async with bench(engine, AskingSource(), timeout_ms=1_000, max_request_ms=1_500) as it:
         waiting = await it.execute(ASK, client=client)
-        assert "which is being asked" in waiting.notes[0]
+        assert "The client is being asked." in waiting.asked[0]
         again = await it.observe(waiting.run_id, client=client)
         assert again.status == "waiting"
         assert (len(client.asked), client.taken_back) == (1, 0)

@@ -1,0 +1,119 @@
+"""Profiles of MCP clients: what a client does with a tool result and with a list of tools. Pure.
+
+A client is recognised by the name in its `clientInfo`. Each row of `PROFILES` was measured with the real client against
+a scripted model; a client without a row gets the plain default, which sends every form of a result that MCP has.
+Answers and listings are fitted to the profile, so that the model behind the client reads what was meant for it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+from fnmatch import translate
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MAX_NAME: Final = 200
+"""Characters of a client's name that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The behaviour of one client, or of all whose name matches a glob."""
+
+    client: str = "*"
+    """Glob on the name in `clientInfo`; case does not matter."""
+    shows_structured: bool = False
+    """Shows a model `structuredContent` instead of `content`. Such a client is sent neither that nor an output schema,
+    so that its model reads the text."""
+    loses_pictures: bool = False
+    """Drops pictures of a result that has `structuredContent`."""
+    defers_tools: bool = False
+    """Keeps tools out of a model's first request, behind a search of its own."""
+    max_output_bytes: int | None = None
+    """Bytes of an answer that it shows; it cuts or hides a longer one. None: no limit is known."""
+    sends_null: bool = False
+    """Sends null for arguments that the model left out."""
+    adds_arguments: tuple[str, ...] = ()
+    """Arguments that it adds to those of a tool."""
+    evidence: str = ""
+    """The version this was measured with, and what was seen."""
+
+
+PROFILES: Final[tuple[Profile, ...]] = (
+    Profile(
+        "claude-code",
+        shows_structured=True,
+        defers_tools=True,
+        max_output_bytes=45_000,
+        evidence="Claude Code 2.1.330: shows structuredContent of a success and text of a failure; shows names of "
+        "tools alone unless they are always loaded; puts a result over 45 to 50 kB into a file and shows 2 kB of it.",
+    ),
+    Profile(
+        "codex-mcp-client",
+        shows_structured=True,
+        loses_pictures=True,
+        defers_tools=True,
+        max_output_bytes=12_000,
+        evidence="Codex 0.169: shows structuredContent of successes and failures, where a picture is a line of JSON, "
+        "and real pictures without it; hides tools from models that have tool search; cuts a result in the middle at "
+        "12 kB for a model that it does not know, else at 48 kB.",
+    ),
+    Profile(
+        "gemini-cli*",
+        max_output_bytes=40_000,
+        adds_arguments=("wait_for_previous",),
+        evidence="Gemini CLI 0.61: shows text; cuts it at 40,000 characters; adds wait_for_previous to every tool and "
+        "forwards it.",
+    ),
+    Profile(
+        "mcp-use",
+        sends_null=True,
+        evidence="mcp-use 1.7: shows text; sends cancel: null and fromStart: null to wait.",
+    ),
+)
+"""First match wins."""
+
+FIELDS: Final = tuple(field.name for field in fields(Profile) if field.name not in ("client", "evidence"))
+"""The fields that a configuration may override."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOverride:
+    """One entry of `clients` in the configuration.
+
+    Attributes:
+        client: glob on the name in `clientInfo`.
+        values: fields of `Profile` by name.
+    """
+
+    client: str
+    values: Mapping[str, Any]
+
+
+def profile_of(name: str | None, overrides: Sequence[ProfileOverride] = ()) -> Profile:
+    """Return the profile of a client.
+
+    Args:
+        name: `clientInfo.name`; None when the client gave none.
+        overrides: of the configuration; the first whose glob matches replaces the fields that it names.
+    """
+    name = (name or "")[:MAX_NAME]
+    found = next((each for each in PROFILES if _matches(each.client, name)), Profile())
+    override = next((each for each in overrides if _matches(each.client, name)), None)
+    if override is None:
+        return found
+    evidence = " ".join(filter(None, ("Set in the configuration.", found.evidence)))
+    return replace(found, **override.values, client=override.client, evidence=evidence)
+
+
+def _matches(glob: str, name: str) -> bool:
+    return bool(name) and _pattern(glob).match(name) is not None
+
+
+@lru_cache(maxsize=256)
+def _pattern(glob: str) -> re.Pattern[str]:
+    return re.compile(translate(glob), re.IGNORECASE)
