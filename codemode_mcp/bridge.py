@@ -200,6 +200,19 @@ class Thrown:
 
 
 @dataclass(frozen=True, slots=True)
+class UncheckedError:
+    """A result with `isError` that its program never looked at.
+
+    Attributes:
+        call: the number of its call.
+        text: the begin of its first text, or nothing.
+    """
+
+    call: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class TurnReport:
     """The state of a guest after a turn.
 
@@ -211,6 +224,7 @@ class TurnReport:
             content, `data` as the program wrote it, and the `uri` of the resource that it is, if it is one.
         dropped_items, dropped_size: output thrown away in the guest so far, over its own limit; characters.
         rejections: rejections nobody handled, once the program is over.
+        unchecked: results with `isError` that the program never looked at, once it is over.
     """
 
     state: GuestState
@@ -222,6 +236,7 @@ class TurnReport:
     dropped_items: int
     dropped_size: int
     rejections: tuple[Thrown, ...]
+    unchecked: tuple[UncheckedError, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +376,7 @@ def decode_turn(text: str) -> TurnReport:
             dropped_items=_integer(raw["droppedItems"]),
             dropped_size=_integer(raw["droppedSize"]),
             rejections=tuple(found for item in raw["rejections"] if (found := _thrown(item)) is not None),
+            unchecked=tuple(UncheckedError(_integer(item["id"]), _string(item["text"])) for item in raw["unchecked"]),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InternalError(f"the sandbox answered with a message that is not valid ({type(error).__name__})") from None

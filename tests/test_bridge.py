@@ -25,7 +25,7 @@ JSON = st.recursive(
 
 REST: dict[str, Any] = {
     "state": "pending", "value": None, "error": None, "fault": None, "calls": [], "outputs": [], "droppedItems": 0,
-    "droppedSize": 0, "rejections": [],
+    "droppedSize": 0, "rejections": [], "unchecked": [],
 }  # fmt: skip
 
 
@@ -90,6 +90,9 @@ def test_a_turn_is_read_as_it_was_written(value: Any, text: str, number: int) ->
         {"error": "Error"},
         {"droppedSize": "many"},
         {"rejections": None},
+        {"unchecked": None},
+        {"unchecked": [{"id": "1", "text": "x"}]},
+        {"unchecked": [{"id": 1, "text": None}]},
     ],
 )
 def test_a_report_of_another_form_is_refused_as_a_whole(parts: dict[str, Any]) -> None:

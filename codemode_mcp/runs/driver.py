@@ -35,6 +35,7 @@ from codemode_mcp.bridge import (
     whole_characters,
 )
 from codemode_mcp.catalog_text import catalog_hash, catalog_text
+from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, StoreUnavailable
 from codemode_mcp.outcome import Outcome, PendingCall, PendingStatus, Usage
 from codemode_mcp.runs.calls import RETRY_SECONDS, Calls
@@ -49,7 +50,7 @@ from codemode_mcp.values import Get, Put
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from codemode_mcp.bridge import Lookup, Request, Thrown, TurnReport
+    from codemode_mcp.bridge import Lookup, Request, Thrown, TurnReport, UncheckedError
     from codemode_mcp.catalog import Catalog
     from codemode_mcp.dispatch import Dispatcher
     from codemode_mcp.errors import ErrorCode
@@ -101,6 +102,7 @@ its snapshot may have."""
 
 SHOWN_PENDING = 20
 SHOWN_QUESTIONS = 5
+SHOWN_UNCHECKED = 3
 
 
 class Driver:
@@ -305,7 +307,7 @@ class Driver:
                 return await self._complete(run, report)
             case "failed":
                 assert report.error is not None
-                return await self._thrown(run, report.error, report.rejections, full=turn.full)
+                return await self._thrown(run, report.error, report, full=turn.full)
             case "syntax":
                 assert report.error is not None
                 return SyntaxFault(report.error)
@@ -473,11 +475,11 @@ class Driver:
                 detail = turn.detail or (fault.message if fault is not None else "")
                 return await self._fail(run, "internal_error", f"the sandbox stopped the program: {detail}", rejections)
 
-    async def _thrown(self, run: Run, error: Thrown, rejections: tuple[Thrown, ...], *, full: bool) -> Outcome:
+    async def _thrown(self, run: Run, error: Thrown, report: TurnReport, *, full: bool) -> Outcome:
         assert run.positions is not None
         if _is_out_of_memory(error, full=full):
             where = _places(run.positions, error)
-            return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), rejections)
+            return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), report.rejections)
         code: ErrorCode = "internal_error"
         match error.code:
             case "too_many_pending_tool_calls" | "module_access_denied" as known:
@@ -488,7 +490,7 @@ class Driver:
             message = run.positions.describe(error)
         else:
             message = await anyio.to_thread.run_sync(run.positions.describe, error)
-        return await self._fail(run, code, message, rejections)
+        return await self._fail(run, code, message, report.rejections, report.unchecked)
 
     def _out_of_memory(self, where: str) -> str:
         return (
@@ -508,14 +510,22 @@ class Driver:
 
     async def _complete(self, run: Run, report: TurnReport) -> Outcome:
         run.advance("complete")
-        notes = self._rejection_notes(run, report.rejections) + self._leave_calls(run)
+        notes = self._rejection_notes(run, report.rejections) + _unchecked_notes(run, report.unchecked)
+        notes += self._leave_calls(run)
         return await self._end(
             run, Outcome(run.id, run.owner, "completed", self._usage(run), notes=notes, value=report.value)
         )
 
-    async def _fail(self, run: Run, code: ErrorCode, message: str, rejections: tuple[Thrown, ...] = ()) -> Outcome:
+    async def _fail(
+        self,
+        run: Run,
+        code: ErrorCode,
+        message: str,
+        rejections: tuple[Thrown, ...] = (),
+        unchecked: tuple[UncheckedError, ...] = (),
+    ) -> Outcome:
         run.advance("fail")
-        notes = self._rejection_notes(run, rejections) + self._leave_calls(run)
+        notes = self._rejection_notes(run, rejections) + _unchecked_notes(run, unchecked) + self._leave_calls(run)
         return await self._end(
             run, Outcome(run.id, run.owner, "failed", self._usage(run), notes=notes, error=message, code=code)
         )
@@ -954,6 +964,21 @@ def _asked_for(question: Question) -> str:
             return "the client's model"
         case "roots/list":
             return "for the client's folders"
+
+
+def _unchecked_notes(run: Run, unchecked: Sequence[UncheckedError]) -> tuple[str, ...]:
+    """Name the calls whose results say `isError` and were never looked at."""
+    tools = {record.id: record.tool for record in run.recent}
+    notes = []
+    for each in unchecked[:SHOWN_UNCHECKED]:
+        text = f": {json_text(each.text)}" if each.text else ""
+        tool = within_line(tools.get(each.call, f"call {each.call}"))
+        notes.append(
+            f"{tool} returned isError, and the program did not check it{text}. unwrap(result) throws on isError."
+        )
+    if len(unchecked) > SHOWN_UNCHECKED:
+        notes.append(f"{len(unchecked) - SHOWN_UNCHECKED} more results with isError were not checked.")
+    return tuple(notes)
 
 
 def counted(tools: list[str]) -> str:

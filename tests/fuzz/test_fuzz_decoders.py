@@ -61,6 +61,7 @@ TURN: dict[str, Any] = {
     "droppedItems": 0,
     "droppedSize": 0,
     "rejections": [THROWN],
+    "unchecked": [{"id": 1, "text": "x"}],
 }
 
 

@@ -483,3 +483,65 @@ async def test_a_long_name_that_a_program_makes_up_is_cut_in_the_log(
     [logged] = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.calls"]
     assert logged.startswith("call xxx")
     assert len(logged) < 300
+
+
+# results with isError
+
+
+def failing() -> ScriptedSource:
+    return ScriptedSource("s", {"report": text_result("said no", isError=True), "fine": text_result("yes")})
+
+
+UNCHECKED = (
+    'mcp:s:report returned isError, and the program did not check it: "said no". unwrap(result) throws on isError.'
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "noted"),
+    {
+        "ignored": ("await MCP.s.report(); return 1", True),
+        "its content read alone": ("const r = await MCP.s.report(); return r.content[0].text", True),
+        "settled and ignored": ("await Promise.allSettled([MCP.s.report(), MCP.s.fine()]); return 1", True),
+        "the program failed afterwards": ("await MCP.s.report(); throw new Error('x')", True),
+        "after a suspension": ("await MCP.s.report(); await yield_control(); return 1", True),
+        "read": ("const r = await MCP.s.report(); return r.isError ? 'no' : 'yes'", False),
+        "taken apart": ("const { isError } = await MCP.s.report(); return 1", False),
+        "copied": ("const r = { ...(await MCP.s.report()) }; return 1", False),
+        "cloned": ("structuredClone(await MCP.s.report()); return 1", False),
+        "unwrapped": ("try { unwrap(await MCP.s.report()) } catch { return 1 }", False),
+        "returned": ("return await MCP.s.report()", False),
+        "returned inside": ("return { found: [await MCP.s.report()] }", False),
+        "printed": ("text(await MCP.s.report()); return 1", False),
+        "overwritten": ("const r = await MCP.s.report(); r.isError = false; return r.isError", False),
+        "frozen and read": ("const r = Object.freeze(await MCP.s.report()); return r.isError", False),
+        "no error": ("await MCP.s.fine(); return 1", False),
+    }.values(),
+)
+async def test_an_error_result_that_a_program_never_looked_at_is_noted(engine: Engine, code: str, noted: bool) -> None:
+    async with bench(engine, failing()) as it:
+        outcome = await it.execute(code)
+        if outcome.status == "waiting":
+            outcome = await it.observe(outcome.run_id)
+    assert outcome.notes == ((UNCHECKED,) if noted else ())
+
+
+async def test_an_error_result_looks_as_the_server_sent_it(engine: Engine) -> None:
+    code = """
+    const r = await MCP.s.report();
+    const keys = Object.keys(r), text = JSON.stringify(r);
+    const { value } = Object.getOwnPropertyDescriptor(r, 'isError');
+    return [keys, text, r.isError, value, delete r.isError, 'isError' in r]
+    """
+    async with bench(engine, failing()) as it:
+        outcome = await it.execute(code)
+    text = '{"content":[{"type":"text","text":"said no"}],"isError":true}'
+    assert outcome.value == [["content", "isError"], text, True, True, True, False]
+
+
+async def test_many_error_results_that_nothing_looked_at_are_counted(engine: Engine) -> None:
+    code = "for (let i = 0; i < 10; i++) await MCP.s.report(); return 1"
+    async with bench(engine, failing()) as it:
+        outcome = await it.execute(code)
+    assert outcome.notes[-1] == "7 more results with isError were not checked."
+    assert len([note for note in outcome.notes if note == UNCHECKED]) == 3

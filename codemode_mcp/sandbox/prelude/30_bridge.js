@@ -95,8 +95,31 @@ function settle(completion) {
     return;
   }
   mapDelete(pending, completion.id);
+  if (waiting.call && completion.error === null) watchError(completion.id, completion.value);
   if (completion.error === null) waiting.resolve(waiting.boxed ? unbox(completion.value) : completion.value);
   else waiting.reject(bridgeError(completion.error, waiting.site));
+}
+
+// Results with `isError` that the program has not looked at, by the number of their call. The first read of `isError`
+// counts as looking, whoever reads it: unwrap, the program, or JSON, since a model then sees it.
+const unchecked = new NativeMap();
+const MAX_UNCHECKED = 32;
+
+function watchError(id, result) {
+  if (result === null || typeof result !== "object" || mapSize(unchecked) >= MAX_UNCHECKED) return;
+  const property = getOwnPropertyDescriptor(result, "isError");
+  if (property === undefined || property.value !== true) return;
+  mapSet(unchecked, id, result);
+  function check(v) {
+    mapDelete(unchecked, id);
+    const plain = { __proto__: null, value: v, writable: true, enumerable: true, configurable: true };
+    const now = getOwnPropertyDescriptor(result, "isError");
+    if (now !== undefined && now.configurable) defineProperty(result, "isError", plain);
+    return v;
+  }
+  const get = () => check(true);
+  const set = (v) => void check(v);
+  defineProperty(result, "isError", { __proto__: null, get, set, enumerable: true, configurable: true });
 }
 
 function output(text) {
