@@ -970,7 +970,7 @@ def _unchecked_notes(run: Run, unchecked: Sequence[UncheckedError]) -> tuple[str
     """Name the calls whose results say `isError` and were never looked at."""
     tools = {record.id: record.tool for record in run.recent}
     notes = []
-    for each in unchecked[:SHOWN_UNCHECKED]:
+    for each in unchecked[-SHOWN_UNCHECKED:]:
         text = f": {json_text(each.text)}" if each.text else ""
         tool = within_line(tools.get(each.call, f"call {each.call}"))
         notes.append(
