@@ -74,13 +74,6 @@ def hint(thrown: Thrown) -> str:
     return "" if found is None else f" ({found})"
 
 
-def fenced(source: str) -> str | None:
-    """Guidance for a program that is still wrapped in a Markdown fence."""
-    if not source.removeprefix("\ufeff").lstrip().startswith("```"):
-        return None
-    return "The program is wrapped in a Markdown fence; send the code alone, without the lines of ```."
-
-
 _PYTHON = re.compile(
     r"^(?:def \w+\([^\n]{0,200}?\)[^\n]{0,80}:|from [\w.]{1,200} import .{1,200}|import \w{1,200}(?: as \w{1,200})?"
     r"|(?:for|with|if|elif|while|class|try|except)\b[^{\n]{0,300}:)$",

@@ -1,4 +1,4 @@
-"""What can be told about a program before it runs: module access, the `MCP` members it uses, its implicit `return`.
+"""Findings about a program before it runs: module access, the `MCP` members it uses, its implicit `return`.
 
 Pure: text in, findings out. tree-sitter is used to *find* things, never to judge syntax, for it refuses some valid
 code; a syntax error is the engine's or esbuild's verdict. Its TypeScript grammar reads both languages. Nothing here
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.nearest import nearest
+from codemode_mcp.program_form import CALL, parameters, whole_function
 from codemode_mcp.source_map import Grown
 from codemode_mcp.syntax import FUNCTIONS, LINE_END, Lines, Span, from_utf16_units, parse, span_of, utf16_units, words
 
@@ -57,6 +58,18 @@ class MemberCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """A program that is one function, with the call of it."""
+
+    text: str
+    plain: str
+    """The program without the words of an export, for when `text` does not parse."""
+    inserted: Grown
+    """Where `text` is longer than the author's, apart from its last line."""
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class Preflight:
     """The findings."""
 
@@ -70,6 +83,8 @@ class Preflight:
     """Where the returned expression starts, as line and column of `source`."""
     broken: bool = False
     """The parser stumbles, or gives up: the program may be wrong, or more than the body of one function."""
+    called: Called | None = None
+    """The program to run instead, where this one is a function that its reader is expected to call."""
 
     def author_position(self, line: int, column: int) -> tuple[int, int]:
         """The position in `source` of one in `returning`: the inserted text stands on one line only."""
@@ -98,6 +113,7 @@ def inspect(source: str, language: Language) -> Preflight:
         return Preflight(source, None, None, (), broken=True)
     finder = _Finder(units)
     finder.read(tree)
+    called = _called(units, tree.root_node, finder)
     finder.refuse_module_access(CELL_FILES[language])
     span = None if finder.returns else _returned_span(units, tree.root_node)
     returning = None
@@ -110,6 +126,21 @@ def inspect(source: str, language: Language) -> Preflight:
         member_calls=finder.member_calls(),
         returned_at=None if span is None else finder.position(span.start),
         broken=tree.root_node.has_error,
+        called=called,
+    )
+
+
+def _called(units: str, root: Node, finder: _Finder) -> Called | None:
+    """The program with its only function called, where it leaves that to its reader."""
+    found = None if finder.returns else whole_function(units, root)
+    if found is None or (found.exported is not None and not finder.permit(found.statement, found.exported)):
+        return None
+    finder.receive(found.node)
+    return Called(
+        text=from_utf16_units(found.called(units)),
+        plain=from_utf16_units(found.plain(units)),
+        inserted=Grown(*finder.position(found.value.start), len(CALL)),
+        note=found.note,
     )
 
 
@@ -243,7 +274,8 @@ class _Scope:
 _BLOCKS = words("statement_block for_statement for_in_statement catch_clause switch_statement")
 _ERASED = words(
     "type_annotation type_alias_declaration interface_declaration type_arguments type_parameters "
-    "ambient_declaration type_query nested_type_identifier function_type constructor_type implements_clause"
+    "ambient_declaration type_query nested_type_identifier function_type constructor_type implements_clause "
+    "index_signature"
 )
 """Types and ambient declarations: gone before the program runs."""
 _SKIPPED = _ERASED | {"comment", "html_comment", "string", "regex"}
@@ -336,8 +368,13 @@ def _holds(hits: list[int], span: Span) -> bool:
 
 _WORDS = re.compile(
     r"(?<![\w$])(?:MCP|API|eval|Function|globalThis|return|import|export"
-    r"|require|createRequire|importScripts|module|exports|process)(?![\w$])"
+    r"|require|createRequire|importScripts|define|System|module|exports|process)(?![\w$])"
 )
+_ESCAPED = re.compile(
+    r"(?<![\w$\\])(?=[\w$]{0,13}\\u)(?:[\w$]|\\u(?:[0-9a-fA-F]{4}|\{0*+[1-9a-fA-F][0-9a-fA-F]{0,5}\}))++"
+)
+"""A name with escapes near its start: none of the words is longer."""
+_ESCAPE = re.compile(r"\\u(?:\{([0-9a-fA-F]+)\}|([0-9a-fA-F]{4}))")
 _STRAY_IMPORT = re.compile(r"""import\s*(?:[({*"']|\.\s*meta\b|[\w$]+\s*(?:from\b|[,=]))""")
 _STRAY_EXPORT = re.compile(
     r"export\s*(?:[{*=]|(?:default|const|let|var|function|class|async|type|interface|enum|abstract|declare)\b)"
@@ -349,7 +386,11 @@ _LOADER_MEMBERS: dict[str, frozenset[str]] = {
     "process": words("binding getBuiltinModule mainModule"),
 }
 _LOADER_CALLS = words("require createRequire importScripts")
+_LOADERS = words("require define System module")
+"""Names of module loaders: any read is refused that no declaration makes the program's own."""
 _DECLARATION_FILE = re.compile(r"mcp/([^/]+)\.d\.ts")
+_NO_READ = words("ERROR nested_identifier type_predicate asserts import_alias")
+"""Parents of names that are no values; in what the parser cannot read a word may be anything."""
 _TESTING_OPERATORS = frozenset(("&&", "||", "??", "==", "===", "!=", "!==", "instanceof"))
 _TRANSPARENT = words("parenthesized_expression as_expression non_null_expression satisfies_expression")
 _CONDITIONAL_STATEMENTS = words("if_statement while_statement do_statement")
@@ -373,8 +414,11 @@ class _Finder:
 
     def __init__(self, units: str) -> None:
         self.returns = False
+        self._is_passed_on = False  # all globals are, as one object
         self._units = units
         self._loads: list[tuple[int, str, str]] = []  # position, name that a declaration would shadow, wording
+        self._reads: list[tuple[int, str, str]] = []  # of loaders, as values
+        self._asked: set[str] = set()  # loaders that the code asks for with `typeof`
         self._uses: list[_Use] = []
         self._probed: set[tuple[str, str | None]] = set()  # server, or one member of it, that the code tests for
         self._inspected: set[str] = set()  # servers whose members the code looks at by itself
@@ -382,6 +426,9 @@ class _Finder:
 
     def read(self, tree: Tree) -> None:
         hits = [match.start() for match in _WORDS.finditer(self._units)]
+        if "\\u" in self._units:
+            escaped = (match for match in _ESCAPED.finditer(self._units) if _WORDS.fullmatch(_unescaped(match[0])))
+            hits = sorted({*hits, *(match.start() for match in escaped)})
         if not hits:
             return
         for path, scope in _leaves(tree.root_node, hits):
@@ -393,16 +440,20 @@ class _Finder:
                     self._module_syntax(path, scope)
                 case "identifier" | "type_identifier" | "shorthand_property_identifier_pattern":
                     if scope.declares is not None:
-                        self._declared.setdefault(self._text(leaf), []).append(scope.declares)
+                        self._declared.setdefault(self._name(leaf), []).append(scope.declares)
                     elif leaf.type == "identifier":
                         self._reference(path, scope)
-                case "shorthand_property_identifier" if self._text(leaf) in _REACHES_MCP:
+                case "shorthand_property_identifier" if self._name(leaf) in _REACHES_MCP:
                     self._uses.append(_Use(span_of(leaf).start, None))
+                case "shorthand_property_identifier" if self._name(leaf) in _LOADERS:
+                    self._reads.append((span_of(leaf).start, self._name(leaf), f"`{self._name(leaf)}`"))
 
     # Results
 
     def refuse_module_access(self, file: str) -> None:
-        for at, name, wording in self._loads:
+        # A program that asks for `typeof define` reads it only where it is there; `require` is refused all the same.
+        reads = [read for read in self._reads if read[1] == "require" or read[1] not in self._asked]
+        for at, name, wording in sorted(self._loads + reads):
             if not self._is_shadowed(name, at):
                 line, column = self.position(at)
                 raise ProgramError(
@@ -411,7 +462,38 @@ class _Finder:
                     "Use the globals MCP, tools and API, and the JavaScript built-ins.",
                 )
 
+    def permit(self, at: int, name: str) -> bool:
+        """Let the export pass that begins at `at`. False where its `name` is the program's own, so that it is none."""
+        if any(span.start <= at < span.end for span in self._declared.get(name, ())):
+            return False
+        self._loads = [load for load in self._loads if load[0] != at]
+        return True
+
+    def receive(self, function: Node) -> None:
+        """Take what a function is called with, one object of the globals, for the globals."""
+        pattern = next(iter(parameters(function)), None)
+        if pattern is None:
+            return
+        parts = pattern.named_children if pattern.type == "object_pattern" else [pattern]
+        for part in parts:
+            match part.type:
+                case "shorthand_property_identifier_pattern" | "object_assignment_pattern":
+                    name = part if part.type == "shorthand_property_identifier_pattern" else part.children[0]
+                    spans = self._declared.get("MCP", [])
+                    if self._name(name) == "MCP" and span_of(function) in spans:
+                        spans.remove(span_of(function))
+                case "comment":
+                    continue
+                case "pair_pattern" if self._name(part.children[0]) not in _REACHES_MCP:
+                    continue
+                case "identifier" if self._name(part) == "MCP":
+                    continue  # what is a member of it is no server
+                case _:
+                    self._is_passed_on = True
+
     def servers(self) -> frozenset[str] | None:
+        if self._is_passed_on:
+            return None
         names = {use.server for use in self._own_uses()}
         return None if None in names else frozenset(name for name in names if name is not None)
 
@@ -487,7 +569,7 @@ class _Finder:
 
     def _reference(self, path: list[Node], scope: _Scope) -> None:
         leaf, parent = path[-1], path[-2]
-        name, at = self._text(leaf), span_of(leaf).start
+        name, at = self._name(leaf), span_of(leaf).start
         is_object = parent.type in _MEMBER_ACCESS and parent.start_byte == leaf.start_byte
         member = self._member(parent) if is_object else None
         match name:
@@ -503,6 +585,8 @@ class _Finder:
                     self._uses.append(_Use(at, None))
                 elif member == "require":
                     self._loads.append((at, name, "`require`"))
+                elif member in _LOADERS and _is_target(path, len(path) - 2):
+                    self._declared.setdefault(member, []).append(span_of(path[0]))
             case "exports":
                 if is_object and path[-3].type == "assignment_expression" and path[-3].start_byte == leaf.start_byte:
                     self._loads.append((at, name, "`exports`"))
@@ -510,6 +594,25 @@ class _Finder:
                 self._loads.append((at, name, f"`{name}()`"))
             case _ if member is not None and member in _LOADER_MEMBERS.get(name, ()):
                 self._loads.append((at, name, f"`{name}.{member}`"))
+            case _ if name in _LOADERS:
+                self._loader(path, name, member)
+
+    def _loader(self, path: list[Node], name: str, member: str | None) -> None:
+        """Take in a loader's name that is used as a value. Assigning to it makes it the program's own, as declaring
+        does."""
+        parent = path[-2]
+        if name != "require" and (
+            (parent.type == "assignment_expression" and _is_target(path, len(path) - 1))
+            or (parent.type == "for_in_statement" and parent.child_by_field_name("left") == path[-1])
+        ):
+            self._declared.setdefault(name, []).append(span_of(path[0]))
+            return
+        around = path[_outermost(path, len(path) - 1, _TRANSPARENT) - 1]
+        if self._operator(around) == "typeof":
+            self._asked.add(name)
+        elif parent.type not in _NO_READ and parent.type not in _PATTERNS:
+            wording = f"{name}()" if _is_callee(path[-1], parent) else name if member is None else f"{name}.{member}"
+            self._reads.append((span_of(path[-1]).start, name, f"`{wording}`"))
 
     def _declarations_read(self, path: list[Node]) -> str | None:
         """The server whose declarations `API.read("mcp/x.d.ts")` asks for; no server's is the index, or unknown."""
@@ -638,11 +741,15 @@ class _Finder:
         start, end = span_of(node)
         return self._units[start:end]
 
+    def _name(self, node: Node) -> str:
+        """The name that an identifier is, without escapes."""
+        return _unescaped(self._text(node))
+
     def _member(self, access: Node) -> str | None:
         """The static name in `x.name`, `x["name"]` or a template without parts."""
         if access.type == "member_expression":
             name = access.child_by_field_name("property")
-            return self._text(name) if name is not None and name.type == "property_identifier" else None
+            return self._name(name) if name is not None and name.type == "property_identifier" else None
         index = access.child_by_field_name("index")
         return self._literal(index) if index is not None else None
 
@@ -671,7 +778,16 @@ class _Finder:
         return user.type in _CONDITIONAL_STATEMENTS
 
 
-def _outermost(path: list[Node], index: int, kinds: set[str]) -> int:
+def _unescaped(name: str) -> str:
+    return _ESCAPE.sub(_unescaped_character, name) if "\\" in name else name
+
+
+def _unescaped_character(match: re.Match[str]) -> str:
+    code = int(match[1] or match[2], 16)
+    return chr(code) if code <= 0x10FFFF else match[0]
+
+
+def _outermost(path: list[Node], index: int, kinds: Collection[str]) -> int:
     while path[index - 1].type in kinds:
         index -= 1
     return index
@@ -785,7 +901,8 @@ _SHELL_LINE = re.compile(
         (?:{_COMMANDS})                                               # a command with something that is no operand
         (?:
           \ +(?!(?:{_OPERATOR_WORDS})\b)
-          (?:-{{1,2}}[A-Za-z0-9]|-$|[~./]?/(?:\S|$)|\./|~|\.\.?(?:$|[\s/])|["'$\w*@]|\+[rwx]+\ )
+          (?:-{{1,2}}[A-Za-z]|-$|--[0-9]|-[0-9]+(?![\w.]|\ *(?:;|$))    # `kill -9;` alone is a subtraction
+            |[~./]?/(?:\S|$)|\./|~|\.\.?(?:$|[\s/])|["'$\w*@]|\+[rwx]+\ )
         | \ +(?:-\ +)?<[<-]*\ *["']?[A-Za-z./][\w./-]*["']?(?=\s|$)    # its input
         | \ *(?:\|\|?|&&|;)\ *(?:{_COMMANDS})(?=$|\ +["'\w.~/-])         # and another command
         )

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from codemode_mcp.bridge import Thrown
-from codemode_mcp.hints import fenced, hint, syntax_hint
+from codemode_mcp.hints import hint, syntax_hint
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,6 @@ def test_a_name_that_is_not_there_comes_with_what_to_write_instead(name: str, me
 )
 def test_nothing_is_said_of_other_errors(name: str, message: str) -> None:
     assert hint(Thrown(name, message, "", engine=False, code=None)) == ""
-
-
-def test_fences_are_told_from_templates() -> None:
-    assert fenced("\n```js\nreturn 1\n```") is not None
-    assert fenced("\ufeff```\nreturn 1\n```") is not None
-    assert fenced("return `x`") is None
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,16 @@ function wrap(module, exports) { exports.a = module.exports }
 import_("x"); $import("x"); important("x")
 text("export const a = 1")
 process.env
-define(["a"], () => 1)
+define = (names, f) => f(); define(["a"], () => 1)
+typeof define === "function" && define.amd
+typeof (System) === "undefined"
+function define(x) { return x } define(1)
+const { System } = x; System.y
+class System {} new System()
+({ define } = x); a.define(1); a?.System.module
+define: for (;;) break define
+const r\\u0065quire = (x) => x; require("x")
+"r\\u0065quire('x')"
 await MCP.github.createIssue({ title: "x" })
 await MCP.github["create_issue"]({ title: "x" })
 await MCP["github"].createIssue({})
@@ -121,6 +130,11 @@ VALID_TYPESCRIPT = [
     "await MCP.github!.createIssue!({} as any)",
     "const x = <T,>(y: T): T => y",
     "enum E { import = 1, export }",
+    "namespace System { export const a = 1 } System.a",
+    "module System { const a = 1 }",
+    "let x: System; const y = z as module; y",
+    "class A { [module: string]: any; define?: number }",
+    "const is = (module: any): module is string => true",
     "if (MCP.nope as any) MCP.nope.foo()",
 ]
 
@@ -162,6 +176,26 @@ REFUSED = [
     ("/* import */ /import/; import('x')", 1, 24),
     ("// a\u2028import('x')", 2, 1),
     ("import x from", 1, 1),
+    ("return (require)('fs')", 1, 9),
+    ("return (0, require)('fs')", 1, 12),
+    ("const l = require\nreturn l('fs')", 1, 11),
+    ("return r\\u0065quire('fs')", 1, 8),
+    ("return r\\u{0065}quire('fs')", 1, 8),
+    ("f({ require })", 1, 5),
+    ("System.import('x')", 1, 1),
+    ("const load = System", 1, 14),
+    ("define(['a'], () => 1)", 1, 1),
+    ("const m = module", 1, 11),
+    ("module['require']('x')", 1, 1),
+    ("typeof require === 'function' ? require('fs') : null", 1, 33),
+    ("typeof require === 'function' ? require : null", 1, 33),
+    ("require ??= 1", 1, 1),
+    ("async () => {\n  return require('fs')\n}", 2, 10),
+    ("export default async () => {\n  return (require)('fs')\n}", 2, 11),
+    ("export default async () => 1\nexport const a = 1", 1, 1),
+    ("export const a = 1\nexport default async () => 1", 1, 1),
+    ("export default 42", 1, 1),
+    ("module.exports = { run: async () => 1 }", 1, 1),
 ]
 
 REFUSED_TYPESCRIPT = [

@@ -17,9 +17,10 @@ import anyio.to_thread
 from codemode_mcp.approval import Verdict
 from codemode_mcp.audit.events import MAX_NAME, Auditor
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable, StoreUnavailable
-from codemode_mcp.hints import PYTHON, fenced, looks_like_python, syntax_hint
+from codemode_mcp.hints import PYTHON, looks_like_python, syntax_hint
 from codemode_mcp.localize import fault_column, regex_offsets, stray_await
 from codemode_mcp.preflight import check_members, inspect, looks_like_shell
+from codemode_mcp.program_form import take_fence
 from codemode_mcp.runs import program as programs
 from codemode_mcp.runs.driver import Driver, SyntaxFault
 from codemode_mcp.runs.namespaces import open_namespaces
@@ -229,15 +230,16 @@ class RunManager:
         run_id = "run_" + secrets.token_urlsafe(18)
         notes: list[str] = []
         cell = await self._admit(cell, run_id, arrived, notes.append)
-        guidance = looks_like_shell(cell.source) or fenced(cell.source)
-        if guidance is not None:
-            raise ProgramError("invalid_input", guidance)
+        _refuse_shell(cell.source)
+        cell = await self._unfence(cell, notes.append)
         try:
             found = await self._inspect(cell)
         except ProgramError:
             if looks_like_python(cell.source):
                 raise ProgramError("invalid_input", PYTHON) from None
             raise
+        if found.called is not None:
+            notes.append(found.called.note)
         catalog = await self._catalog_for(found, cell.caller, client)
         check_members(found, catalog.members, cell.language or "javascript")
         # The engine is compiled outside the program's time.
@@ -815,6 +817,19 @@ class RunManager:
             return replace(cell, source=source)
         raise ProgramError("timeout", "plugins took too long to look at the program; nothing of it has run")
 
+    async def _unfence(self, cell: Cell, note: Callable[[str], None]) -> Cell:
+        """Return the program in the fence, where there is one. Raises `ProgramError`."""
+        if len(cell.source) > _LARGE_SOURCE:
+            fenced = await anyio.to_thread.run_sync(take_fence, cell.source, limiter=self._inspecting)
+        else:
+            fenced = take_fence(cell.source)
+        if fenced is None:
+            return cell
+        _refuse_shell(fenced.source)
+        note(fenced.note)
+        labelled = fenced.language if fenced.language in self._settings.languages else None
+        return replace(cell, source=fenced.source, language=cell.language or labelled)
+
     async def _inspect(self, cell: Cell) -> Preflight:
         if cell.language is not None and cell.language not in self._settings.languages:
             raise _unsupported(cell.language, self._settings.languages)
@@ -891,6 +906,12 @@ async def open_manager(
                 elif run.state == "waiting":
                     manager._over(run, "aborted")
             group.cancel_scope.cancel()
+
+
+def _refuse_shell(source: str) -> None:
+    guidance = looks_like_shell(source)
+    if guidance is not None:
+        raise ProgramError("invalid_input", guidance)
 
 
 def _check_size(source: str) -> None:

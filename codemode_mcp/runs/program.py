@@ -45,6 +45,10 @@ class Program:
 def javascript(found: Preflight) -> Program:
     """The program of a JavaScript cell."""
     source = _as_body(found.source)
+    if found.called is not None:
+        text = _as_body(found.called.text)
+        positions = Positions("javascript", _line_count(source), text, rewritten=found.called.inserted)
+        return Program(text, None, positions, found.broken)
     if found.returning is None:
         return Program(source, None, Positions("javascript", _line_count(source), source), found.broken)
     returning = _as_body(found.returning)
@@ -55,17 +59,20 @@ def javascript(found: Preflight) -> Program:
 async def typescript(found: Preflight, transform: Transform) -> Program:
     """The program of a TypeScript cell. Raises as `Transform`."""
     lines = _line_count(found.source)
-    if found.returning is not None:
+    rewritten, inserted, plain = found.returning, found.inserted, found.source
+    if found.called is not None:
+        rewritten, inserted, plain = found.called.text, found.called.inserted, found.called.plain
+    if rewritten is not None:
         try:
-            made = await transform(_as_body(found.returning))
+            made = await transform(_as_body(rewritten))
         except ProgramError as error:
             if error.code != "typescript_transform_failed":
                 raise
-            # The implicit return does not fit in; what the author wrote decides.
+            # The implicit return, or the call, does not fit in; what the author wrote decides.
         else:
-            positions = Positions("typescript", lines, made.code, made.source_map, found.inserted)
+            positions = Positions("typescript", lines, made.code, made.source_map, inserted)
             return Program(made.code, None, positions)
-    made = await transform(_as_body(found.source))
+    made = await transform(_as_body(plain))
     return Program(made.code, None, Positions("typescript", lines, made.code, made.source_map))
 
 

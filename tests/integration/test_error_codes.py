@@ -64,7 +64,7 @@ PROGRAMS = {
     "two in a line": Fails("const o = {\n  a: 1\n  b: 2\n};", "invalid_input", "3:3", (), PLAIN),
     "types": Fails("text(1);\nconst x: number = 1;", "invalid_input", "2:1", ("const x: number",), PLAIN),
     "shell": Fails("ls -la /tmp", "invalid_input", "", ("shell", "MCP.<server>"), PLAIN),
-    "fenced": Fails("```js\nreturn 1\n```", "invalid_input", "", ("Markdown fence",), PLAIN),
+    "fenced": Fails("```js\n1\n```\n```js\n2\n```", "invalid_input", "", ("several Markdown fences",), PLAIN),
     "unknown tool": Fails("text(1);\nawait MCP.tracker.listIssue({})", "invalid_input", "2:7", ("listIssues",)),
     "unknown server": Fails("text(1);\nawait MCP.trakker.listIssues({})", "invalid_input", "2:7", ("tracker",)),
     "typed syntax": Fails("text(1);\nconst b: = 2;", "typescript_transform_failed", "2:10", ("b: =",), ("typescript",)),

@@ -5,14 +5,15 @@ More of both stands in `test_preflight.py`; here are the cases at the edge.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from test_programs import every, from_elsewhere
 
-from codemode_mcp.hints import fenced
 from codemode_mcp.preflight import check_members, inspect, looks_like_shell
+from codemode_mcp.program_form import take_fence
 
 if TYPE_CHECKING:
     from harness import Session
@@ -130,6 +131,9 @@ NO_SHELL = [
     "await sleep(5)",
     "time - 1",
     "kill(1)",
+    "kill -9;",
+    "node -1;",
+    "node -1; 2",
     "node.x - 1",
     "node - 1",
     "node && node.next",
@@ -182,13 +186,18 @@ def test_no_return_is_put_in(source: str) -> None:
     assert inspect(source, "javascript").returning is None
 
 
+_BEGINS_A_FENCE = re.compile(".*forms: .*(?:a fence(?: with.*| that.*)?|in a fence)$")
+
+
 @pytest.mark.parametrize("program", [*every("javascript", "*.js"), *every("typescript", "*.ts")])
 def test_the_preflight_raises_no_alarm_over_valid_programs(program: Written) -> None:
     members = {"tracker": None, "reports": None, "scratch": None}
     for code in (program.code, from_elsewhere(program.code)):
         assert looks_like_shell(code) is None
-        assert fenced(code) is None
-        check_members(inspect(code, "typescript"), members, "typescript")
+        fenced = take_fence(code)
+        assert (fenced is not None) == (_BEGINS_A_FENCE.match(program.id) is not None)
+        source = code if fenced is None else fenced.source
+        check_members(inspect(source, "typescript"), members, "typescript")
 
 
 @pytest.mark.parametrize("source", SHELL)
@@ -207,10 +216,13 @@ def test_code_that_looks_a_little_like_shell_is_code(source: str) -> None:
     [
         ("git status && npm test", "MCP.<server>.<tool>"),
         ("cat <<EOF > x\n1\nEOF", "MCP.<server>.<tool>"),
-        ("```js\nreturn 1\n```", "Markdown fence"),
-        ("\n\n```typescript\nconst a: number = 1\nreturn a\n```\n", "Markdown fence"),
+        ("```js\nreturn 1\n```\nor\n```js\nreturn 2\n```", "several Markdown fences"),
+        ("```return 1```", "Markdown fence"),
+        ("```js return 1\n```", "Markdown fence"),
+        ("Look:\n```bash\nls -la\n```", "MCP.<server>.<tool>"),
+        ("```python\nprint(1)\n```", "Python"),
     ],
-    ids=["commands", "here document", "fence", "fence with a language"],
+    ids=["commands", "here document", "several fences", "fence in a line", "code beside a label", "shell", "Python"],
 )
 @pytest.mark.parametrize("language", [None, "javascript", "typescript"])
 async def test_what_is_no_program_is_answered_with_advice(

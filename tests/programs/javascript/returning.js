@@ -63,11 +63,11 @@ const n = 2;
 // ---- a regular expression that is tested => true
 /^\d+$/.test("42")
 // ---- an arrow function => "[Function]"
-(x) => x
+[(x) => x][0]
 // ---- an arrow function without parentheses => "[Function]"
-x => x * 2
+[x => x * 2][0]
 // ---- an async arrow function is not called => "[Function]"
-async () => 1
+[async () => 1][0]
 // ---- an assigned arrow function => "[Function: f]"
 let f
 f = () => 1
@@ -163,6 +163,7 @@ let last = 1
 // ---- const at the end gives nothing => nothing
 const last = 1;
 // ---- a function at the end gives nothing => nothing
+let called = 0
 function last() { return 1 }
 // ---- a class at the end gives nothing => nothing
 class Last { a() { return 1 } }
