@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 MAX_NAME: Final = 200
 """Characters of a client's name that are looked at."""
@@ -87,11 +87,11 @@ class ProfileOverride:
 
     Attributes:
         client: glob on the name in `clientInfo`.
-        values: fields of `Profile` by name.
+        values: names of fields of `Profile`, and what they are.
     """
 
     client: str
-    values: Mapping[str, Any]
+    values: tuple[tuple[str, Any], ...]
 
 
 def profile_of(name: str | None, overrides: Sequence[ProfileOverride] = ()) -> Profile:
@@ -107,7 +107,7 @@ def profile_of(name: str | None, overrides: Sequence[ProfileOverride] = ()) -> P
     if override is None:
         return found
     evidence = " ".join(filter(None, ("Set in the configuration.", found.evidence)))
-    return replace(found, **override.values, client=override.client, evidence=evidence)
+    return replace(found, **dict(override.values), client=override.client, evidence=evidence)
 
 
 def _matches(glob: str, name: str) -> bool:

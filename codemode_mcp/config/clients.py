@@ -29,7 +29,7 @@ def read_clients(node: Node) -> tuple[ProfileOverride, ...]:
     return tuple(ProfileOverride(glob, _values(glob, entry)) for glob, entry in node.entries().items())
 
 
-def _values(glob: str, node: Node) -> dict[str, Any]:
+def _values(glob: str, node: Node) -> tuple[tuple[str, Any], ...]:
     if not glob.strip() or not glob.isprintable():
         node.fail("needs the name of a client, or a glob such as claude-*; codemode-mcp clients lists the names")
     fields = node.fields((*_FLAGS, _LIMIT, _ADDED))
@@ -38,7 +38,7 @@ def _values(glob: str, node: Node) -> dict[str, Any]:
         values["adds_arguments"] = tuple(item.filled() for item in fields[_ADDED].items())
     if _LIMIT in fields:
         values["max_output_bytes"] = _limit(fields[_LIMIT])
-    return values
+    return tuple(values.items())
 
 
 def _limit(node: Node) -> int | None:

@@ -1,0 +1,154 @@
+"""Answers and listings fit the client that gets them: by its name, by the configuration, over stdio and HTTP."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx2
+import mcp_types as types
+import pytest
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.integration.announcements import Ear, listening
+from tests.integration.harness import SECONDS, Session, serve
+from tests.integration.http_harness import serve_http
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.integration.http_harness import Served
+
+pytestmark = pytest.mark.anyio
+
+ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["modern", "legacy"])
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PICTURE = f"image({{ type: 'image', mimeType: 'image/png', data: '{PIXEL}' }}); text('seen'); return 1"
+
+
+def write(folder: Path, **more: Any) -> Path:
+    path = folder / "config.json"
+    servers = {"one": {"command": "no-such-command", "disabled": False}}
+    path.write_text(json.dumps({"mcpServers": servers, "store": {"kind": "memory"}, **more}), "utf-8")
+    return path
+
+
+def named(name: str) -> types.Implementation:
+    return types.Implementation(name=name, version="2.1.330")
+
+
+async def listed(client: Client) -> list[types.Tool]:
+    with anyio.fail_after(SECONDS):
+        return list((await client.list_tools(cache_mode="refresh")).tools)
+
+
+async def called(client: Client, code: str = PICTURE) -> types.CallToolResult:
+    with anyio.fail_after(SECONDS):
+        result = await client.call_tool("exec", {"code": code})
+    assert isinstance(result, types.CallToolResult)
+    return result
+
+
+@asynccontextmanager
+async def over_http(served: Served, mode: str, name: str, **options: Any) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(timeout=httpx2.Timeout(SECONDS)) as http,
+        Client(
+            streamable_http_client(served.url, http_client=http), mode=mode, client_info=named(name), **options
+        ) as c,
+    ):
+        yield c
+
+
+def reads_text_alone(tools: list[types.Tool], result: types.CallToolResult) -> None:
+    assert [tool.output_schema for tool in tools] == [None, None]
+    assert result.structured_content is None
+    reads_everything_in_text(result)
+
+
+def gets_both_forms(tools: list[types.Tool], result: types.CallToolResult) -> None:
+    assert all(tool.output_schema for tool in tools)
+    assert result.structured_content["status"] == "completed"
+    assert result.structured_content["output"][0] == {"type": "image", "mimeType": "image/png", "bytes": 70}
+    reads_everything_in_text(result)
+
+
+def reads_everything_in_text(result: types.CallToolResult) -> None:
+    assert [block.type for block in result.content] == ["image", "text"]
+    assert result.content[1].text == "seen\n1"
+
+
+@ERAS
+@pytest.mark.parametrize("name", ["claude-code", "codex-mcp-client", "Claude-Code"])
+async def test_a_client_that_shows_structured_content_gets_text_and_pictures_alone(
+    tmp_path: Path, mode: str, name: str
+) -> None:
+    async with serve(write(tmp_path), mode=mode, client_info=named(name)) as session:
+        reads_text_alone(await listed(session.client), await called(session.client))
+        failed = await called(session.client, "throw new Error('x')")
+        assert (failed.is_error, failed.structured_content) == (True, None)
+        waiting = await called(session.client, "await yield_control('rate limit'); return 2")
+        assert waiting.structured_content is None
+        text = waiting.content[0].text
+        run_id = text.partition('"runId": "')[2].partition('"')[0]
+        assert "it yielded control (rate limit)" in text
+        resumed = await session.client.call_tool("wait", {"runId": run_id})
+        assert resumed.content[0].text == "2"
+
+
+@ERAS
+async def test_an_unknown_client_gets_both_forms(tmp_path: Path, mode: str) -> None:
+    async with serve(write(tmp_path), mode=mode, client_info=named("mcp")) as session:
+        gets_both_forms(await listed(session.client), await called(session.client))
+
+
+@ERAS
+async def test_the_configuration_overrides_profiles(tmp_path: Path, mode: str) -> None:
+    clients = {"claude-*": {"showsStructured": False}, "my-*": {"showsStructured": True, "maxOutputBytes": 1024}}
+    config = write(tmp_path, clients=clients)
+    async with serve(config, mode=mode, client_info=named("claude-code")) as session:
+        gets_both_forms(await listed(session.client), await called(session.client))
+    async with serve(config, mode=mode, client_info=named("my-agent")) as session:
+        reads_text_alone(await listed(session.client), await called(session.client))
+        long = await called(session.client, "return 'x'.repeat(5000)")
+        assert '"truncated":true' in long.content[0].text
+
+
+@ERAS
+async def test_clients_of_one_http_server_each_get_what_fits_them_also_after_a_change(
+    tmp_path: Path, mode: str
+) -> None:
+    config = write(tmp_path)
+    async with serve_http(config) as served, AsyncExitStack() as stack:
+        ears = [Ear(mode), Ear(mode)]
+        shows, reads = [
+            await stack.enter_async_context(over_http(served, mode, name, message_handler=ear))
+            for name, ear in zip(("claude-code", "someone"), ears, strict=True)
+        ]
+        for client, ear in ((shows, ears[0]), (reads, ears[1])):
+            await stack.enter_async_context(listening(Session(client, served.stderr_path), mode, ear))
+        for _ in range(2):
+            async with anyio.create_task_group() as group:
+                group.start_soon(holds, reads_text_alone, shows)
+                group.start_soon(holds, gets_both_forms, reads)
+        # The two change places.
+        write(tmp_path, clients={"claude-code": {"showsStructured": False}, "someone": {"showsStructured": True}})
+        for ear in ears:
+            await ear.heard()
+        await holds(gets_both_forms, shows)
+        await holds(reads_text_alone, reads)
+
+
+async def holds(check: Any, client: Client) -> None:
+    check(await listed(client), await called(client))
+
+
+async def test_a_listing_is_private_to_its_client(tmp_path: Path) -> None:
+    async with serve(write(tmp_path), client_info=named("claude-code")) as session:
+        result = await session.client.list_tools(cache_mode="refresh")
+        assert result.cache_scope == "private"
