@@ -24,13 +24,15 @@ import platformdirs
 from codemode_mcp import reload
 from codemode_mcp.audit import Auditor, Redactor, set_level
 from codemode_mcp.audit.recording import recording
+from codemode_mcp.caller_topics import CallerTopics
 from codemode_mcp.callers import Caller
 from codemode_mcp.errors import CodeModeError, RuntimeUnavailable
 from codemode_mcp.policy import Policies
+from codemode_mcp.topics import MAX_SERVERS
 from declarations.names import identifiers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 
     from codemode_mcp.approval import RememberFn
     from codemode_mcp.catalog import Catalog, Entry
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from codemode_mcp.values import Values
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.tools import JsonObject, RootsFn, ToolSource
+    from upstream_clients.tools import JsonObject, RootsFn, ToolSource, UpstreamView
 
 log = logging.getLogger("codemode_mcp.app")
 
@@ -64,6 +66,9 @@ TOUCH_SECONDS = 0.02
 """After a client has shown itself: enough for the answer it waits for to be written first."""
 
 TRANSFORM_SECONDS = 30.0
+
+LIST_SECONDS = 2.0
+"""From the first `tools/list` on, for kept listings to be read and plugins to be loaded. Later lists do not wait."""
 
 PROMPTS_SECONDS = 0.5
 """For plugins to say what tools a client has, before the list of tools is answered without their prompts."""
@@ -142,6 +147,10 @@ class App:
         self.code_mode = config.tools.code_mode.enabled
         """Whether there are `exec` and `wait`, or the tools themselves (pass-through); for good."""
         self._identifiers: dict[Policy, dict[str, str]] = {}
+        self._kept: tuple[UpstreamView, ...] = ()
+        self._kept_read = anyio.Event()
+        self._topics = CallerTopics(self._views)
+        self._list_deadline: float | None = None
 
     # for the server
 
@@ -153,14 +162,44 @@ class App:
         """Of the one client there is, for servers that ask outside any call; None: it has none."""
         self._roots = roots
 
-    def server_names(self, caller: Caller | None) -> Sequence[str]:
-        """What servers are called that the caller may come to see something of; None: that everybody may."""
+    def servers(self, caller: Caller | None) -> dict[str, str]:
+        """Return configured names by identifier, of the servers that the caller may come to see something of.
+
+        Args:
+            caller: None for the servers that every caller may see.
+        """
         policies = self._policies.all if caller is None else (self._policies.of(caller),)
         first, *others = map(self._visible, policies)
-        names = [
-            identifier for identifier, name in first.items() if all(each.get(identifier) == name for each in others)
-        ]
-        return names if self.code_mode else [first[identifier] for identifier in names]
+        return {
+            identifier: name
+            for identifier, name in first.items()
+            if all(each.get(identifier) == name for each in others)
+        }
+
+    def server_names(self, caller: Caller | None) -> Sequence[str]:
+        """Return the configured names of `servers`."""
+        return list(self.servers(caller).values())
+
+    def topics(self, caller: Caller) -> Sequence[str]:
+        """Return the topics of the caller's servers, as far as their listings are known."""
+        return self._topics.of(self._policies.of(caller))
+
+    def all_topics(self) -> Hashable:
+        """Return the topics of all callers: never to be shown."""
+        return tuple(map(self._topics.of, self._policies.all))
+
+    async def ready_to_list(self) -> None:
+        """Wait until kept listings are read and plugins are loaded, no longer than `LIST_SECONDS` in all."""
+        if self._list_deadline is None:
+            self._list_deadline = anyio.current_time() + LIST_SECONDS
+        has_plugins = any(each.enabled for each in self._config.plugins)
+        with anyio.CancelScope(deadline=self._list_deadline):
+            if not self._kept_read.is_set():
+                await self._kept_read.wait()
+            if has_plugins and not self._opened.is_set():
+                await self._opened.wait()
+            if has_plugins and self._plugins is not None:
+                await self._plugins.ready()
 
     def configured(self) -> Sequence[str]:
         """All servers there are, whoever may see them."""
@@ -178,13 +217,17 @@ class App:
         """All that are registered."""
         return () if self._plugins is None else self._plugins.namespaces()
 
-    async def namespace_prompts(self, caller: Caller) -> Sequence[tuple[str, str]]:
-        """Of the namespaces that the caller sees: global names and prompts. None while plugins are being loaded."""
+    async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]:
+        """Return global name, description and prompt of each namespace that the caller sees.
+
+        Empty while plugins are loading.
+        """
         if self._catalogs is None or not self.namespaces():
             return ()
-        with anyio.move_on_after(PROMPTS_SECONDS):
+        until = anyio.current_time() + PROMPTS_SECONDS
+        with anyio.CancelScope(deadline=max(until, self._list_deadline or until)):
             visible = await self._catalogs.namespaces_of(caller)
-            return [(each.global_name, each.prompt) for each in visible]
+            return [(each.global_name, each.description, each.prompt) for each in visible]
         return ()
 
     async def execute(
@@ -363,6 +406,7 @@ class App:
             self._plugins.apply(config.plugins)
         if self._pool is not None:
             self._pool.apply([_with_depth(spec) for spec in config.upstreams])
+        self._topics = CallerTopics(self._views)
         self._changed()
 
     def _visible(self, policy: Policy) -> dict[str, str]:
@@ -373,6 +417,20 @@ class App:
             identifier_of = identifiers(names, kind="server")
             found = self._identifiers[policy] = {identifier_of[name]: name for name in names}
         return found
+
+    def _views(self) -> Sequence[UpstreamView]:
+        """Return what is known of the servers: before they are opened, what they listed earlier."""
+        if self._pool is not None:
+            return self._pool.views()
+        names = set(self.configured())
+        return [view for view in self._kept if view.name in names]
+
+    async def _read_kept(self) -> None:
+        """Read what servers listed earlier, so that the first tool list has their topics."""
+        wanted = self._config.upstreams
+        if self.code_mode and self._transport is not None and 0 < len(wanted) <= MAX_SERVERS:
+            self._kept = await anyio.to_thread.run_sync(_kept_views, tuple(map(_with_depth, wanted)))
+        self._kept_read.set()
 
     async def _list_roots(self) -> JsonObject:
         if self._roots is not None:
@@ -422,6 +480,7 @@ class App:
 
     async def run(self) -> None:
         """Open what was put off, and keep it open until cancelled."""
+        await self._read_kept()
         await self._touched.wait()
         await anyio.sleep(TOUCH_SECONDS)
         from codemode_mcp.catalogs import Catalogs
@@ -545,6 +604,13 @@ def _with_depth(spec: UpstreamSpec) -> UpstreamSpec:
     if spec.transport != "stdio":
         return spec
     return replace(spec, env={**spec.env, DEPTH_VARIABLE: str(depth(os.environ) + 1)})
+
+
+def _kept_views(specs: Sequence[UpstreamSpec]) -> tuple[UpstreamView, ...]:
+    from upstream_clients.listing_cache import ListingCache
+
+    cache = ListingCache(listings_dir())
+    return tuple(kept.view for kept in map(cache.load, specs) if kept is not None)
 
 
 class _EngineRoom:
