@@ -18,6 +18,7 @@ import re
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
@@ -213,12 +214,14 @@ def _letters(text: str, *, split: bool) -> Iterable[str]:
             yield from (part.lower() for part in (_CAMEL.split(token) if split else (token,)))
 
 
+@lru_cache(maxsize=8192)
 def _may_be_topic(word: str, key: str) -> bool:
     if not MIN_LETTERS <= len(word) <= MAX_LETTERS or word.endswith(_NO_NOUN):
         return False
     return not any(form in _NO_TOPICS for form in (word, key, *_stripped(word)))
 
 
+@lru_cache(maxsize=8192)
 def _key(word: str) -> str:
     """Return what `issue` and `issues` have in common."""
     if word.endswith("ies") and len(word) > 4:
