@@ -68,7 +68,10 @@ TOUCH_SECONDS = 0.02
 TRANSFORM_SECONDS = 30.0
 
 LIST_SECONDS = 2.0
-"""From the first `tools/list` on, for kept listings to be read and plugins to be loaded. Later lists do not wait."""
+"""For the first `tools/list` to wait until kept listings are read, and until plugins are loaded. Later ones do not."""
+
+OPEN_SECONDS = 8.0
+"""For the first `tools/list` to wait, where there are plugins, until their loading begins."""
 
 PROMPTS_SECONDS = 0.5
 """For plugins to say what tools a client has, before the list of tools is answered without their prompts."""
@@ -150,7 +153,8 @@ class App:
         self._kept: tuple[UpstreamView, ...] = ()
         self._kept_read = anyio.Event()
         self._topics = CallerTopics(self._views)
-        self._list_deadline: float | None = None
+        self._list_deadlines: tuple[float, float | None] | None = None
+        """By when plugins have begun to load for the first list, and by when they are loaded."""
 
     # for the server
 
@@ -189,16 +193,21 @@ class App:
         return tuple(map(self._topics.of, self._policies.all))
 
     async def ready_to_list(self) -> None:
-        """Wait until kept listings are read and plugins are loaded, no longer than `LIST_SECONDS` in all."""
-        if self._list_deadline is None:
-            self._list_deadline = anyio.current_time() + LIST_SECONDS
-        has_plugins = any(each.enabled for each in self._config.plugins)
-        with anyio.CancelScope(deadline=self._list_deadline):
-            if not self._kept_read.is_set():
+        """Wait until kept listings are read and plugins are loaded, no longer than the first list may wait."""
+        now = anyio.current_time()
+        opened_by, _ = self._list_deadlines = self._list_deadlines or (now + OPEN_SECONDS, None)
+        if not self._kept_read.is_set():
+            with anyio.CancelScope(deadline=min(opened_by, now + LIST_SECONDS)):
                 await self._kept_read.wait()
-            if has_plugins and not self._opened.is_set():
+        if not any(each.enabled for each in self._config.plugins):
+            return
+        if not self._opened.is_set():
+            with anyio.CancelScope(deadline=opened_by):
                 await self._opened.wait()
-            if has_plugins and self._plugins is not None:
+        if self._plugins is not None:
+            loaded_by = self._list_deadlines[1] or anyio.current_time() + LIST_SECONDS
+            self._list_deadlines = opened_by, loaded_by
+            with anyio.CancelScope(deadline=loaded_by):
                 await self._plugins.ready()
 
     def configured(self) -> Sequence[str]:
@@ -225,7 +234,8 @@ class App:
         if self._catalogs is None or not self.namespaces():
             return ()
         until = anyio.current_time() + PROMPTS_SECONDS
-        with anyio.CancelScope(deadline=max(until, self._list_deadline or until)):
+        loaded_by = (self._list_deadlines or (0.0, None))[1]
+        with anyio.CancelScope(deadline=max(until, loaded_by or until)):
             visible = await self._catalogs.namespaces_of(caller)
             return [(each.global_name, each.description, each.prompt) for each in visible]
         return ()

@@ -182,12 +182,11 @@ async def test_a_plugin_that_hangs_while_it_loads_does_not_hold_up_the_list(tmp_
     (tmp_path / "hanging.py").write_text("import time\n\ndef register(api):\n    time.sleep(60)\n", "utf-8")
     config = write(tmp_path, {"hanging": {"module": "hanging.py:register"}, "tracker": plugin(tmp_path)})
     async with serve(config) as session:
-        with anyio.fail_after(8):  # it has 10 s to load
-            first = await described(session)
+        first = await described(session)
         began = anyio.current_time()
         assert await described(session) == first
         assert anyio.current_time() - began < LIST_SECONDS  # later lists wait for nothing
-    assert "issues" not in first
+    assert "issues" not in first  # it would be there, had the list waited until the other plugin was given up
 
 
 async def test_a_call_that_is_suspended_is_resumed_by_wait(session: Session, folder: Path) -> None:
