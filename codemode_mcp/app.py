@@ -27,13 +27,15 @@ import platformdirs
 from codemode_mcp import reload
 from codemode_mcp.audit import Auditor, Redactor, set_level
 from codemode_mcp.audit.recording import recording
+from codemode_mcp.caller_topics import CallerTopics
 from codemode_mcp.callers import Caller
 from codemode_mcp.errors import CodeModeError, RuntimeUnavailable
 from codemode_mcp.policy import Policies
+from codemode_mcp.topics import MAX_SERVERS
 from declarations.names import identifiers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 
     from codemode_mcp.approval import RememberFn
     from codemode_mcp.catalog import Catalog, Entry
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from codemode_mcp.values import Values
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.tools import JsonObject, RootsFn, ToolSource
+    from upstream_clients.tools import JsonObject, RootsFn, ToolSource, UpstreamView
 
 log = logging.getLogger("codemode_mcp.app")
 
@@ -67,6 +69,12 @@ TOUCH_SECONDS = 0.02
 """After a client has shown itself: enough for the answer it waits for to be written first."""
 
 TRANSFORM_SECONDS = 30.0
+
+LIST_SECONDS = 2.0
+"""For the first `tools/list` to wait until kept listings are read, and until plugins are loaded. Later ones do not."""
+
+OPEN_SECONDS = 8.0
+"""For the first `tools/list` to wait, where there are plugins, until their loading begins."""
 
 PROMPTS_SECONDS = 0.5
 """For plugins to say what tools a client has, before the list of tools is answered without their prompts."""
@@ -145,6 +153,11 @@ class App:
         self.code_mode = config.tools.code_mode.enabled
         """Whether there are `exec` and `wait`, or the tools themselves (pass-through); for good."""
         self._identifiers: dict[Policy, dict[str, str]] = {}
+        self._kept: tuple[UpstreamView, ...] = ()
+        self._kept_read = anyio.Event()
+        self._topics = CallerTopics(self._views)
+        self._list_deadlines: tuple[float, float | None] | None = None
+        """By when plugins have begun to load for the first list, and by when they are loaded."""
 
     # for the server
 
@@ -156,14 +169,49 @@ class App:
         """Of the one client there is, for servers that ask outside any call; None: it has none."""
         self._roots = roots
 
-    def server_names(self, caller: Caller | None) -> Sequence[str]:
-        """What servers are called that the caller may come to see something of; None: that everybody may."""
+    def servers(self, caller: Caller | None) -> dict[str, str]:
+        """Return configured names by identifier, of the servers that the caller may come to see something of.
+
+        Args:
+            caller: None for the servers that every caller may see.
+        """
         policies = self._policies.all if caller is None else (self._policies.of(caller),)
         first, *others = map(self._visible, policies)
-        names = [
-            identifier for identifier, name in first.items() if all(each.get(identifier) == name for each in others)
-        ]
-        return names if self.code_mode else [first[identifier] for identifier in names]
+        return {
+            identifier: name
+            for identifier, name in first.items()
+            if all(each.get(identifier) == name for each in others)
+        }
+
+    def server_names(self, caller: Caller | None) -> Sequence[str]:
+        """Return the configured names of `servers`."""
+        return list(self.servers(caller).values())
+
+    def topics(self, caller: Caller) -> Sequence[str]:
+        """Return the topics of the caller's servers, as far as their listings are known."""
+        return self._topics.of(self._policies.of(caller))
+
+    def all_topics(self) -> Hashable:
+        """Return the topics of all callers: never to be shown."""
+        return tuple(map(self._topics.of, self._policies.all))
+
+    async def ready_to_list(self) -> None:
+        """Wait until kept listings are read and plugins are loaded, no longer than the first list may wait."""
+        now = anyio.current_time()
+        opened_by, _ = self._list_deadlines = self._list_deadlines or (now + OPEN_SECONDS, None)
+        if not self._kept_read.is_set():
+            with anyio.CancelScope(deadline=min(opened_by, now + LIST_SECONDS)):
+                await self._kept_read.wait()
+        if not any(each.enabled for each in self._config.plugins):
+            return
+        if not self._opened.is_set():
+            with anyio.CancelScope(deadline=opened_by):
+                await self._opened.wait()
+        if self._plugins is not None:
+            loaded_by = self._list_deadlines[1] or anyio.current_time() + LIST_SECONDS
+            self._list_deadlines = opened_by, loaded_by
+            with anyio.CancelScope(deadline=loaded_by):
+                await self._plugins.ready()
 
     def configured(self) -> Sequence[str]:
         """All servers there are, whoever may see them."""
@@ -181,13 +229,18 @@ class App:
         """All that are registered."""
         return () if self._plugins is None else self._plugins.namespaces()
 
-    async def namespace_prompts(self, caller: Caller) -> Sequence[tuple[str, str]]:
-        """Of the namespaces that the caller sees: global names and prompts. None while plugins are being loaded."""
+    async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]:
+        """Return global name, description and prompt of each namespace that the caller sees.
+
+        Empty while plugins are loading.
+        """
         if self._catalogs is None or not self.namespaces():
             return ()
-        with anyio.move_on_after(PROMPTS_SECONDS):
+        until = anyio.current_time() + PROMPTS_SECONDS
+        loaded_by = (self._list_deadlines or (0.0, None))[1]
+        with anyio.CancelScope(deadline=max(until, loaded_by or until)):
             visible = await self._catalogs.namespaces_of(caller)
-            return [(each.global_name, each.prompt) for each in visible]
+            return [(each.global_name, each.description, each.prompt) for each in visible]
         return ()
 
     async def execute(
@@ -366,6 +419,7 @@ class App:
             self._plugins.apply(config.plugins)
         if self._pool is not None:
             self._pool.apply([_with_depth(spec) for spec in config.upstreams])
+        self._topics = CallerTopics(self._views)
         self._changed()
 
     def _visible(self, policy: Policy) -> dict[str, str]:
@@ -376,6 +430,20 @@ class App:
             identifier_of = identifiers(names, kind="server")
             found = self._identifiers[policy] = {identifier_of[name]: name for name in names}
         return found
+
+    def _views(self) -> Sequence[UpstreamView]:
+        """Return what is known of the servers: before they are opened, what they listed earlier."""
+        if self._pool is not None:
+            return self._pool.views()
+        names = set(self.configured())
+        return [view for view in self._kept if view.name in names]
+
+    async def _read_kept(self) -> None:
+        """Read what servers listed earlier, so that the first tool list has their topics."""
+        wanted = self._config.upstreams
+        if self.code_mode and self._transport is not None and 0 < len(wanted) <= MAX_SERVERS:
+            self._kept = await anyio.to_thread.run_sync(_kept_views, tuple(map(_with_depth, wanted)))
+        self._kept_read.set()
 
     async def _list_roots(self) -> JsonObject:
         if self._roots is not None:
@@ -425,6 +493,7 @@ class App:
 
     async def run(self) -> None:
         """Open what was put off, and keep it open until cancelled."""
+        await self._read_kept()
         await self._touched.wait()
         await anyio.sleep(TOUCH_SECONDS)
         from codemode_mcp.catalogs import Catalogs
@@ -559,6 +628,13 @@ def _with_depth(spec: UpstreamSpec) -> UpstreamSpec:
     if spec.transport != "stdio":
         return spec
     return replace(spec, env={**spec.env, DEPTH_VARIABLE: str(depth(os.environ) + 1)})
+
+
+def _kept_views(specs: Sequence[UpstreamSpec]) -> tuple[UpstreamView, ...]:
+    from upstream_clients.listing_cache import ListingCache
+
+    cache = ListingCache(listings_dir())
+    return tuple(kept.view for kept in map(cache.load, specs) if kept is not None)
 
 
 class _EngineRoom:

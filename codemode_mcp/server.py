@@ -10,7 +10,7 @@ import logging
 import time
 from dataclasses import dataclass, replace
 from importlib import metadata
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
 import mcp_types as types
 
@@ -76,8 +76,20 @@ class Runs(Protocol):
         """See `client.guard_state`."""
         ...
 
-    def server_names(self, caller: Caller | None) -> Sequence[str]:
-        """That the caller may come to see something of; None: that everybody may."""
+    def servers(self, caller: Caller | None) -> Mapping[str, str]:
+        """Configured names by identifier, of the servers that the caller may see; None: that every caller may see."""
+        ...
+
+    def topics(self, caller: Caller) -> Sequence[str]:
+        """Topics of the caller's servers, the most telling first."""
+        ...
+
+    def all_topics(self) -> Hashable:
+        """Topics of all callers: never to be shown."""
+        ...
+
+    async def ready_to_list(self) -> None:
+        """Wait, for a bounded time, for what the tool list shows."""
         ...
 
     def configured(self) -> Sequence[str]:
@@ -90,9 +102,8 @@ class Runs(Protocol):
         """All that are registered, whoever may see them: never to be shown."""
         ...
 
-    async def namespace_prompts(self, caller: Caller) -> Sequence[tuple[str, str]]:
-        """Of the namespaces that the caller sees, as far as that is known without waiting: their global names and
-        prompts."""
+    async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]:
+        """Global name, description and prompt of each namespace that the caller sees, as far as they are known."""
         ...
 
     def settings(self) -> ToolSettings:
@@ -134,7 +145,7 @@ class Surface:
             announcer=self._announcer,
             version=metadata.version("codemode-mcp"),
             title="Code mode",
-            instructions=descriptions.instructions(runs.server_names(user), settings.code_mode.languages),
+            instructions=descriptions.instructions(runs.servers(user), settings.code_mode.languages),
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
@@ -145,13 +156,16 @@ class Surface:
     ) -> types.ListToolsResult:
         self._offer_roots(context)
         self._runs.touch()
-        self._announcer.listed()
         caller = self._caller_of(context)
+        await self._runs.ready_to_list()
+        namespaces = await self._runs.namespace_texts(caller)
+        self._announcer.listed()  # nothing is awaited from here on: what is noted is what is answered
         if self._runs.admits_nothing(caller):
             return types.ListToolsResult(tools=[])
-        prompts = await self._runs.namespace_prompts(caller)
         profile = self._profile(context)
-        tools = tool_list(self._runs.server_names(caller), self._runs.settings(), prompts, profile)
+        tools = tool_list(
+            self._runs.servers(caller), self._runs.settings(), namespaces, self._runs.topics(caller), profile
+        )
         if tuple(tool.name for tool in tools) != VISIBLE_TOOLS:
             raise RuntimeError("the tool list is not what it has to be")  # fails closed
         # The list depends on the caller's policy and on the client's profile.
@@ -279,31 +293,39 @@ class Surface:
     def _shown(self) -> tuple[object, ...]:
         """All that the two tools and the instructions depend on, for any caller."""
         names, tools = tuple(self._runs.configured()), self._runs.settings()
-        self.server.instructions = descriptions.instructions(
-            self._runs.server_names(self._user), tools.code_mode.languages
-        )
-        return names, tools.code_mode.languages, tools.policy, tools.contexts, tools.clients, self._runs.namespaces()
+        self.server.instructions = descriptions.instructions(self._runs.servers(self._user), tools.code_mode.languages)
+        languages, policies = tools.code_mode.languages, (tools.policy, tools.contexts)
+        return names, languages, policies, tools.clients, self._runs.namespaces(), self._runs.all_topics()
+
+
+_META: Final = {"anthropic/alwaysLoad": True}
+"""Clients of Anthropic put a tool with this into each prompt, and not behind their tool search."""
 
 
 def tool_list(
-    servers: Sequence[str],
+    servers: Mapping[str, str],
     settings: ToolSettings,
-    prompts: Sequence[tuple[str, str]] = (),
+    namespaces: Sequence[tuple[str, str, str]] = (),
+    topics: Sequence[str] = (),
     profile: Profile = _ANY_CLIENT,
 ) -> list[types.Tool]:
-    """Return the two tools as a client of this profile gets them."""
+    """Return the two tools as a client of this profile gets them.
+
+    The other arguments are those of `descriptions.exec_description`.
+    """
     languages = settings.code_mode.languages
     output_schema = None if profile.shows_structured else descriptions.OUTPUT_SCHEMA
     return [
         types.Tool(
             name="exec",
             title="Run a program",
-            description=descriptions.exec_description(servers, languages, prompts),
+            description=descriptions.exec_description(servers, languages, namespaces, topics),
             input_schema=descriptions.exec_schema(languages),
             output_schema=output_schema,
             annotations=types.ToolAnnotations(
                 title="Run a program", read_only_hint=False, destructive_hint=True, open_world_hint=True
             ),
+            _meta=_META,
         ),
         types.Tool(
             name="wait",
@@ -314,6 +336,7 @@ def tool_list(
             annotations=types.ToolAnnotations(
                 title="Resume a suspended program", read_only_hint=False, destructive_hint=True, open_world_hint=True
             ),
+            _meta=_META,
         ),
     ]
 

@@ -1,79 +1,244 @@
-"""Byte budgets of what a model reads first."""
+"""What a model reads first: the whole text for a few configurations, and the byte budgets for all of them."""
 
 from __future__ import annotations
 
 import json
+import random
+import re
+from itertools import product
+from typing import TYPE_CHECKING
 
 import pytest
 
 from codemode_mcp import descriptions
 from codemode_mcp.server import tool_list
-from codemode_mcp.settings import ToolSettings
+from codemode_mcp.settings import CodeModeSettings, ToolSettings
+from declarations.names import identifiers
 
-SERVERS = [[], ["github", "docs"], [f"server{n}" for n in range(5000)], ["日本語" * 20] * 50, ["x" * 3000]]
+if TYPE_CHECKING:
+    from codemode_mcp.settings import Language
+
+BOTH: tuple[Language, ...] = ("javascript", "typescript")
+LONG = "Use it to find and change issues of the team. " * 40
+TOPICS = ("issue", "event", "invoice", "branch", "project", "meeting")
+
+BODY = """
+- code is the body of an async function. Return what you need: return value. Print with text(v) or json(v); show \
+images with image(block).
+- Call a tool: const r = await MCP.server.tool({...}); unwrap(r) gives its data and throws on an error.
+- Read its types first: (await API.read("mcp/<server>.d.ts")).content; "mcp/<server>.d.ts#tool" shows one tool. \
+Find tools: await API.search("what you need"). List files: await API.list().
+- Loop, join and filter in the program. Start independent calls together: await Promise.all([...]).
+- Tools outside MCP (of plugins, to ask the user): ALL_TOOLS, tools.search("..."), await tools.call(id, input).
+- store(key, v) keeps a value for later programs; await load(key) reads it. No network, files or modules.
+- Status "waiting": call wait with the runId of the result."""
 
 
-@pytest.mark.parametrize("servers", SERVERS, ids=["none", "two", "thousands", "wide", "one very long"])
-def test_both_tools_stay_within_their_budget(servers: list[str]) -> None:
-    tools = tool_list(servers, ToolSettings())
+def named(*names: str) -> dict[str, str]:
+    """Configured names by identifier."""
+    identifier_of = identifiers(names, kind="server")
+    return {identifier_of[name]: name for name in names}
+
+
+# the whole text
+
+
+def test_the_description_without_servers() -> None:
+    text = descriptions.exec_description({}, BOTH)
+    assert text == (
+        "Run a JavaScript or TypeScript program in a sandbox with the tools of these MCP servers: none." + BODY
+    )
+
+
+def test_the_description_with_three_servers_has_their_names_as_words_and_topics_on_its_first_line() -> None:
+    servers = named("github", "google-calendar", "salesDatabase")
+    assert descriptions.exec_description(servers, ("javascript",), topics=TOPICS) == (
+        "Run a JavaScript program in a sandbox with the tools of these MCP servers: github, "
+        "google calendar (MCP.googleCalendar), sales database (MCP.salesDatabase). "
+        "Topics: branch, event, invoice, issue, meeting, project." + BODY
+    )
+
+
+def test_the_description_with_two_hundred_servers_lists_names_while_they_fit_and_counts_the_others() -> None:
+    servers = named(*(f"team-{number:03}" for number in range(200)))
+    text = descriptions.exec_description(servers, BOTH, topics=TOPICS)
+    counted = re.search(r" and (\d+) more, see", text)
+    assert counted is not None
+    shown = ", ".join(f"team {number:03}" for number in range(200 - int(counted[1])))
+    assert text == (
+        "Run a JavaScript or TypeScript program in a sandbox with the tools of these MCP servers: "
+        f"{shown} and {counted[1]} more, see API.list() (in code, team 000 is MCP.team000)." + BODY
+    )
+    others = "exec", "wait", descriptions.wait_description(), json.dumps(descriptions.exec_schema(BOTH))
+    used = sum(map(len, (text, *others, json.dumps(descriptions.WAIT_SCHEMA))))
+    assert 2200 - len(", team 000") < used <= 2200
+
+
+def test_the_description_with_five_namespaces_has_their_descriptions_and_prompts() -> None:
+    namespaces = [
+        ("issues", "Issues of the team", "Call issues.list() first."),
+        ("notes", "Notes", ""),
+        ("wiki", "Pages of the wiki.", "wiki.page(title) reads one;\nwiki.edit(title, text) writes.\x1b[2J"),
+        ("clock", "", ""),
+        ("deploy", "", "deploy.to('staging') only."),
+    ]
+    assert descriptions.exec_description(named("github"), BOTH, namespaces, TOPICS[:2]) == (
+        "Run a JavaScript or TypeScript program in a sandbox with the tools of these MCP servers: github. "
+        "Topics: event, issue." + BODY + "\nGlobal objects of plugins, beside MCP:"
+        "\n- issues: Issues of the team. Call issues.list() first."
+        "\n- notes: Notes"
+        "\n- wiki: Pages of the wiki. wiki.page(title) reads one; wiki.edit(title, text) writes. [2J"
+        "\n- deploy: deploy.to('staging') only."
+        "\n- clock"
+    )
+
+
+def test_the_description_of_wait() -> None:
+    assert descriptions.wait_description() == (
+        'Resume a program whose result has status "waiting". Give the runId of that result. Returns the next result: '
+        '"waiting" again, or the end. cancel: true stops the program. fromStart: true repeats all output.'
+    )
+
+
+def test_the_instructions() -> None:
+    assert descriptions.instructions(named("github", "google-calendar"), BOTH) == (
+        "Call the tools of other MCP servers from programs. exec runs a JavaScript or TypeScript program; each tool of "
+        "each server is a function in it: await MCP.server.tool({...}). Read types with "
+        'API.read("mcp/<server>.d.ts"). Find tools with API.search("..."). Make many calls in one program, and return '
+        'only what you need. If a result has status "waiting", call wait with its runId.\n'
+        "Servers: github, google calendar (MCP.googleCalendar)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("github", "github"),
+        ("GitHub", "git hub (MCP.gitHub)"),
+        ("API_KEY", "api key (MCP.APIKEY)"),
+        ("server-1", "server 1 (MCP.server1)"),
+        ("console", "console (MCP.console_)"),
+        ("日本語", "日本語"),
+        ("--", "MCP.server_"),
+    ],
+)
+def test_a_name_that_is_not_its_own_identifier_has_that_beside_it(name: str, shown: str) -> None:
+    first = descriptions.exec_description(named(name), BOTH).split("\n")[0]
+    assert first.endswith(f"MCP servers: {shown}.")
+
+
+def test_where_identifiers_do_not_fit_only_those_that_no_rule_gives_are_shown() -> None:
+    servers = named(*(f"some-team-{number:02}" for number in range(30)), "some_team_00", "GitHub")
+    first = descriptions.exec_description(servers, BOTH).split("\n")[0]
+    assert "some team 01, some team 02," in first
+    assert "some team 00 (MCP.someTeam00_2)" in first
+    assert ", git hub (in code, some team 00 is MCP.someTeam00)." in first
+
+
+def test_topics_that_do_not_fit_are_left_out_from_the_last_on() -> None:
+    telling = ("zebra", "yak", "elephant" * 2, "ant")
+    seen = set()
+    for count in range(40, 90):
+        servers = named(*(f"name{number:03}" for number in range(count)))
+        first = descriptions.exec_description(servers, BOTH, topics=telling).split("\n")[0]
+        seen.add(first.partition(" Topics: ")[2])
+    fitting = (", ".join(sorted(telling[:number])) + "." for number in range(1, 5))
+    assert {"", "yak, zebra."} < seen <= {"", *fitting}
+
+
+# budgets
+
+
+def check(
+    servers: dict[str, str], languages: tuple[Language, ...], namespaces: list[tuple[str, str, str]], topics: list[str]
+) -> str:
+    tools = tool_list(servers, ToolSettings(code_mode=CodeModeSettings(languages=languages)), namespaces, topics)
     assert [tool.name for tool in tools] == ["exec", "wait"]
     size = sum(
         len(tool.name.encode()) + len((tool.description or "").encode()) + len(json.dumps(tool.input_schema).encode())
         for tool in tools
     )
-    assert size <= descriptions.TOOLS_BYTES
-    assert len(json.dumps(descriptions.OUTPUT_SCHEMA)) <= descriptions.OUTPUT_SCHEMA_BYTES
-    text = descriptions.instructions(servers, ("javascript", "typescript"))
-    assert len(text.encode()) <= descriptions.INSTRUCTIONS_BYTES
-
-
-def test_server_names_are_listed_while_they_fit_and_then_counted() -> None:
-    two = descriptions.exec_description(["github", "docs"], ("javascript",))
-    assert "github, docs\n" in two
-    assert "Run a JavaScript program" in two
-    many = descriptions.exec_description([f"server{n}" for n in range(500)], ("javascript",))
-    assert "server0, server1, " in many
-    assert " more, see API.list()" in many
-
-
-# namespaces of plugins
-
-LONG = "Use it to find and change issues of the team. " * 40
-
-
-@pytest.mark.parametrize(
-    "prompts",
-    [
-        [("issues", "Call issues.list({ open: true }).")],
-        [("issues", LONG)],
-        [("issues", LONG), ("notes", LONG), ("wiki", "short")],
-        [(f"n{n}", LONG) for n in range(12)],
-        [(f"n{n}", LONG) for n in range(500)],
-        [("n" * 64, "") for _ in range(500)],
-        [("issues", "\N{SNOWMAN}" * 900), ("notes", "\N{GRINNING FACE}" * 900)],
-        [("a", LONG), *[(f"n{n}", "") for n in range(100)]],
-    ],
-)
-def test_all_prompts_together_keep_to_their_bytes(prompts: list[tuple[str, str]]) -> None:
-    languages = ("javascript", "typescript")
-    without = descriptions.exec_description(["github"], languages)
-    whole = descriptions.exec_description(["github"], languages, prompts)
-    assert whole.startswith(without)
-    said = whole[len(without) :]
-    assert len(said.encode()) <= descriptions.PROMPTS_BYTES
-    named = [line[2:].split(":")[0] for line in said.split("\n")[2:] if "more, see API.list()" not in line]
-    assert named == [name for name, _ in prompts][: len(named)]
-    assert named
-    if len(named) < len(prompts):
-        assert said.endswith(f"\n- {len(prompts) - len(named)} more, see API.list()")
-
-
-def test_prompts_that_fit_are_told_whole_and_share_what_there_is() -> None:
-    said = descriptions.namespace_prompts(
-        [("empty", ""), ("issues", "Call  issues.list()\nfirst.\x1b[2J"), ("x", LONG)]
+    assert size <= (2700 if namespaces else 2200)
+    assert all(len((tool.description or "").encode()) <= 2000 for tool in tools)
+    assert all(tool.meta == {"anthropic/alwaysLoad": True} for tool in tools)
+    assert len(descriptions.instructions(servers, languages).encode()) <= 1000
+    text = tools[0].description or ""
+    assert text.isprintable() or set(filter(lambda c: not c.isprintable(), text)) == {"\n"}
+    assert text == (
+        tool_list(servers, ToolSettings(code_mode=CodeModeSettings(languages=languages)), namespaces, topics)[
+            0
+        ].description
     )
-    assert said.split("\n")[1:3] == ["Globals of plugins, beside MCP:", "- issues: Call issues.list() first. [2J"]
-    assert said.split("\n")[3].startswith("- x: Use it to find and change issues of the team. Use")
-    assert said.split("\n")[4] == "- empty"
-    assert 900 < len(said.encode()) <= descriptions.PROMPTS_BYTES
-    assert descriptions.namespace_prompts([]) == ""
+    assert BODY in text
+    return text
+
+
+SERVERS = [
+    {},
+    named("github", "docs"),
+    {f"server{n}": f"server{n}" for n in range(5000)},
+    named(*(f"{'日本語' * 15} {n}" for n in range(50))),
+    {"x" * 64: "x" * 3000},
+    {"x" * 64: "x-" * 1500, "y": "\u202e\x00\n- ignore this"},
+]
+NAMESPACES: list[list[tuple[str, str, str]]] = [
+    [],
+    [("issues", "", "Call issues.list({ open: true }).")],
+    [("issues", LONG, LONG)],
+    [("issues", "Issues", LONG), ("notes", LONG, ""), ("wiki", "short", "")],
+    [(f"n{n}", "Numbered", LONG) for n in range(500)],
+    [(f"{n:03}" + "n" * 61, "", "") for n in range(500)],
+    [("issues", "\N{SNOWMAN}" * 900, ""), ("notes", "", "\N{GRINNING FACE}" * 900)],
+    [("a", "A\n- b: c", LONG), *[(f"n{n}", "", "") for n in range(100)]],
+]
+
+
+@pytest.mark.parametrize("languages", [BOTH, ("javascript",), ("typescript",)])
+def test_the_budgets_hold_whatever_is_configured(languages: tuple[Language, ...]) -> None:
+    for servers, namespaces, topics in product(SERVERS, NAMESPACES, ([], [*TOPICS], ["t" * 16] * 240)):
+        text = check(servers, languages, namespaces, topics)
+        if not namespaces:
+            continue
+        lines = text.split("Global objects of plugins, beside MCP:\n")[1].split("\n")
+        counted = [line for line in lines if line.endswith(" more, see API.list()")]
+        shown = [line.removeprefix("- ").split(":")[0] for line in lines if line not in counted]
+        # Those that say something come first, each on one line.
+        assert shown == [name for name, *_ in namespaces][: len(shown)]
+        assert shown
+        assert counted == (
+            [f"- {len(namespaces) - len(shown)} more, see API.list()"] if len(shown) < len(namespaces) else []
+        )
+
+
+def test_the_budgets_hold_for_random_configurations() -> None:
+    source = random.Random(11)
+    alphabet = 'abcXYZ019-_ .$/:"\\\n\x00\u200b\u202eéß日\N{GRINNING FACE}'
+
+    def text(most: int) -> str:
+        return "".join(source.choices(alphabet, k=source.randrange(most)))
+
+    for _ in range(150):
+        servers = named(*(text(source.choice((8, 40, 200))) for _ in range(source.choice((0, 1, 3, 20, 200)))))
+        count = source.choice((0, 1, 3, 20))
+        namespaces = [(f"n{n}" + "x" * source.randrange(60), text(300), text(1000)) for n in range(count)]
+        topics = ["t" * source.randrange(3, 17) for _ in range(source.randrange(60))]
+        check(servers, source.choice((BOTH, ("javascript",), ("typescript",))), namespaces, topics)
+
+
+def test_long_prompts_share_the_room_that_short_ones_leave() -> None:
+    said = descriptions.namespace_lines([("short", "", "Call it."), ("one", "", LONG), ("two", "", LONG)], 600)
+    header, short, one, two = said.strip().split("\n")
+    assert header == "Global objects of plugins, beside MCP:"
+    assert short == "- short: Call it."
+    assert abs(len(one) - len(two)) < 10
+    assert 560 < len(said.encode()) <= 600
+
+
+def test_namespaces_leave_some_room_for_topics() -> None:
+    text = descriptions.exec_description(named("github"), BOTH, [("issues", "", LONG)], TOPICS)
+    assert "Topics: branch, event, invoice, issue, meeting, project." in text.split("\n")[0]
+    assert 1960 < len(text.encode()) <= 2000
+
+
+def test_the_output_schema_stays_within_its_budget() -> None:
+    assert len(json.dumps(descriptions.OUTPUT_SCHEMA)) <= descriptions.OUTPUT_SCHEMA_BYTES

@@ -352,12 +352,13 @@ def test_a_server_with_nothing_to_offer_is_a_warning() -> None:
 def test_names_that_are_cut_are_seen_in_the_description_as_it_is_written() -> None:
     from codemode_mcp.descriptions import exec_description
 
-    few = exec_description(["a", "b"], ("javascript",))
-    many = exec_description([f"server_with_a_long_name_{number}" for number in range(200)], ("javascript",))
+    few = exec_description({"a": "a", "b": "b"}, ("javascript",))
+    names = {f"serverWithALongName{n}": f"server-with-a-long-name{n}" for n in range(200)}
+    many = exec_description(names, ("javascript",))
     assert _CUT.search(few) is None
     cut = _CUT.search(many)
     assert cut is not None
-    assert many.count("server_with_a_long_name_") + int(cut[1]) == 200
+    assert many.split(" (in code")[0].count("server with a long name") + int(cut[1]) == 200
 
 
 # ahead of time

@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from codemode_mcp.app import App
     from codemode_mcp.config import Config
 
-_CUT = re.compile(r"(?: and )?(\d+) (?:more|servers), see API\.list\(\)\n- Call")
+_CUT = re.compile(r"^.*?(\d+) (?:more|servers), see API\.list\(\)")
 
 
 async def check(app: App, config: Config) -> Iterable[Check]:
-    from codemode_mcp.descriptions import PROMPTS_BYTES, TOOLS_BYTES
+    from codemode_mcp.descriptions import TOOLS_BYTES, TOOLS_BYTES_NAMESPACES
     from codemode_mcp.server import tool_list
 
     if not config.tools.code_mode.enabled:
         advice = 'codemode-mcp savings compares; "tools.codeMode": true puts two tools in their place'
         return [Check("byte budget", "info", "pass-through: every tool of every server is listed itself", advice)]
-    names = app.server_names(app.operator)
-    prompts = await app.namespace_prompts(app.operator)
-    tools = tool_list(names, config.tools, prompts)
+    servers = app.servers(app.operator)
+    namespaces = await app.namespace_texts(app.operator)
+    tools = tool_list(servers, config.tools, namespaces, app.topics(app.operator))
     used = sum(
         len(text.encode())
         for tool in tools
         for text in (tool.name, tool.description or "", json.dumps(tool.input_schema))
     )
-    bound = TOOLS_BYTES + (PROMPTS_BYTES if prompts else 0)
+    bound = TOOLS_BYTES_NAMESPACES if namespaces else TOOLS_BYTES
     if used > bound:
         detail = f"exec and wait take {used:,} bytes of {bound:,}"
         return [Check("byte budget", "fail", detail, "this is a fault of ours; please report it")]
-    detail = f"exec and wait take {used:,} of {bound:,} bytes, for {counted(len(names), 'server')}"
+    detail = f"exec and wait take {used:,} of {bound:,} bytes, for {counted(len(servers), 'server')}"
     cut = _CUT.search(tools[0].description or "")
     if cut is None:
         return [Check("byte budget", "ok", detail)]

@@ -42,10 +42,10 @@ async def _own(app: App) -> Weight:
     from codemode_mcp.descriptions import instructions
     from codemode_mcp.server import tool_list
 
-    names, settings = app.server_names(app.operator), app.settings()
-    tools = tool_list(names, settings, await app.namespace_prompts(app.operator))
+    servers, settings = app.servers(app.operator), app.settings()
+    tools = tool_list(servers, settings, await app.namespace_texts(app.operator), app.topics(app.operator))
     items = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
-    return weigh(items, instructions(names, settings.code_mode.languages))
+    return weigh(items, instructions(servers, settings.code_mode.languages))
 
 
 def server_of(view: UpstreamView, declarations: int) -> Server:

@@ -86,8 +86,8 @@ async def description(session: Session) -> str:
 @pytest.mark.parametrize("mode", ERAS)
 async def test_two_callers_see_their_own_servers_and_tools(shared: Served, mode: str) -> None:
     async with shared.client(mode, ALICE) as alice, shared.client(mode, BOB) as bob:
-        assert "library, vault\n" in await description(alice)
-        assert "library\n" in await description(bob)
+        assert "servers: library, vault." in await description(alice)
+        assert "servers: library." in await description(bob)
         assert "vault" not in await description(bob)
         for session in (alice, bob):
             assert "The description of exec names the servers." in (session.client.instructions or "")
@@ -284,7 +284,7 @@ async def test_whoever_started_the_server_may_have_a_context_too_which_may_chang
         assert await session.value(COUNT.format("library")) == "x"
         assert "vault" not in await session.value("return (await API.list()).files.map((f) => f.path).join()")
         await change(session, {})
-        assert "library, vault\n" in await description(session)
+        assert "servers: library, vault." in await description(session)
         waiting = await session.exec(f"await MCP.vault.peek.name; await yield_control(); {COUNT.format('vault')}")
         assert waiting.status == "waiting"
         await change(session, contexts(deny=["mcp:vault:count"]))

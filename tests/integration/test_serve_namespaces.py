@@ -10,7 +10,9 @@ import anyio
 import mcp_types as types
 import pytest
 
-from codemode_mcp.descriptions import PROMPTS_BYTES, TOOLS_BYTES
+from codemode_mcp.app import LIST_SECONDS
+from codemode_mcp.descriptions import DESCRIPTION_BYTES, TOOLS_BYTES_NAMESPACES
+from tests.integration.announcements import Ear, listening
 from tests.integration.harness import SECONDS, serve
 
 if TYPE_CHECKING:
@@ -82,7 +84,8 @@ async def described(session: Session) -> str:
         len(tool.name.encode()) + len((tool.description or "").encode()) + len(json.dumps(tool.input_schema).encode())
         for tool in tools
     )
-    assert size <= TOOLS_BYTES + PROMPTS_BYTES
+    assert size <= TOOLS_BYTES_NAMESPACES
+    assert all(len((tool.description or "").encode()) <= DESCRIPTION_BYTES for tool in tools)
     return str(tools[0].description)
 
 
@@ -153,12 +156,37 @@ async def test_a_program_works_with_a_namespace(session: Session) -> None:
     assert "plugin:tracker:add" in read["content"]
 
 
-async def test_the_prompt_is_in_the_description_for_whoever_sees_the_namespace(session: Session) -> None:
+async def test_the_description_and_the_prompt_are_read_by_each_caller_who_sees_the_namespace(session: Session) -> None:
     kinds = await done(session, "return [typeof issues, typeof hidden, Object.keys(namespaces)]")
     assert kinds == ["object", "undefined", ["issues", "desk", "broken"]]
     text = await described(session)
-    assert "\n- issues: Call issues.list() first; issues.issue.add(title) adds one." in text
+    assert "\n- issues: Issues of the team. Call issues.list() first; issues.issue.add(title) adds one." in text
     assert "hidden" not in text
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_first_list_of_a_process_has_the_namespaces_and_no_change_follows(tmp_path: Path, mode: str) -> None:
+    ear = Ear(mode)
+    config = write(tmp_path, {"tracker": plugin(tmp_path)})
+    async with serve(config, mode=mode, message_handler=ear) as session, listening(session, mode, ear):
+        assert "- issues: Issues of the team." in await described(session)
+        assert await session.value("return typeof issues") == "object"
+        # The next change is the first one that is heard.
+        write(tmp_path, {})
+        await ear.heard()
+        assert ear.count == 1
+        assert "issues" not in await described(session)
+
+
+async def test_a_plugin_that_hangs_while_it_loads_does_not_hold_up_the_list(tmp_path: Path) -> None:
+    (tmp_path / "hanging.py").write_text("import time\n\ndef register(api):\n    time.sleep(60)\n", "utf-8")
+    config = write(tmp_path, {"hanging": {"module": "hanging.py:register"}, "tracker": plugin(tmp_path)})
+    async with serve(config) as session:
+        first = await described(session)
+        began = anyio.current_time()
+        assert await described(session) == first
+        assert anyio.current_time() - began < LIST_SECONDS  # later lists wait for nothing
+    assert "issues" not in first  # it would be there, had the list waited until the other plugin was given up
 
 
 async def test_a_call_that_is_suspended_is_resumed_by_wait(session: Session, folder: Path) -> None:
@@ -208,7 +236,7 @@ async def test_a_plugin_that_is_taken_out_takes_its_namespace_with_it(tmp_path: 
         await becomes(session, "undefined")
         text = await described(session)
         assert "issues" not in text
-        assert "Globals of plugins" not in text
+        assert "Global objects of plugins" not in text
         assert "namespaces.d.ts" not in json.dumps(await session.value("return await API.list()"))
         team, message = (await session.finish(await session.wait(parked.run_id))).value
         assert team == ["ada"]

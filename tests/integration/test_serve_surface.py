@@ -25,6 +25,8 @@ def check_budget(tools: list[dict[str, Any]]) -> None:
     assert sum(size(tool["name"], tool["description"], tool["inputSchema"]) for tool in tools) <= 2200
     assert all(size(tool["outputSchema"]) <= 900 for tool in tools)
     assert all(tool["title"] and tool["annotations"] for tool in tools)
+    assert all(tool["_meta"] == {"anthropic/alwaysLoad": True} for tool in tools)
+    assert all(len(tool["description"]) <= 2000 for tool in tools)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -46,7 +48,7 @@ async def test_the_budget_holds_for_many_servers_with_long_names(tmp_path: Path)
         tools = (await session.client.list_tools()).model_dump(by_alias=True, mode="json")["tools"]
         instructions = session.client.instructions
     check_budget(tools)
-    assert "serverNumber0WithALongName" in tools[0]["description"]
+    assert "server number 0 with a long name é" in tools[0]["description"].split("\n")[0]
     assert "more" in tools[0]["description"]
     assert instructions is not None
     assert size(instructions) <= 1000

@@ -39,11 +39,12 @@ def text_of(result: types.CallToolResult) -> str:
 
 
 async def recorded(config: Path) -> tuple[list[dict[str, Any]], types.CallToolResult]:
-    """What `serve` lists, and its answer to a program."""
+    """What `serve` lists once it knows its servers' tools, and its answer to a program."""
     command = ["-m", "codemode_mcp", "serve", "--config", str(config), "--log-level", "error"]
     parameters = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
     async with Client(parameters) as client:
-        return await listed(client), await client.call_tool("exec", {"code": MEASURING})
+        answer = await client.call_tool("exec", {"code": MEASURING})
+        return await listed(client), answer
 
 
 async def listed_directly(script: Path) -> list[dict[str, Any]]:
