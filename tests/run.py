@@ -125,8 +125,8 @@ def test_clients(npm: str | None, arguments: list[str]) -> None:
     run("esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
     update = "--update" in arguments
     arguments = [argument for argument in arguments if argument != "--update"]
-    spread = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadgroup")
-    pytest = (tool("python"), "-m", "pytest", *spread, "tests/real_clients", *arguments)
+    # In one process: the tests of a client share the conversation that it was started for.
+    pytest = (tool("python"), "-m", "pytest", "tests/real_clients", *arguments)
     try:
         run("tests of real clients", *pytest, environ={"REAL_CLIENTS": "1"})
     finally:

@@ -8,7 +8,7 @@ from tests.real_clients.cases import CASES
 from tests.real_clients.drivers import DRIVERS
 from tests.real_clients.table import HEADINGS, pinned_version, written
 
-CELL = re.compile(r"yes|no|-|whole|\d+|\d+ kB, told|answered by the client")
+CELL = re.compile(r"yes|no|-|whole|\d+|\d+\.\d kB, told|answered by the client")
 
 
 def test_the_table_has_a_column_for_each_case_and_a_row_for_each_pinned_client() -> None:

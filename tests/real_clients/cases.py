@@ -103,7 +103,8 @@ def conversation(seen: Seen, folder: Path, driver: Driver) -> Generator[Call, Re
                 break
 
 
-# What has to be read. Each returns the cell of the table, or raises an AssertionError that says what is missing.
+# Checks of what has to be read. Each returns a cell of the table, or raises an AssertionError that says what is
+# missing. The last answer counts where a slow machine may suspend a program that is soon over.
 
 
 def _tells_how_to_continue(reading: Reading) -> None:
@@ -113,7 +114,7 @@ def _tells_how_to_continue(reading: Reading) -> None:
 
 
 def value(seen: Seen, driver: Driver) -> str:
-    ours = "\n".join(re.sub(driver.wrapper, "", text) for text in seen.first("value").strings).strip()
+    ours = "\n".join(re.sub(driver.wrapper, "", text) for text in seen.last("value").strings).strip()
     assert "1" in ours
     size = len(ours.encode())
     assert size <= OWN_BYTES, f"{size} bytes for the value 1: {ours!r}"
@@ -121,19 +122,19 @@ def value(seen: Seen, driver: Driver) -> str:
 
 
 def success(seen: Seen, driver: Driver) -> str:
-    assert "the quick answer" in seen.first("success").plain, seen.first("success").plain
+    assert "the quick answer" in seen.last("success").plain, seen.last("success").plain
     return "yes"
 
 
 def failure(seen: Seen, driver: Driver) -> str:
-    read = seen.first("failure").plain
+    read = seen.last("failure").plain
     assert "the disk is full of marbles" in read, read
     assert "nested_tool_failed" in read, read
     return "yes"
 
 
 def picture(seen: Seen, driver: Driver) -> str:
-    reading = seen.first("picture")
+    reading = seen.last("picture")
     assert "drawn" in reading.plain, reading.plain
     if not driver.shows_pictures:
         return "-"
@@ -142,7 +143,7 @@ def picture(seen: Seen, driver: Driver) -> str:
 
 
 def unawaited(seen: Seen, driver: Driver) -> str:
-    read = seen.first("unawaited").plain
+    read = seen.last("unawaited").plain
     assert "left early" in read, read
     assert re.search(r"\bawait|waited for", read), f"nothing about a call that was not awaited in {read!r}"
     assert "bench" in read, read
@@ -181,13 +182,13 @@ def approval(seen: Seen, driver: Driver) -> str:
 
 
 def big(seen: Seen, driver: Driver) -> str:
-    read = seen.first("big").plain
+    read = seen.last("big").plain
     lines = len(set(re.findall(r"\bline \d+ x", read)))
     whole = lines == BIG_LINES
     assert whole or re.search(r"truncat|omitted|saved|too large|left out|cut", read, re.IGNORECASE), (
         f"{lines} of {BIG_LINES} lines, and nothing says so"
     )
-    return "whole" if whole else f"{lines * BIG_LINE // 1000} kB, told"
+    return "whole" if whole else f"{lines * BIG_LINE / 1000:.1f} kB, told"
 
 
 def question(seen: Seen, driver: Driver) -> str:

@@ -25,10 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(driver, marks=pytest.mark.xdist_group(driver.folder), id=driver.folder) for driver in DRIVERS],
-)
+@pytest.fixture(scope="module", params=[pytest.param(driver, id=driver.folder) for driver in DRIVERS])
 def driver(request: pytest.FixtureRequest) -> Driver:
     chosen: Driver = request.param
     if not (CLIENTS / chosen.folder / ".installed").exists():
