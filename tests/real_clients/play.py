@@ -46,7 +46,7 @@ class Played:
 
     @property
     def tools(self) -> str:
-        """How the model gets our tools: "up front", "by a search" for its task, or "by name" alone."""
+        """The way in which the model gets our tools: "up front", "by a search" for its task, or "by name" alone."""
         first = self.model.first
         if first is not None and all(find_tool(first.tools, name) for name in ("exec", "wait")):
             return "up front"

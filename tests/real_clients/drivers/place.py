@@ -20,7 +20,7 @@ PROMPT = "Follow the script."
 
 @dataclass(frozen=True)
 class Place:
-    """Where one client runs.
+    """The surroundings of one client.
 
     Attributes:
         home: Its temporary home, which is its working folder too.
