@@ -279,7 +279,7 @@ class Gemini:
 
 
 class Direct:
-    """Results that a client without a model shows its program: `{"tools": [names], "results": [...]}`, one call back."""
+    """Results that a client without a model shows its program: `{"tools": [...], "results": [...]}`, one call back."""
 
     def reads(self, path: str) -> bool:
         return path == "/direct"
