@@ -1,5 +1,8 @@
 """The test command: `python3 tests/run.py [ARGUMENTS FOR PYTEST]`.
 
+`python3 tests/run.py clients [--update] [ARGUMENTS FOR PYTEST]` installs real clients in `.cache/clients` (2 GB) and
+tests what their models read; `--update` writes what came out into the table of `docs/clients.md`.
+
 Installs what the tests need, beside the sources and nowhere else: a virtual environment in `.venv`, in `.cache/node`
 the npm packages that tests run as upstream servers and compile types with, in `.cache/servers` the servers of PyPI that
 tests run, in `.cache/conformance` the conformance suite of MCP and the Node it runs on, in `.cache/suites` two packages
@@ -42,6 +45,20 @@ SERVER_PINS = {
     "mcp-2": ("mcp==2.3.0", "excel-mcp-server==2.2.2", "mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19"),
 }
 """Upstream servers from PyPI, by the environment that those share that agree about the MCP SDK."""
+CLIENTS = ROOT / ".cache" / "clients"
+NODE_CLIENTS = ("claude-code", "codex", "gemini-cli", "opencode", "inspector")
+CLIENT_PINS = {
+    "claude-code": ("@anthropic-ai/claude-code@2.1.330",),
+    "codex": ("@openai/codex@0.169.0",),
+    "gemini-cli": ("@google/gemini-cli@0.61.0",),
+    "opencode": ("opencode-ai@1.18.33",),
+    "inspector": ("@modelcontextprotocol/inspector@2.12.0",),
+    "pydantic-ai": ("pydantic-ai-slim[mcp,openai]==2.68.0", "fastmcp-slim==4.2.1", "mcp==2.3.0"),
+    "openai-agents": ("openai-agents==0.24.0", "mcp==2.3.0"),
+    "fastmcp": ("fastmcp-slim[client]==4.1.6", "mcp==2.3.0"),
+    "langchain": ("langchain-mcp-adapters==0.3.2", "langchain==1.4.7", "langchain-openai==1.7.3", "mcp==1.30.0"),
+}
+"""Clients by their environment; the first package of each is the client. All but `NODE_CLIENTS` are from PyPI."""
 SEMANTIC = ROOT / ".cache" / "semantic"
 SEMANTIC_TESTS = ("tests/test_semantic.py", "tests/integration/test_serve_semantic.py")
 SUITES = ROOT / ".cache" / "suites"
@@ -63,6 +80,10 @@ def main() -> int:
     try:
         npm = shutil.which("npm")
         install_python()
+        if sys.argv[1:2] == ["clients"]:
+            test_clients(npm, sys.argv[2:])
+            headline("all clients passed")
+            return 0
         if npm is None:
             headline("npm is not on PATH: the tests of npm servers and of compiled types are skipped")
         else:
@@ -90,6 +111,27 @@ def main() -> int:
         return failed.code
     headline("all checks passed")
     return 0
+
+
+def test_clients(npm: str | None, arguments: list[str]) -> None:
+    """Install the clients, run their tests, and with `--update` write the table, whatever the tests have found."""
+    for name, pins in CLIENT_PINS.items():
+        if name not in NODE_CLIENTS:
+            install_servers(CLIENTS / name, pins)
+        elif npm is None:
+            headline(f"npm is not on PATH: {name} is skipped")
+        else:
+            install_node(npm, CLIENTS / name, pins)
+    run("esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
+    update = "--update" in arguments
+    arguments = [argument for argument in arguments if argument != "--update"]
+    # In one process: the tests of a client share the conversation that it was started for.
+    pytest = (tool("python"), "-m", "pytest", "tests/real_clients", *arguments)
+    try:
+        run("tests of real clients", *pytest, environ={"REAL_CLIENTS": "1"})
+    finally:
+        if update:
+            run("table of clients", tool("python"), "-m", "tests.real_clients.table")
 
 
 # installation

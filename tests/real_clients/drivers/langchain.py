@@ -1,0 +1,16 @@
+"""langchain-mcp-adapters, by a small agent that runs in its environment."""
+
+from __future__ import annotations
+
+import json
+
+from tests.real_clients.drivers.place import AGENTS, Driver, Launch, Place, python_of
+from tests.real_clients.protocols import Chat
+
+
+def launch(place: Place) -> Launch:
+    agent = str(AGENTS / "langchain_agent.py")
+    return Launch((python_of("langchain"), agent, place.url, json.dumps(place.entry)))
+
+
+DRIVER = Driver("langchain-mcp-adapters", "langchain", Chat(), launch)
