@@ -29,6 +29,9 @@ _CLIENT_OF: Mapping[tuple[str, ...], ClientName] = {
 }
 """Whose file has servers under these keys."""
 
+_INSIDE_PROJECTS = frozenset((".vscode", ".cursor", ".codex", ".gemini", ".qwen", ".zed", ".github"))
+"""Folders of a project in which clients keep their file."""
+
 MAX_BYTES = 64 * 1024 * 1024
 """Of one file. Claude Code keeps the history of all projects beside its servers."""
 
@@ -183,7 +186,7 @@ def _projects(folder: Path) -> list[tuple[str, ...]]:
 
 def _project_of(path: Path) -> Path:
     """The folder that a file's `${workspaceFolder}` is."""
-    return path.parent.parent if path.parent.name in (".vscode", ".cursor") else path.parent
+    return path.parent.parent if path.parent.name in _INSIDE_PROJECTS else path.parent
 
 
 def _source(place: Place, here: Here, documents: dict[Path, Document | SourceError]) -> Source:
