@@ -19,6 +19,8 @@ from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.config.formats import format_of, written
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -31,6 +33,13 @@ CLIENTS: Mapping[str, tuple[str, str]] = {
     "cursor": (".cursor/mcp.json", "mcpServers"),
     "vscode": (".config/Code/User/mcp.json", "servers"),
     "windsurf": (".codeium/windsurf/mcp_config.json", "mcpServers"),
+    "codex": (".codex/config.toml", "mcp_servers"),
+    "gemini-cli": (".gemini/settings.json", "mcpServers"),
+    "opencode": (".config/opencode/opencode.json", "mcp"),
+    "copilot-cli": (".copilot/mcp-config.json", "mcpServers"),
+    "zed": (".config/zed/settings.json", "context_servers"),
+    "goose": (".config/goose/config.yaml", "extensions"),
+    "qwen-code": (".qwen/settings.json", "mcpServers"),
 }
 """Where each keeps its servers in a home of Linux, and under which key."""
 
@@ -101,9 +110,28 @@ def furnish(home: Path, client: str) -> None:
     }
     if client == "vscode":
         servers = {name: {"type": "stdio", **entry} for name, entry in servers.items()}
+    if client == "opencode":
+        servers = {
+            name: {"type": "local", "command": [entry["command"], *entry["args"]]} for name, entry in servers.items()
+        }
+    if client == "copilot-cli":
+        servers = {name: {"type": "local", **entry, "tools": ["*"]} for name, entry in servers.items()}
+    if client == "goose":
+        servers = {
+            name: {"enabled": True, "type": "stdio", "name": name, "cmd": entry["command"], "args": entry["args"]}
+            for name, entry in servers.items()
+        }
     path = home / where
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({key: servers}, indent=2) + "\n", "utf-8")
+    texts = [written(format_of(path), (key,), name, entry) for name, entry in servers.items()]
+    match format_of(path):
+        case "toml":
+            text = "\n\n".join(texts)
+        case "yaml":
+            text = f"{key}:\n" + "\n".join(f"  {line}" for each in texts for line in each.splitlines())
+        case _:
+            text = json.dumps({key: servers}, indent=2)
+    path.write_text(text + "\n", "utf-8")
     (home / "project" / "labels.ts").write_text(PROGRAM, "utf-8")
 
 

@@ -23,6 +23,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from codemode_mcp.cli import app
+from codemode_mcp.clients.places import CLIENTS
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import ERROR_CODES
 from codemode_mcp.settings import CLAMPS, CodeModeSettings
@@ -163,6 +164,9 @@ def _unknown(arguments: list[str]) -> list[str]:
         value = given.get(parameter.name)
         if choices and isinstance(value, str) and value not in choices[1].split("|"):
             problems.append(f"{' '.join(path)}: {value} is none of {choices[1]}")
+        # `install` takes any name, and prints an entry to copy for those that it does not know.
+        if parameter.name == "client" and isinstance(value, str) and value not in CLIENTS:
+            problems.append(f"{' '.join(path)}: {value} is no client")
     return problems
 
 

@@ -22,7 +22,7 @@ from codemode_mcp.doctor.budget import _CUT
 from codemode_mcp.doctor.config import literal_secrets, permissions, variables
 from codemode_mcp.doctor.engine import Kept, _cache
 from codemode_mcp.doctor.folders import LEAST_FREE, folder
-from codemode_mcp.doctor.machine import http, is_here, nesting, other_clients
+from codemode_mcp.doctor.machine import http, is_here, nesting, other_clients, own_code_mode
 from codemode_mcp.doctor.servers import HUGE_DESCRIPTION, advice_for, by_hand, oddities
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.settings import CodeModeSettings, HttpSettings, StaticToken, ToolSettings
@@ -192,6 +192,14 @@ def test_clients_that_start_the_same_servers_are_warned_of() -> None:
         ("warn", "cursor starts 'github' itself")
     ]
     assert [check.status for check in other_clients(Config(), lambda _: [])] == ["ok"]
+
+
+def test_a_client_with_a_code_mode_is_told_what_this_server_adds_there() -> None:
+    ((status, detail),) = said(own_code_mode(lambda: ["Codex"]))
+    assert status == "info"
+    assert detail.startswith("Codex has a code mode of its own")
+    assert all(word in detail for word in ("durable runs", "policy", "approval", "audit"))
+    assert said(own_code_mode(list)) == []
 
 
 # folders

@@ -12,6 +12,7 @@ import typer
 
 from codemode_mcp.cli.completion import client_names
 from codemode_mcp.cli.shared import JsonOption, fitted, say, say_command, stop
+from codemode_mcp.clients.places import CLIENTS
 
 if TYPE_CHECKING:
     from codemode_mcp.clients.importing import Item, Plan
@@ -38,7 +39,7 @@ def import_servers(
             "--from",
             metavar="NAME|FILE",
             autocompletion=client_names,
-            help="claude-desktop, claude-code, cursor, vscode, windsurf, or a file; default: all that are here.",
+            help=f"{', '.join(CLIENTS)}, or a file; default: all that are here.",
         ),
     ] = None,
     write: Annotated[bool, typer.Option("--write", help="Write what is shown; the file before is kept.")] = False,
@@ -91,7 +92,7 @@ def import_servers(
 def _sources(origins: list[str] | None, here: Here) -> list[Source]:
     """What is to be imported from."""
     from codemode_mcp.clients import reading
-    from codemode_mcp.clients.places import CLIENTS, TITLES, places
+    from codemode_mcp.clients.places import TITLES, places
     from codemode_mcp.nearest import nearest
 
     found: list[Source] = []

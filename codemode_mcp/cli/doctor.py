@@ -58,7 +58,7 @@ def doctor(
             else:
                 # What the checks are about is said by them.
                 with logging_as(loaded, level="error"), without("plugin %r is refused"):
-                    anyio.run(partial(checkup.run, loaded, only, _other_clients))
+                    anyio.run(partial(checkup.run, loaded, only, _other_clients, _own_code_mode))
         except KeyboardInterrupt:
             interrupted = True
     checks += checkup.checks
@@ -108,6 +108,13 @@ def _other_clients(config: Config) -> Sequence[str]:
     from codemode_mcp.clients.reading import this_machine
 
     return told_of_shared(config.path, this_machine())
+
+
+def _own_code_mode() -> Sequence[str]:
+    from codemode_mcp.clients.importing import clients_with_code_mode
+    from codemode_mcp.clients.reading import this_machine
+
+    return clients_with_code_mode(this_machine())
 
 
 def _known(config: Config, names: Sequence[str]) -> Sequence[str]:

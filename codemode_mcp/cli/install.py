@@ -6,13 +6,14 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 from codemode_mcp.app import config_dir, data_dir
+from codemode_mcp.cli.completion import client_names
 from codemode_mcp.cli.shared import ConfigOption, say, say_command, stop
-from codemode_mcp.clients.places import TITLES, ClientName
+from codemode_mcp.clients.places import TITLES
 from codemode_mcp.clients.reading import this_machine
 from codemode_mcp.errors import ConfigError
 
@@ -39,8 +40,13 @@ app = typer.Typer()
 )
 def install(
     client: Annotated[
-        ClientName,
-        typer.Option("--client", metavar="CLIENT", help=f"Whose file gets this server: {', '.join(TITLES)}."),
+        str,
+        typer.Option(
+            "--client",
+            metavar="CLIENT",
+            autocompletion=client_names,
+            help=f"Whose file gets this server: {', '.join(TITLES)}; any other: print an entry to copy.",
+        ),
     ],
     scope: Annotated[
         Literal["user", "project"], typer.Option("--scope", help="For all your folders, or for this one.")
@@ -61,9 +67,12 @@ def install(
     from codemode_mcp.config.edit import ChangedMeanwhileError
 
     here = this_machine()
-    place = places.find(client, scope, here.system, here.home, here.environ, here.folder, os.path.exists)
+    known = next((each for each in places.CLIENTS if each == client), None)
+    if known is None:
+        _print_to_copy(client, name, config, here)
+    place = places.find(known, scope, here.system, here.home, here.environ, here.folder, os.path.exists)
     if place is None:
-        stop(2, f"{TITLES[client]} keeps no servers for one folder; leave out `--scope {scope}`")
+        stop(2, f"{TITLES[known]} keeps no servers for one folder; leave out `--scope {scope}`")
     if installing.NAME.fullmatch(name) is None:
         stop(2, "--name: a server's name is made of letters, digits, - and _, at most 64 of them")
     for _ in range(ATTEMPTS):
@@ -79,7 +88,7 @@ def install(
         except ChangedMeanwhileError:
             continue
         return
-    stop(1, f"{place.path} is being changed all the time; quit {TITLES[client]}, and run this again")
+    stop(1, f"{place.path} is being changed all the time; quit {TITLES[known]}, and run this again")
 
 
 # to install
@@ -106,18 +115,46 @@ def _install(
             say(f"would {'change' if plan.config.before is not None else 'make'} {plan.config.path} for what is moved")
         _tell_the_rest(plan, title)
         say("nothing is changed yet: run this without --dry-run")
-        print(json.dumps({name: _shown(plan)}, ensure_ascii=False, indent=2))  # noqa: T201
+        print(plan.shown)  # noqa: T201
         return
     backup = installing.carry_out(plan, _records())
     say(f"{title} has this server now:")
     _tell(plan, launched, title)
     _tell_the_rest(plan, title)
+    if remark := installing.REMARKS.get(place.client):
+        say(f"your choice: {remark}")
     say("the way back, and another one that needs nothing of ours:")
     say_command(f"codemode-mcp install --client {place.client}{_scoped(place)} --undo")
     say_command(installing.way_back(plan.path, backup, windows=here.system == "win32"))
     say(f"next: {installing.RESTART[place.client]}; to check it now:")
     say_command(f"codemode-mcp doctor --config {_quoted(ours)}")
     print(plan.path)  # noqa: T201
+
+
+def _print_to_copy(client: str, name: str, config: str | None, here: Here) -> NoReturn:
+    """Print an entry for a client whose file is not known here. Ends the command with 2: nothing was installed."""
+    import shlex
+
+    from codemode_mcp.config import find_config
+    from codemode_mcp.config.load import FILE_NAME
+    from codemode_mcp.control.display import cut
+    from codemode_mcp.nearest import nearest
+
+    try:
+        found = find_config(config, environ=here.environ, cwd=here.folder, user_config_dir=config_dir())
+    except ConfigError:
+        found = Path(config) if config else None
+    ours = os.path.abspath(found or config_dir() / FILE_NAME)
+    launched = _launch(here)
+    words = [launched.command, *launched.args, "--config", ours]
+    close = nearest(client, TITLES, count=3)
+    say(f"{cut(client, 60)!r} is not a client that install knows; nothing was changed")
+    say(f"  {'did you mean: ' + ', '.join(close) if close else 'it knows: ' + ', '.join(TITLES)}")
+    say("most clients take this entry in their file of MCP servers:")
+    print(json.dumps({"mcpServers": {name: {"command": words[0], "args": words[1:]}}}, indent=2))  # noqa: T201
+    say("some have a command for it, such as:")
+    say_command(f"CLIENT mcp add {name} -- {shlex.join(words)}")
+    raise typer.Exit(2)
 
 
 def _configuration(given: str | None, here: Here, place: Place, *, move: bool) -> Path:
@@ -177,7 +214,7 @@ def _program() -> Program:
 def _file(place: Place) -> File:
     from codemode_mcp.clients import installing
 
-    return installing.read(Path(place.path), installing.empty_for(place.client))
+    return installing.read(Path(place.path), installing.empty_for(place.client), place.format)
 
 
 def _records() -> Path:
@@ -191,7 +228,7 @@ def _tell(plan: Plan, launched: Launch, title: str) -> None:
     if plan.replaced:
         say(f"  - {_names(plan.replaced)}: this server too, under another name")
     if plan.moved:
-        say(f"  - {_names(plan.moved)}: behind this server, in {plan.entry['args'][_config_at(plan)]}")
+        say(f"  - {_names(plan.moved)}: behind this server, in {plan.starts_with}")
     if plan.config is not None and plan.config.secret:
         say("    their secrets went along as they stand, into a file that only you can read")
     for name, note in plan.notes:
@@ -213,18 +250,12 @@ def _tell_the_rest(plan: Plan, title: str) -> None:
         )
     if differing := [name for name in plan.differing if name not in plan.left]:
         say(f"of the same name here and in {title}, but not the same: {_names(differing)}; both stay as they are")
-    others = [name for name in plan.kept if name not in (*plan.both, *plan.differing, *plan.left)]
+    if unmovable := [name for name in plan.kept if name in plan.unmovable and name not in plan.left]:
+        say(f"{title} keeps showing the tools of {_names(unmovable)}, which cannot be moved behind this server")
+    told = {*plan.both, *plan.differing, *plan.left, *plan.unmovable}
+    others = [name for name in plan.kept if name not in told]
     if others:
         say(f"{title} goes on showing the tools of {_names(others)}; --move-servers puts them behind this server")
-
-
-def _config_at(plan: Plan) -> int:
-    return int(plan.entry["args"].index("--config")) + 1
-
-
-def _shown(plan: Plan) -> dict[str, object]:
-    """Our entry, without values that may be secret."""
-    return {key: plan.entry[key] for key in ("type", "command", "args") if key in plan.entry}
 
 
 # and back

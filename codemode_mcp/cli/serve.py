@@ -69,6 +69,9 @@ def serve(
                 stop(2, f"{option} is for --transport http; add that, or leave {option} out")
         from codemode_mcp.stdio import reserve
 
+        if sys.stdin is not None and sys.stdin.isatty():
+            say("this is an MCP server: it waits for an MCP client on standard input; Ctrl-C ends it")
+            say("  to add it to a client: codemode-mcp install --client NAME; to see it work: codemode-mcp demo")
         streams = reserve()
     elif transport != "http":
         stop(2, f"--transport {transport}: it is stdio or http; leave it out for stdio")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.clients.dialects import LeftOut, shared
 from codemode_mcp.clients.secrets import variable_name
 from codemode_mcp.config.expand import Reading
 from codemode_mcp.config.literals import REFERENCE
@@ -21,6 +22,7 @@ from codemode_mcp.policy import SOURCES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from codemode_mcp.clients.places import ClientName
     from codemode_mcp.clients.reading import Here, Source
     from codemode_mcp.clients.secrets import Names
 
@@ -54,10 +56,6 @@ _MILLISECONDS: Final = 1000
 """A `timeout` of at least so much is one in milliseconds; what less would be, clients do not agree."""
 
 
-class LeftOut(Exception):
-    """The entry cannot be taken over. The message says why, and holds nothing secret."""
-
-
 class Itself(Exception):
     """The entry is this server."""
 
@@ -88,9 +86,10 @@ def convert(name: str, given: object, source: Source, here: Here, names: Names) 
     """
     if not isinstance(given, dict):
         raise LeftOut(f"it is {describe(given, secret=True)}; expected an object")
-    converter = _Converter(name, given, source, here, names)
-    if is_this_server(given):
+    if is_this_server(given, source.client):
         raise Itself
+    given, different = shared(source.client, given)
+    converter = _Converter(name, given, source, here, names, list(different))
     entry = converter.entry()
     if is_this_server(entry):
         raise Itself
@@ -101,9 +100,15 @@ def convert(name: str, given: object, source: Source, here: Here, names: Names) 
     return Converted(entry, notes, tuple(dict.fromkeys(converter.asked)), converter.references)
 
 
-def is_this_server(given: object) -> bool:
-    """Whether an entry, a client's or ours, starts this server."""
-    if not isinstance(given, dict) or not isinstance(given.get("command"), str):
+def is_this_server(given: object, client: ClientName | None = None) -> bool:
+    """Return whether an entry, of a client or of our configuration, starts this server."""
+    if not isinstance(given, dict):
+        return False
+    try:
+        given, _ = shared(client, given)
+    except LeftOut:
+        return False
+    if not isinstance(given.get("command"), str):
         return False
     args = given.get("args")
     words = tuple(each for each in args if isinstance(each, str)) if isinstance(args, list) else ()
@@ -337,9 +342,17 @@ class _Converter:
             known = inside.partition(":-")[0]  # a default may be secret
             raise LeftOut(f"{quote('${' + known + '}')} is known to the client alone; write what it stands for")
         name, default = variable.groups()
-        if default is None and self.source.client in ("vscode", "cursor", "windsurf"):
+        if default is None and self.source.client in (
+            "vscode",
+            "cursor",
+            "windsurf",
+            "copilot-cli",
+            "gemini-cli",
+            "qwen-code",
+        ):
             default = ":-"  # what is not set is empty there, and no reason not to start
-        self.references[name] = f"${{{inside}}}"
+        said = f"{{env:{name}}}" if self.source.client == "opencode" else f"${{{inside}}}"
+        self.references[name] = said
         return f"${{{name}{default or ''}}}"
 
     def _input(self, input_id: str, whole: str | None) -> str:

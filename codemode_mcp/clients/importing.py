@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from codemode_mcp.clients.entries import Itself, LeftOut, convert, fitting_name, loads
+from codemode_mcp.clients.dialects import LeftOut
+from codemode_mcp.clients.entries import Itself, convert, fitting_name, is_this_server, loads
+from codemode_mcp.clients.places import OWN_CODE_MODE, TITLES
 from codemode_mcp.clients.reading import read_clients, read_file
 from codemode_mcp.clients.secrets import Names, with_variables, without_secrets
 from codemode_mcp.config.edit import replace_file
@@ -187,6 +189,14 @@ def make_plan(
                 items.append(Item(number, name, "left out", reason=str(error)))
                 continue
             item = _placed(candidate, known, existing, chosen, source)
+            if item.status in ("there", "same") and (
+                rules := _stricter(candidate.literal, existing.get(item.under) or chosen[item.under].literal)
+            ):
+                reason = (
+                    f"{quote(item.under)} is the same server without its {rules}; add these there, then import again"
+                )
+                items.append(Item(number, name, "left out", reason=reason))
+                continue
             if source.by_others and item.status == "new":
                 reason = f"others may have written it, in this folder; read it, then name it with --from {source.path}"
                 items.append(Item(number, name, "left out", reason=reason))
@@ -344,6 +354,12 @@ def _placed(
     )
 
 
+def _stricter(entry: Mapping[str, Any], other: object) -> str:
+    """Return the rules about tools that an entry has and the same server under another name has not, in words."""
+    has = other if isinstance(other, dict) else {}
+    return " and ".join(f"`{key}`" for key in ("allow", "deny") if entry.get(key) and entry[key] != has.get(key))
+
+
 def essence(entry: Mapping[str, Any]) -> str:
     """What an entry reaches and how, as text: equal for those that make no difference."""
     kept = {
@@ -455,3 +471,13 @@ def told_of_shared(config_path: Path | None, here: Here) -> tuple[str, ...]:
             f"remove {'it' if len(found) == 1 else 'them'} from {path}"
         )
     return tuple(told)
+
+
+def clients_with_code_mode(here: Here) -> tuple[str, ...]:
+    """Return the titles of clients that start this server and have a code mode of their own."""
+    found = {
+        source.client
+        for source in read_clients(here, OWN_CODE_MODE)
+        if any(is_this_server(given, source.client) for given in source.servers.values())
+    }
+    return tuple(TITLES[client] for client in OWN_CODE_MODE if client in found)

@@ -13,15 +13,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.clients import importing, installed
+from codemode_mcp.clients.dialects import shared
 from codemode_mcp.clients.entries import is_this_server
 from codemode_mcp.clients.launch import entry
 from codemode_mcp.clients.places import TITLES
 from codemode_mcp.clients.reading import MAX_BYTES, Source, inputs_of
 from codemode_mcp.clients.secrets import mapped
 from codemode_mcp.config.edit import ChangedMeanwhileError, replace_file
-from codemode_mcp.config.jsontext import with_members
+from codemode_mcp.config.formats import parse, with_members, written
 from codemode_mcp.config.servers import ROOT_KEYS
-from codemode_mcp.config.source import SourceError, parse, text_of
+from codemode_mcp.config.source import SourceError, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from codemode_mcp.clients.launch import Launch
     from codemode_mcp.clients.places import ClientName, Place
     from codemode_mcp.clients.reading import Document, Here
+    from codemode_mcp.config.formats import Format
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every client takes as the name of a server."""
@@ -52,8 +54,24 @@ RESTART: Final[Mapping[ClientName, str]] = {
     "cursor": "in Cursor's settings under MCP switch the server on, or restart Cursor",
     "vscode": "run `MCP: List Servers` from VS Code's command palette, choose the server, and start it",
     "windsurf": "press refresh among the MCP servers of Cascade, or restart Windsurf",
+    "codex": "end the session and start `codex` again; `/mcp` then lists the server",
+    "gemini-cli": "end the session and start `gemini` again; `/mcp` then lists the server",
+    "opencode": "end the session and start `opencode` again; `opencode mcp list` shows the server",
+    "copilot-cli": "end the session and start `copilot` again; `/mcp show` then lists the server",
+    "zed": "open the settings of Zed's agent panel; the dot beside the server is green when it runs",
+    "goose": "end the session and start `goose session` again; restart Goose Desktop",
+    "qwen-code": "end the session and start `qwen` again; `/mcp` then lists the server",
 }
 """How each client comes to know of what its file says."""
+
+REMARKS: Final[Mapping[ClientName, str]] = {
+    "codex": (
+        "`codex exec` cannot ask you and refuses this server's `exec`. To allow it, add "
+        '`default_tools_approval_mode = "approve"` to the entry: Codex then asks about no call to this server. '
+        "`tools.ask` of codemode-mcp still asks, but `codex exec` has no one who could answer"
+    ),
+}
+"""A choice that is left to the user of a client, with what it gives up."""
 
 
 class RefusedError(Exception):
@@ -114,6 +132,8 @@ class Plan:
         differing: those that have the name of a server of ours, but are another.
         handed: the variables that the client hands on to us.
         notes: what is different for servers that were moved, by their names.
+        starts_with: the configuration that our entry names.
+        unmovable: names of servers that only the client can start.
     """
 
     place: Place
@@ -130,23 +150,31 @@ class Plan:
     differing: tuple[str, ...] = ()
     handed: tuple[str, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()
+    starts_with: str = ""
+    unmovable: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """Our entry as the file has it, without values that may be secret."""
+        kept = {key: value for key, value in self.entry.items() if key not in ("env", "envs", "environment")}
+        return written(self.place.format, self.place.keys, self.name, kept)
 
 
-def read(path: Path, empty: str = "{}\n") -> File:
+def read(path: Path, empty: str = "{}\n", kind: Format = "json") -> File:
     """The file at `path`, which need not be there.
 
     Args:
         empty: the text that is begun with where there is none.
 
     Raises:
-        RefusedError: it is no file of JSON.
+        RefusedError: it cannot be read as this format.
     """
     path = type(path)(os.path.realpath(path))
     try:
         data = _content(path)
         text = empty if data is None else text_of(data)
         text = text if text.strip() else empty
-        value = parse(text)
+        value = parse(kind, text)
         if not isinstance(value, dict):
             raise SourceError("does not hold an object")
     except OSError as error:
@@ -170,7 +198,16 @@ def _content(path: Path) -> bytes | None:
 
 def empty_for(client: ClientName) -> str:
     """What a file of this client begins as."""
-    return '{\n\t"servers": {}\n}\n' if client == "vscode" else '{\n  "mcpServers": {}\n}\n'
+    match client:
+        case "vscode":
+            return '{\n\t"servers": {}\n}\n'
+        case "codex" | "goose":
+            return ""
+        case "opencode":
+            return '{\n  "$schema": "https://opencode.ai/config.json",\n  "mcp": {}\n}\n'
+        case "zed":
+            return '{\n  "context_servers": {}\n}\n'
+    return '{\n  "mcpServers": {}\n}\n'
 
 
 # to install
@@ -188,21 +225,20 @@ def plan(
         RefusedError: it cannot be done.
     """
     servers = _servers(file, place.keys)
-    own = [each for each, given in servers.items() if is_this_server(given)]
+    own = [each for each, given in servers.items() if is_this_server(given, place.client)]
     incoming = _incoming(place, file, config, here, move=move)
     moved = tuple(incoming.taken) if move else ()
     if name in servers and name not in own and name not in moved:
         raise RefusedError(
             f"{file.path} has another server called {name!r}; give this one another name, as in --name {name}-2"
         )
-    made = entry(place.client, launched, str(config), servers[name if name in own else own[0]] if own else None)
+    old = servers[name if name in own else own[0]] if own else None
     handed = _handed(place.client, incoming.references) if move else {}
-    if handed:
-        made["env"] = {**handed, **(made.get("env") or {})}
+    made = entry(place.client, launched, str(config), old, name, handed)
     replaced = tuple(each for each in own if each != name)
     gone = (*replaced, *(each for each in moved if each != name))
     try:
-        text = with_members(file.text, place.keys, {name: made}, gone)
+        text = with_members(place.format, file.text, place.keys, {name: made}, gone)
     except SourceError as error:
         raise RefusedError(f"{file.path} {error}") from None
     kept = tuple(each for each in servers if each not in own and each not in moved)
@@ -228,6 +264,8 @@ def plan(
         differing=tuple(item.name for item in incoming.items if item.status == "differs" and item.name in kept),
         handed=tuple(handed),
         notes=tuple((item.name, note) for item in incoming.items if item.name in moved for note in _notes(item)),
+        starts_with=str(config),
+        unmovable=tuple(item.name for item in incoming.items if item.status == "left out"),
     )
 
 
@@ -352,14 +390,14 @@ def carry_out(plan: Plan, records: Path) -> Path | None:
     if change is None:
         return None
     keys = plan.place.keys
-    args = plan.entry["args"]
-    config = str(args[args.index("--config") + 1])
     recorded: list[tuple[installed.Installed | None, installed.Installed]] = []
 
     def record(backup: Path | None) -> None:
         last = installed.read(records, plan.path, keys)
         after = change.text.encode()
-        new = installed.following(last, plan.path, plan.name, change.before, after, backup, plan.moved, config)
+        new = installed.following(
+            last, plan.path, plan.name, change.before, after, backup, plan.moved, plan.starts_with
+        )
         recorded.append((last, new))
         installed.write(records, plan.path, keys, new)
 
@@ -471,7 +509,7 @@ def plan_undo(place: Place, file: File, records: Path) -> Undoing:
     """
     known = installed.read(records, file.path, place.keys)
     servers = _servers(file, place.keys)
-    own = tuple(name for name, given in servers.items() if is_this_server(given))
+    own = tuple(name for name, given in servers.items() if is_this_server(given, place.client))
     config = known.config if known is not None else None
     if (file.data is None and (known is None or not known.moved)) or (not own and known is None):
         return Undoing(None)
@@ -498,7 +536,7 @@ def _piece_by_piece(
     copies: dict[str, Mapping[str, Any]] = {}
     for name, copy in (known.moved if known is not None else {}).items():
         if copy not in copies:
-            copies[copy] = _entries_in(type(file.path)(copy), place.keys)
+            copies[copy] = _entries_in(type(file.path)(copy), place)
         if name in servers and name not in own:
             if servers[name] != copies[copy].get(name):
                 occupied.append(name)
@@ -507,7 +545,7 @@ def _piece_by_piece(
         else:
             lost.append(name)
     try:
-        text = with_members(file.text, place.keys, back, own)
+        text = with_members(place.format, file.text, place.keys, back, own)
     except SourceError as error:
         raise RefusedError(f"{file.path} {error}") from None
     return Undoing(
@@ -516,7 +554,7 @@ def _piece_by_piece(
         restored=tuple(back),
         lost=tuple(lost),
         occupied=tuple(occupied),
-        config=known.config if known is not None else _config_of(servers[own[0]]),
+        config=known.config if known is not None else _config_of(shared(place.client, servers[own[0]])[0]),
         recorded=known is not None,
     )
 
@@ -535,9 +573,9 @@ def _copy(path: Path) -> bytes | None:
         return None
 
 
-def _entries_in(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
+def _entries_in(path: Path, place: Place) -> Mapping[str, Any]:
     try:
-        return _servers(read(path), keys)
+        return _servers(read(path, empty_for(place.client), place.format), place.keys)
     except RefusedError:
         return {}
 

@@ -9,12 +9,17 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
+from codemode_mcp.clients.dialects import own, shared
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from codemode_mcp.clients.places import ClientName, System
 
 PROGRAM: Final = "codemode-mcp"
+
+_SHARED: Final = ("claude-desktop", "claude-code", "cursor", "vscode", "windsurf")
+"""Clients whose entries are in the words that most clients share."""
 
 _OF_UV: Final = re.compile(r"(?:archive|environments|builds)-v\d+|\.tmp\w+")
 """Folders in the cache of uv in which it makes environments for one run of `uvx`."""
@@ -141,13 +146,29 @@ def _spec(origin: str | None, system: System) -> str | None:
     return path.lstrip("/").replace("/", "\\") if system == "win32" else path
 
 
-def entry(client: ClientName, launched: Launch, config: str, old: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def entry(
+    client: ClientName,
+    launched: Launch,
+    config: str,
+    old: Mapping[str, Any] | None = None,
+    name: str = PROGRAM,
+    handed: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """This server as a client's file has it.
 
     Args:
         config: the absolute path of our configuration.
         old: an entry that is this server, of which everything else stays: its variables, its other options.
+        name: by which the client calls it.
+        handed: variables that servers behind this one need, and how the client writes them.
     """
+    handed = handed or {}
+    if client not in _SHARED:
+        common = shared(client, old)[0] if old else {}
+        args = [*launched.args, "--config", config, *_options(common.get("args"))]
+        return own(
+            client, name, {"command": launched.command, "args": args, "env": (old or {}).get("env")}, handed, old
+        )
     old = dict(old or {})
     made: dict[str, Any] = {"type": "stdio"} if client in ("vscode", "claude-code") else {}
     made["command"] = launched.command
@@ -156,8 +177,12 @@ def entry(client: ClientName, launched: Launch, config: str, old: Mapping[str, A
         if key not in made:
             old.pop(key, None)
     if client == "claude-code":
-        made["env"] = {}
-    return {**made, **{key: value for key, value in old.items() if key not in ("type", "command", "args")}}
+        # Its tool search would hide both tools until the model asks for them.
+        made |= {"env": {}, "alwaysLoad": True}
+    made |= {key: value for key, value in old.items() if key not in ("type", "command", "args")}
+    if handed:
+        made["env"] = {**handed, **(made.get("env") or {})}
+    return made
 
 
 def _options(args: object) -> list[str]:

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from codemode_mcp.config.formats import format_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import PurePath
 
-ClientName = Literal["claude-desktop", "claude-code", "cursor", "vscode", "windsurf"]
+    from codemode_mcp.config.formats import Format
 
-CLIENTS: Final[tuple[ClientName, ...]] = ("claude-desktop", "claude-code", "cursor", "vscode", "windsurf")
+ClientName = Literal[
+    "claude-desktop",
+    "claude-code",
+    "cursor",
+    "vscode",
+    "windsurf",
+    "codex",
+    "gemini-cli",
+    "opencode",
+    "copilot-cli",
+    "zed",
+    "goose",
+    "qwen-code",
+]
+
+CLIENTS: Final[tuple[ClientName, ...]] = get_args(ClientName)
 
 TITLES: Final[Mapping[ClientName, str]] = {
     "claude-desktop": "Claude Desktop",
@@ -20,7 +37,17 @@ TITLES: Final[Mapping[ClientName, str]] = {
     "cursor": "Cursor",
     "vscode": "VS Code",
     "windsurf": "Windsurf",
+    "codex": "Codex",
+    "gemini-cli": "Gemini CLI",
+    "opencode": "opencode",
+    "copilot-cli": "GitHub Copilot CLI",
+    "zed": "Zed",
+    "goose": "Goose",
+    "qwen-code": "Qwen Code",
 }
+
+OWN_CODE_MODE: Final[tuple[ClientName, ...]] = ("codex", "opencode")
+"""Clients in which the model can write programs that call tools, without this server."""
 
 System = Literal["linux", "darwin", "win32"]
 
@@ -28,6 +55,8 @@ Scope = Literal["user", "project", "local"]
 
 SETTINGS_KEYS: Final = ("mcp", "servers")
 """Where `settings.json` of VS Code has servers that were added before it had `mcp.json`."""
+
+ZED_KEYS: Final = ("context_servers",)
 
 _MSIX_PACKAGE: Final = "Claude_pzs8sxrjxfjjc"
 """Claude Desktop as Windows has installed it since 2026: what it writes under APPDATA is kept in this folder."""
@@ -53,6 +82,10 @@ class Place:
     keys: tuple[str, ...]
     folder: PurePath | None = None
     usual: bool = True
+
+    @property
+    def format(self) -> Format:
+        return format_of(self.path)
 
 
 def places(
@@ -103,6 +136,38 @@ def places(
                 # Of its plugins for other editors.
                 Place(client, "user", base / "mcp_config.json", ("mcpServers",), usual=False),
             )
+        case "codex":
+            own = root.path("CODEX_HOME") or home / ".codex"
+            return (
+                Place(client, "user", own / "config.toml", ("mcp_servers",)),
+                Place(client, "project", folder / ".codex" / "config.toml", ("mcp_servers",), folder),
+            )
+        case "gemini-cli" | "qwen-code":
+            name = ".gemini" if client == "gemini-cli" else ".qwen"
+            return (
+                Place(client, "user", home / name / "settings.json", ("mcpServers",)),
+                Place(client, "project", folder / name / "settings.json", ("mcpServers",), folder),
+            )
+        case "opencode":
+            base = (root.path("XDG_CONFIG_HOME") or home / ".config") / "opencode"
+            names = (("opencode.jsonc", False), ("opencode.json", True))
+            return (
+                *(Place(client, "user", base / name, ("mcp",), usual=usual) for name, usual in names),
+                *(Place(client, "project", folder / name, ("mcp",), folder, usual=usual) for name, usual in names),
+            )
+        case "copilot-cli":
+            own = root.path("COPILOT_HOME") or home / ".copilot"
+            return (
+                Place(client, "user", own / "mcp-config.json", ("mcpServers",)),
+                Place(client, "project", folder / ".github" / "mcp.json", ("mcpServers",), folder),
+            )
+        case "zed":
+            return (
+                *(Place(client, "user", base / "settings.json", ZED_KEYS, usual=usual) for base, usual in root.zed()),
+                Place(client, "project", folder / ".zed" / "settings.json", ZED_KEYS, folder),
+            )
+        case "goose":
+            return (Place(client, "user", root.goose() / "config.yaml", ("extensions",)),)
 
 
 def find(
@@ -126,7 +191,9 @@ def find(
         for each in places(client, system, home, environ, folder)
         if each.scope == scope and each.keys != SETTINGS_KEYS
     ]
-    there = (each for each in found if exists(each.path.parent))
+    # Of two names of one file, the one that is there; of two folders, the one that is there.
+    both = len({each.path.parent for each in found}) < len(found)
+    there = (each for each in found if exists(each.path if both else each.path.parent))
     return next(there, next((each for each in found if each.usual), None))
 
 
@@ -173,3 +240,16 @@ class _Folders:
             sandboxed = self.home / ".var" / "app" / "com.visualstudio.code" / "config"
             found.append((sandboxed / "Code" / "User", False))
         return tuple(found)
+
+    def zed(self) -> tuple[tuple[PurePath, bool], ...]:
+        if self.system == "win32":
+            return ((self.applications / "Zed", True),)
+        if self.system == "darwin":
+            return ((self.home / ".config" / "zed", True),)
+        sandboxed = self.home / ".var" / "app" / "dev.zed.Zed" / "config" / "zed"
+        return ((self.applications / "zed", True), (sandboxed, False))
+
+    def goose(self) -> PurePath:
+        if self.system == "win32":
+            return self.applications / "Block" / "goose" / "config"
+        return (self.path("XDG_CONFIG_HOME") or self.home / ".config") / "goose"

@@ -9,15 +9,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.clients.places import CLIENTS, SETTINGS_KEYS, TITLES, Place, places, project_keys
+from codemode_mcp.clients.places import CLIENTS, SETTINGS_KEYS, TITLES, ZED_KEYS, Place, places, project_keys
+from codemode_mcp.config.formats import format_of, parse
 from codemode_mcp.config.nodes import describe
 from codemode_mcp.config.servers import ROOT_KEYS
-from codemode_mcp.config.source import SourceError, parse, text_of
+from codemode_mcp.config.source import SourceError, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from codemode_mcp.clients.places import ClientName, System
+
+_CLIENT_OF: Mapping[tuple[str, ...], ClientName] = {
+    SETTINGS_KEYS: "vscode",
+    ("mcp",): "opencode",
+    ("mcp_servers",): "codex",
+    ZED_KEYS: "zed",
+    ("extensions",): "goose",
+}
+"""Whose file has servers under these keys."""
+
+_INSIDE_PROJECTS = frozenset((".vscode", ".cursor", ".codex", ".gemini", ".qwen", ".zed", ".github"))
+"""Folders of a project in which clients keep their file."""
 
 MAX_BYTES = 64 * 1024 * 1024
 """Of one file. Claude Code keeps the history of all projects beside its servers."""
@@ -55,14 +68,14 @@ class Document:
 
 
 def read_file(path: Path) -> Document:
-    """Read a file of JSON, with or without comments. Does not wait for what is no file, a pipe for one.
+    """Read a file of JSON (comments are fine), TOML or YAML. Refuse what is no file, such as a pipe.
 
     Raises:
         SourceError: it cannot be read; the message follows its name, and says what to do.
     """
     data = _bytes_of(path)
     text = text_of(data)
-    return Document(path, data, text, parse(text))
+    return Document(path, data, text, parse(format_of(path), text))
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -149,15 +162,20 @@ def read_named(path: Path, here: Here) -> list[Source]:
     if isinstance(document, SourceError):
         return [replace(plain, problem=str(document))]
     found = []
-    for keys in (*((key,) for key in ROOT_KEYS), SETTINGS_KEYS, *_projects(here.folder)):
+    for keys in (*((key,) for key in ROOT_KEYS), *_CLIENT_OF, *_projects(here.folder)):
+        if keys == ("mcp",) and _at(document.value, SETTINGS_KEYS) is not None:
+            continue
         if _at(document.value, keys) is not None:
-            client: ClientName | None = "vscode" if keys in (("servers",), SETTINGS_KEYS) else None
+            client: ClientName | None = "vscode" if keys == ("servers",) else _CLIENT_OF.get(keys)
             inside = folder
             if keys[0] == "projects":
                 client, inside = "claude-code", here.folder
             found.append(_filled(Source(client, "file", path, keys, inside), document))
     if not found:
-        problem = "holds no servers: it has no `mcpServers`, `servers` or `mcp.servers`; is it the right file?"
+        problem = (
+            "holds no servers: it has no `mcpServers`, `servers`, `mcp.servers`, `mcp`, `mcp_servers`, "
+            "`context_servers` or `extensions`; is it the right file?"
+        )
         return [replace(plain, problem=problem)]
     return found
 
@@ -168,7 +186,7 @@ def _projects(folder: Path) -> list[tuple[str, ...]]:
 
 def _project_of(path: Path) -> Path:
     """The folder that a file's `${workspaceFolder}` is."""
-    return path.parent.parent if path.parent.name in (".vscode", ".cursor") else path.parent
+    return path.parent.parent if path.parent.name in _INSIDE_PROJECTS else path.parent
 
 
 def _source(place: Place, here: Here, documents: dict[Path, Document | SourceError]) -> Source:

@@ -25,6 +25,7 @@ CHECKS: Final = {
     "http": "the section `http`",
     "server": "one upstream server each: `server NAME`",
     "other clients": "clients that start the same servers themselves",
+    "client code mode": "clients that start this server and have a code mode of their own",
     "plugin": "one plugin each: `plugin NAME`",
     "policy": "rules and contexts",
     "byte budget": "what a client is shown before any program has run",

@@ -50,13 +50,20 @@ class Checkup:
         """What is known by now, in the order of the report, whatever ended first."""
         return [check for found in self._found.values() for check in found]
 
-    async def run(self, config: Config | None, only: Collection[str] = (), others: Others | None = None) -> None:
+    async def run(
+        self,
+        config: Config | None,
+        only: Collection[str] = (),
+        others: Others | None = None,
+        own_code_mode: Callable[[], Iterable[str]] | None = None,
+    ) -> None:
         """Look at an installation.
 
         Args:
             config: None where it is invalid: then at what does not depend on it.
             only: names of servers; then at nothing but these.
             others: sentences about clients that start the same servers themselves.
+            own_code_mode: titles of clients that start this server and have a code mode of their own.
         """
         wanted = config or Config()
         # A check is nothing that programs did.
@@ -97,6 +104,8 @@ class Checkup:
             general |= {**each, **off}
             if others is not None:
                 general["other clients"] = _in_thread(machine.other_clients, config, others)
+            if own_code_mode is not None:
+                general["client code mode"] = _in_thread(machine.own_code_mode, own_code_mode)
             await self._look(general)
             # These are about all tools, so that the servers have to be known.
             there = await policy.there(app, wanted)

@@ -116,3 +116,14 @@ def other_clients(config: Config, others: Callable[[Config], Iterable[str]]) -> 
         yield Check("other clients", "warn", sentence, "codemode-mcp install --client NAME --move-servers does that")
     if not found:
         yield Check("other clients", "ok", "none that starts codemode-mcp starts a server of this configuration too")
+
+
+def own_code_mode(titles: Callable[[], Iterable[str]]) -> Iterable[Check]:
+    """Clients that start this server and can run programs over tools themselves: what this server adds there."""
+    for title in titles():
+        yield Check(
+            "client code mode",
+            "info",
+            f"{title} has a code mode of its own and starts codemode-mcp too; codemode-mcp adds durable runs there, "
+            "and one place for policy, approval and audit that is the same for all clients",
+        )

@@ -115,7 +115,7 @@ def test_without_moving_it_warns_of_servers_that_both_start(home: Path) -> None:
     assert done.exit_code == 0
     said = " ".join(done.stderr.split())
     assert "both Cursor and this server start files; run this with --move-servers, or remove it from" in said
-    assert "Cursor goes on showing the tools of odd\\x1b[31m; --move-servers puts them behind this server" in said
+    assert "Cursor keeps showing the tools of odd\\x1b[31m, which cannot be moved behind this server" in said
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_without_moving_it_warns_of_servers_that_both_start(home: Path) -> None:
         (("--client", "cursor", "--config", "nowhere.json"), 2, "--config: the file .*nowhere.json does not exist"),
         (("--client", "claude-desktop", "--scope", "project"), 2, "for one folder; leave out `--scope project`"),
         (("--client", "cursor", "--name", "a b"), 2, "made of letters, digits, - and _"),
-        (("--client", "emacs"), 2, "'emacs' is not one of 'claude-desktop'"),
+        (("--client", "emacs"), 2, "'emacs' is not a client that install knows; nothing was changed"),
         ((), 2, "--client"),
     ],
     ids=["no configuration", "not there", "no project", "name", "client", "nothing"],

@@ -81,7 +81,10 @@ def test_the_origin_of_an_installation_is_that_of_its_commit() -> None:
     ("client", "expected"),
     [
         ("claude-desktop", {"command": "/c", "args": ["serve", "--config", "/f"]}),
-        ("claude-code", {"type": "stdio", "command": "/c", "args": ["serve", "--config", "/f"], "env": {}}),
+        (
+            "claude-code",
+            {"type": "stdio", "command": "/c", "args": ["serve", "--config", "/f"], "env": {}, "alwaysLoad": True},
+        ),
         ("cursor", {"command": "/c", "args": ["serve", "--config", "/f"]}),
         ("vscode", {"type": "stdio", "command": "/c", "args": ["serve", "--config", "/f"]}),
         ("windsurf", {"command": "/c", "args": ["serve", "--config", "/f"]}),

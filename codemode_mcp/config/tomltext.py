@@ -1,0 +1,225 @@
+"""Change tables of TOML and keep everything else as it is written. Pure.
+
+TOML consists of lines: a header `[a.b]` or a statement `a.b = value`, which may take several lines. A table is added
+at the end of the text, where a new header is always allowed, and removed with its sub-tables by dropping its headers
+and statements. Libraries that round-trip TOML count a comment above a header as part of the table before it, and would
+drop it with that table; here comments between tables stay. The result is parsed and compared with what was asked for,
+so a text that is written in a way that this module does not know is refused, never damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.config.source import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_PART = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*"{3,5}|'
+    r"'''(?:[^']|'(?!''))*'{3,5}|"
+    r'"(?:[^"\\\n]|\\.)*"|'
+    r"'[^'\n]*'|#[^\n]*|[\[\]{}]|\n|[^\"'#\[\]{}\n]+",
+    re.DOTALL,
+)
+_LINE_OF_ERROR = re.compile(r"\(at (line \d+, column \d+|end of document)\)")
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Return the tables that `text` holds.
+
+    Raises:
+        SourceError: it is not TOML; the message names the line and nothing of its content.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        where = _LINE_OF_ERROR.search(str(error))
+        raise SourceError(f"is not valid TOML{': ' + where[1] if where else ''}") from None
+    except RecursionError:
+        raise SourceError("is nested too deeply") from None
+
+
+def with_members(text: str, keys: Sequence[str], members: Mapping[str, object], without: Collection[str] = ()) -> str:
+    """Return the text whose table at `keys` has these tables, and none of `without`.
+
+    Raises:
+        SourceError: it is not TOML, holds something else there, or is written in a way that cannot be changed.
+    """
+    value = parse(text)
+    target: Any = value
+    for key in keys:
+        target = target.get(key, {}) if isinstance(target, dict) else None
+    if not isinstance(target, dict):
+        raise SourceError(f"could not be changed: {'.'.join(keys)} is not a table")
+    drop = {name for name in without if name in target and name not in members}
+    put = {name: each for name, each in members.items() if target.get(name) != each}
+    if not drop and not put:
+        return text
+    changed = text
+    for name in (*drop, *(name for name in put if name in target)):
+        changed = _without(changed, (*keys, name))
+    changed = _appended(changed, keys, put)
+    new = {name: each for name, each in target.items() if name not in drop} | put
+    try:
+        if parse(changed) == _set(value, keys, new):
+            return changed
+        # A `[mcp_servers]` of its own goes with its last table where it is only implied.
+        if not new and parse(changed) == _unset(value, keys):
+            return changed
+    except SourceError:
+        pass
+    raise SourceError("could not be changed as it is written; change it by hand")
+
+
+def written(keys: Sequence[str], name: str, value: object) -> str:
+    """Return one table as TOML, with a header for it and for each table in it."""
+    return "\n".join(_table((*keys, name), value)) + "\n"
+
+
+def _set(value: Any, keys: Sequence[str], new: object) -> object:
+    if not keys:
+        return new
+    return {**(value or {}), keys[0]: _set((value or {}).get(keys[0]), keys[1:], new)}
+
+
+def _unset(value: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:
+    """Return the value without the empty table at `keys`."""
+    if len(keys) == 1:
+        return {key: each for key, each in value.items() if key != keys[0]}
+    return {**value, keys[0]: _unset(value[keys[0]], keys[1:])}
+
+
+# to add
+
+
+def _appended(text: str, keys: Sequence[str], members: Mapping[str, object]) -> str:
+    if not members:
+        return text
+    newline = "\r\n" if "\r\n" in text else "\n"
+    added = "\n".join(written(keys, name, value) for name, value in members.items()).replace("\n", newline)
+    before = text if not text or text.endswith("\n") else text + newline
+    blank = newline if before.strip() and not before.endswith((newline * 2, "\n\n")) else ""
+    return before + blank + added
+
+
+def _table(keys: Sequence[str], value: object) -> Iterator[str]:
+    assert isinstance(value, dict)
+    tables = {key: each for key, each in value.items() if isinstance(each, dict)}
+    rest = {key: each for key, each in value.items() if key not in tables}
+    if rest or not tables:
+        yield f"[{'.'.join(map(_key, keys))}]"
+        for key, each in rest.items():
+            yield f"{_key(key)} = {_value(each)}"
+    for key, each in tables.items():
+        if rest:
+            yield ""
+        yield from _table((*keys, key), each)
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else _value(key)
+
+
+def _value(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            # TOML's basic strings are JSON's, but for DEL and halves of characters.
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+        case list():
+            return "[" + ", ".join(map(_value, value)) + "]"
+        case dict():
+            return "{ " + ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items()) + " }"
+        case int() | float():
+            return repr(value)
+    return _value(str(value))  # a date: entries of servers have none
+
+
+# to remove
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A header or an assignment: where its line begins, where the next line begins, and the key that it is about."""
+
+    begin: int
+    end: int
+    keys: tuple[str, ...]
+    is_header: bool
+
+
+def _statements(text: str) -> Iterator[_Statement]:
+    """Yield the statements of a text that has been parsed already, so that it is known to be well-formed."""
+    table: tuple[str, ...] = ()
+    at = 0
+    while True:
+        blank = _BLANK.match(text, at)
+        assert blank is not None
+        begin = blank.end()
+        if begin >= len(text):
+            return
+        is_header = text[begin] == "["
+        end = _end(text, begin, nested=not is_header)
+        line = text[begin:end]
+        keys = _keys(tomllib.loads(line), is_header=is_header)
+        if is_header:
+            table = keys
+        yield _Statement(text.rfind("\n", 0, begin) + 1, end, keys if is_header else (*table, *keys), is_header)
+        at = end
+
+
+def _end(text: str, at: int, *, nested: bool) -> int:
+    """Return where the line after a statement begins."""
+    depth = 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None:
+            return len(text)
+        at = part.end()
+        if part[0] == "\n" and (depth == 0 or not nested):
+            return at
+        depth += (part[0] in ("[", "{")) - (part[0] in ("]", "}"))
+    return at
+
+
+def _keys(value: object, *, is_header: bool) -> tuple[str, ...]:
+    """Return the dotted key of a statement that was parsed alone: objects of one member, from the outside."""
+    found: list[str] = []
+    while isinstance(value, dict) and len(value) == 1:
+        key, value = next(iter(value.items()))
+        found.append(key)
+        if isinstance(value, list) and is_header:
+            value = value[0]
+    return tuple(found)
+
+
+def _without(text: str, keys: tuple[str, ...]) -> str:
+    """Return the text without the statements about a table and all that is in it."""
+    statements = list(_statements(text))
+    pieces: list[str] = []
+    at = 0
+    for number, each in enumerate(statements):
+        if each.keys[: len(keys)] != keys:
+            continue
+        previous = statements[number - 1] if number else None
+        inside = previous is not None and previous.keys[: len(keys)] == keys
+        # Comments inside of the table go with it, those in front of it and behind it stay.
+        pieces.append("" if inside and not each.is_header else text[at : each.begin])
+        at = each.end
+    pieces.append(text[at:])
+    kept = ""
+    for piece in pieces:
+        if kept.endswith(("\n\n", "\n\r\n")) or not kept:
+            # One blank line where two would meet.
+            piece = re.sub(r"\A(?:[ \t]*\r?\n)+", "", piece) if kept or pieces[0] != piece else piece
+        kept += piece
+    return kept if text.endswith(("\n\n", "\n\r\n")) else re.sub(r"(\r?\n)(?:[ \t]*\r?\n)+\Z", r"\1", kept)

@@ -1,0 +1,175 @@
+"""Change the members of a mapping in YAML and keep everything else as it is written.
+
+A parser says between which characters a member stands, and only these lines change. Round-trip writers indent and wrap
+the whole file in their own way, so none is used for writing. The result is parsed and compared with what was asked for:
+a mapping that is written on one line (`{...}`), or with anchors, is refused and never damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.config.source import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
+
+
+def parse(text: str) -> Any:
+    """Return the value that `text` holds; an empty object for none.
+
+    Raises:
+        SourceError: it is not YAML; the message names the line and nothing of its content.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    reader = YAML(typ="safe", pure=True)
+    try:
+        value = reader.load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        raise SourceError(
+            f"is not valid YAML{f': line {mark.line + 1}, column {mark.column + 1}' if mark else ''}"
+        ) from None
+    except YAMLError:
+        raise SourceError("is not valid YAML") from None
+    except RecursionError:
+        raise SourceError("is nested too deeply") from None
+    except ValueError:
+        raise SourceError("is not valid YAML: a value in it cannot be read") from None
+    return {} if value is None else value
+
+
+def with_members(text: str, keys: Sequence[str], members: Mapping[str, object], without: Collection[str] = ()) -> str:
+    """Return the text whose mapping at `keys`, of one key, has these members, and none of `without`.
+
+    Raises:
+        SourceError: it is not YAML, holds something else there, or is written in a way that cannot be changed.
+    """
+    (key,) = keys
+    value = parse(text)
+    if not isinstance(value, dict):
+        raise SourceError("does not hold an object")
+    target = value.get(key)
+    if not isinstance(target, dict) and target is not None:
+        raise SourceError(f"could not be changed: {key} is not a mapping")
+    drop = {name for name in without if name in (target or {}) and name not in members}
+    put = {name: each for name, each in members.items() if target is None or target.get(name) != each}
+    if not drop and not put:
+        return text
+    new = {name: each for name, each in (target or {}).items() if name not in drop} | put
+    newline = "\r\n" if "\r\n" in text else "\n"
+    changed = _changed(text, key, put, drop, newline)
+    try:
+        found = parse(changed)
+    except SourceError:
+        found = None
+    if found != {**value, key: new}:
+        raise SourceError("could not be changed as it is written; change it by hand")
+    return changed
+
+
+def written(name: str, value: object, indent: str = "") -> str:
+    """Return one member as lines of YAML."""
+    return "\n".join(_lines({name: value}, indent)) + "\n"
+
+
+def _changed(text: str, key: str, put: Mapping[str, object], drop: Collection[str], newline: str) -> str:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.nodes import MappingNode
+
+    root = YAML(typ="safe", pure=True).compose(text)
+    pairs = root.value if isinstance(root, MappingNode) else []
+    outer = next(((k, v) for k, v in pairs if k.value == key), None)
+    if outer is None:
+        before = text if not text or text.endswith("\n") else text + newline
+        return before + "".join(_lines_of({key: put}, "", newline))
+    key_node, node = outer
+    if not isinstance(node, MappingNode) or node.flow_style or not node.value:
+        if node.value:
+            raise SourceError("could not be changed as it is written; change it by hand")
+        # `extensions:`, `extensions: {}` or `extensions: null`
+        begin, end = key_node.end_mark.index, node.end_mark.index
+        rest = text[max(end, begin) :]
+        colon = text.index(":", begin) + 1
+        end = max(end, colon)
+        rest = text[end:]
+        line_end = rest.find("\n") + 1
+        head = rest[:line_end] if line_end else rest + newline
+        return text[:colon] + head + "".join(_lines_of(put, "  ", newline)) + (rest[line_end:] if line_end else "")
+    indent = " " * node.value[0][0].start_mark.column
+    begins = [_line(text, k.start_mark.index) for k, _ in node.value]
+    last = node.value[-1][1]
+    end = _after(text, begins[-1], last.end_mark.index)
+    spans = {
+        k.value: (begins[number], begins[number + 1] if number + 1 < len(begins) else end)
+        for number, (k, _) in enumerate(node.value)
+    }
+    spans = {name: (begin, _after(text, begin, until)) for name, (begin, until) in spans.items()}
+    pieces: list[str] = []
+    at = 0
+    for name, (begin, until) in spans.items():
+        if name in drop:
+            pieces.append(text[at:begin])
+            at = until
+        elif name in put:
+            pieces.append(text[at:begin] + "".join(_lines_of({name: put[name]}, indent, newline)))
+            at = until
+    if at < end:
+        pieces.append(text[at:end])
+        at = end
+    if pieces and pieces[-1] and not pieces[-1].endswith("\n"):
+        pieces.append(newline)
+    fresh = {name: each for name, each in put.items() if name not in spans}
+    pieces += _lines_of(fresh, indent, newline)
+    if len(drop) == len(spans) and not put:
+        # An empty mapping has to be written out, else the key would have no value.
+        colon = text.index(":", key_node.end_mark.index) + 1
+        pieces[0] = pieces[0][:colon] + " {}" + pieces[0][colon:]
+    return "".join(pieces) + text[at:]
+
+
+def _line(text: str, at: int) -> int:
+    return text.rfind("\n", 0, at) + 1
+
+
+def _after(text: str, begin: int, until: int) -> int:
+    """Return where a member's lines end: comments and blank lines behind them are about what follows."""
+    lines = text[begin:until].splitlines(keepends=True)
+    if text[until - 1 : until] != "\n":
+        # The mark may be in the middle of the last line, or at the end of the text.
+        rest = text[until:].split("\n", 1)
+        lines = (text[begin:until] + rest[0] + ("\n" if len(rest) > 1 else "")).splitlines(keepends=True)
+    while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
+        lines.pop()
+    return begin + len("".join(lines))
+
+
+def _lines_of(members: Mapping[str, object], indent: str, newline: str) -> list[str]:
+    return [line + newline for line in _lines(members, indent)]
+
+
+def _lines(members: Mapping[str, object], indent: str) -> list[str]:
+    found: list[str] = []
+    for name, value in members.items():
+        head = f"{indent}{_scalar(name)}:"
+        if isinstance(value, dict) and value:
+            found += [head, *_lines(value, indent + "  ")]
+        elif isinstance(value, list) and value:
+            found += [head, *(f"{indent}  - {_scalar(each)}" for each in value)]
+        else:
+            found.append(f"{head} {_scalar(value)}")
+    return found
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return value
+    # JSON is YAML.
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,58 @@
+"""`serve` typed at a terminal says what it waits for, and says nothing to a client."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+
+
+def started(tmp_path: Path, stdin: int) -> subprocess.Popen[str]:
+    config = tmp_path / "codemode-mcp.json"
+    config.write_text('{"mcpServers": {}}')
+    return subprocess.Popen(
+        [sys.executable, "-m", "codemode_mcp", "serve", "--config", str(config)],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+
+
+def test_at_a_terminal_it_names_what_it_waits_for_and_the_ways_on(tmp_path: Path) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = started(tmp_path, theirs)
+    try:
+        assert process.stderr is not None
+        said = process.stderr.readline() + process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        os.close(ours)
+        os.close(theirs)
+    assert "waits for an MCP client on standard input; Ctrl-C ends it" in said
+    assert "codemode-mcp install --client NAME" in said
+    assert "codemode-mcp demo" in said
+    assert out == ""
+
+
+def test_to_a_client_it_says_nothing_of_that(tmp_path: Path) -> None:
+    process = started(tmp_path, subprocess.PIPE)
+    try:
+        _, err = process.communicate("", timeout=60)
+    finally:
+        process.kill()
+    assert "waits for an MCP client" not in err
