@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from codemode_mcp.app import open_app
 from codemode_mcp.config import Config
-from codemode_mcp.doctor import budget, engine, folders, machine, plugins, policy, search, servers, store
+from codemode_mcp.doctor import budget, connected, engine, folders, machine, plugins, policy, search, servers, store
 from codemode_mcp.doctor.check import Check
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ class Checkup:
             general |= {**each, **off}
             if others is not None:
                 general["other clients"] = _in_thread(machine.other_clients, config, others)
+            general["clients"] = partial(connected.check, config)
             await self._look(general)
             # These are about all tools, so that the servers have to be known.
             there = await policy.there(app, wanted)
