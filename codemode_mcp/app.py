@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,8 +29,10 @@ from codemode_mcp.audit import Auditor, Redactor, set_level
 from codemode_mcp.audit.recording import recording
 from codemode_mcp.caller_topics import CallerTopics
 from codemode_mcp.callers import Caller
+from codemode_mcp.connected import ConnectedClients
 from codemode_mcp.errors import CodeModeError, RuntimeUnavailable
 from codemode_mcp.policy import Policies
+from codemode_mcp.profiles import KEYS, override_of, profile_json, profile_of
 from codemode_mcp.topics import MAX_SERVERS
 from declarations.names import identifiers
 
@@ -134,6 +136,7 @@ class App:
         """Whoever started this process: the caller over stdio, and from a terminal."""
         self._engine = engine
         self._touched = anyio.Event()
+        self._clients = ConnectedClients(time.monotonic)
         self._opened = anyio.Event()
         self._catalogs: Catalogs | None = None
         self._policies = Policies(config.tools)
@@ -164,6 +167,27 @@ class App:
     def touch(self) -> None:
         """A client is there: begin to compile and to connect."""
         self._touched.set()
+
+    def record_client(self, name: str | None, version: str | None, protocol: str | None) -> None:
+        """Count a request of a client, for `codemode-mcp clients` and `doctor`."""
+        self._clients.record(name, version, protocol)
+
+    def clients(self) -> list[dict[str, Any]]:
+        """Return the clients of this process as JSON, each with its profile and the override that changes it."""
+        overrides = self._config.tools.clients
+        listed = []
+        for each in self._clients.listed():
+            override = override_of(each.client.name, overrides)
+            listed.append(
+                {
+                    **asdict(each.client),
+                    "requests": each.requests,
+                    "idleMs": round(each.idle_seconds * 1000),
+                    "profile": profile_json(profile_of(each.client.name, overrides)),
+                    "overrides": [] if override is None else [KEYS[field] for field, _ in override.values],
+                }
+            )
+        return listed
 
     def offer_roots(self, roots: RootsFn | None) -> None:
         """Of the one client there is, for servers that ask outside any call; None: it has none."""
@@ -473,7 +497,7 @@ class App:
         return owner == self.operator.owner if self._transport == "stdio" else not owner.startswith("stdio:")
 
     async def _be_controlled(self, transport: Literal["stdio", "http"], manager: RunManager) -> None:
-        """Answer `codemode-mcp runs` until cancelled."""
+        """Answer `codemode-mcp runs` and `codemode-mcp clients` until cancelled."""
         from codemode_mcp.audit.redaction import Inputs
         from codemode_mcp.control.server import About, Control, controlled
 
@@ -488,7 +512,7 @@ class App:
             None if self._config.path is None else str(self._config.path),
             metadata.version("codemode-mcp"),
         )
-        async with controlled(Control(manager, about, arguments, adopts=self._adopts)):
+        async with controlled(Control(manager, about, arguments, adopts=self._adopts, clients=self.clients)):
             await anyio.sleep_forever()
 
     async def run(self) -> None:

@@ -8,7 +8,7 @@ Answers and listings are fitted to the profile, so that the model behind the cli
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fnmatch import translate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -77,17 +77,24 @@ PROFILES: Final[tuple[Profile, ...]] = (
 )
 """First match wins."""
 
-FIELDS: Final = tuple(field.name for field in fields(Profile) if field.name not in ("client", "evidence"))
-"""The fields that a configuration may override."""
+KEYS: Final = {
+    "shows_structured": "showsStructured",
+    "loses_pictures": "losesPictures",
+    "defers_tools": "defersTools",
+    "max_output_bytes": "maxOutputBytes",
+    "sends_null": "sendsNull",
+    "adds_arguments": "addsArguments",
+}
+"""Names in the configuration and in JSON, by field."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileOverride:
-    """One entry of `clients` in the configuration.
+    """One entry of `clients` in the configuration. Hashable, as settings have to be.
 
     Attributes:
         client: glob on the name in `clientInfo`.
-        values: names of fields of `Profile`, and what they are.
+        values: names of fields of `Profile`, each with its value.
     """
 
     client: str
@@ -103,11 +110,38 @@ def profile_of(name: str | None, overrides: Sequence[ProfileOverride] = ()) -> P
     """
     name = (name or "")[:MAX_NAME]
     found = next((each for each in PROFILES if _matches(each.client, name)), Profile())
-    override = next((each for each in overrides if _matches(each.client, name)), None)
+    override = override_of(name, overrides)
     if override is None:
         return found
     evidence = " ".join(filter(None, ("Set in the configuration.", found.evidence)))
     return replace(found, **dict(override.values), client=override.client, evidence=evidence)
+
+
+def override_of(name: str | None, overrides: Sequence[ProfileOverride]) -> ProfileOverride | None:
+    """Return the first override whose glob matches a client."""
+    name = (name or "")[:MAX_NAME]
+    return next((each for each in overrides if _matches(each.client, name)), None)
+
+
+def profile_json(profile: Profile) -> dict[str, Any]:
+    """Return a profile as JSON, with the names of the configuration."""
+    values = {key: getattr(profile, field) for field, key in KEYS.items()}
+    return {"client": profile.client, **values, "evidence": profile.evidence}
+
+
+def traits(profile: Mapping[str, Any]) -> str:
+    """Describe a profile, as `profile_json` returns it, in one line for a person."""
+    limit = profile["maxOutputBytes"]
+    added = ", ".join(map(str, profile["addsArguments"]))
+    said = (
+        "shows structured content instead of text" if profile["showsStructured"] else "",
+        "loses pictures beside structured content" if profile["losesPictures"] else "",
+        "defers tools" if profile["defersTools"] else "",
+        f"shows at most {limit:,} bytes" if limit is not None else "",
+        "sends null for absent arguments" if profile["sendsNull"] else "",
+        f"adds the arguments {added}" if added else "",
+    )
+    return "; ".join(filter(None, said)) or "plain default"
 
 
 def _matches(glob: str, name: str) -> bool:

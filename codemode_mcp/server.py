@@ -122,6 +122,10 @@ class Runs(Protocol):
         """A client is there: whatever was put off until then may begin."""
         ...
 
+    def record_client(self, name: str | None, version: str | None, protocol: str | None) -> None:
+        """Count a request of a client."""
+        ...
+
 
 class Surface:
     """Handlers for one `Server`, whatever carries it.
@@ -156,6 +160,7 @@ class Surface:
     ) -> types.ListToolsResult:
         self._offer_roots(context)
         self._runs.touch()
+        self._record_client(context)
         caller = self._caller_of(context)
         await self._runs.ready_to_list()
         namespaces = await self._runs.namespace_texts(caller)
@@ -171,6 +176,15 @@ class Surface:
         # The list depends on the caller's policy and on the client's profile.
         return types.ListToolsResult(tools=tools, cache_scope="private")
 
+    def _record_client(self, context: ServerRequestContext[Any]) -> None:
+        params = context.session.client_params
+        info = None if params is None else params.client_info
+        self._runs.record_client(
+            None if info is None else info.name,
+            None if info is None else info.version,
+            context.session.protocol_version,
+        )
+
     def _profile(self, context: ServerRequestContext[Any]) -> Profile:
         return profile_of(client_name(context), self._runs.settings().clients)
 
@@ -179,6 +193,7 @@ class Surface:
     ) -> types.CallToolResult | types.InputRequiredResult:
         self._offer_roots(context)
         self._runs.touch()
+        self._record_client(context)
         continued = Continued.of(context, params)
         request, began = request_id(), time.monotonic()
         told: dict[str, Any] = {"status": "cancelled"}

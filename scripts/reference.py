@@ -18,6 +18,8 @@ import typer
 
 from codemode_mcp import settings
 from codemode_mcp.cli import app
+from codemode_mcp.config.clients import OUTPUT_CLAMP
+from codemode_mcp.profiles import Profile
 from upstream_clients import spec
 
 if TYPE_CHECKING:
@@ -190,7 +192,7 @@ def sections() -> tuple[Section, ...]:
         *_RULES,
         ("contexts", "object", "`{}`", "Other rules for some callers, by name; see [below](#toolscontextsname)."),
         ("duplicates", "object", "", "See [below](#toolsduplicates)."),
-        *fields(settings.ToolSettings, {}, without=("code_mode", "policy", "contexts", "duplicates")),
+        *fields(settings.ToolSettings, {}, without=("code_mode", "policy", "contexts", "duplicates", "clients")),
     )
     contexts = (
         (
@@ -236,6 +238,7 @@ def sections() -> tuple[Section, ...]:
                     "",
                     "Where suspended programs are kept; see [below](#store).",
                 ),
+                ("clients", "object", "`{}`", "Changes to profiles of clients; see [below](#clientsglob)."),
                 ("http", "object", "", "For `serve --transport http`; see [below](#http)."),
                 ("audit", "object", "", "What is recorded; see [below](#audit)."),
                 ("log", "object", "", "See [below](#log)."),
@@ -254,6 +257,11 @@ def sections() -> tuple[Section, ...]:
             "plugins.NAME",
             "See [plugins](../plugins.md).",
             fields(settings.PluginSettings, {}, without=("name", "secrets")),
+        ),
+        Section(
+            "clients.GLOB",
+            "See [client profiles](../clients.md#client-profiles). The first glob that matches a client's name counts.",
+            fields(Profile, {"maxOutputBytes": OUTPUT_CLAMP}, without=("client", "evidence")),
         ),
         Section("store", "See [the guide](../configuration.md#store).", store),
         Section("http", "See [serving HTTP](../http.md).", http),

@@ -91,6 +91,7 @@ SECTIONS = {
     "tools.contexts.NAME": '{ "tools": { "contexts": { "a": { "for": ["stdio"], "oops": 1 } } } }',
     "tools.duplicates": '{ "tools": { "duplicates": { "oops": 1 } } }',
     "plugins.NAME": '{ "plugins": { "a": { "oops": 1 } } }',
+    "clients.GLOB": '{ "clients": { "a": { "oops": 1 } } }',
     "store": '{ "store": { "oops": 1 } }',
     "http": '{ "http": { "oops": 1 } }',
     "http.auth.tokens[]": '{ "http": { "auth": { "tokens": [{ "oops": 1 }] } } }',

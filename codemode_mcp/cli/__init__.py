@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "tools": "tools",
     "types": "tools",
     "runs": "runs",
+    "clients": "connected",
     "trace": "trace",
     "savings": "savings",
     "login": "login",

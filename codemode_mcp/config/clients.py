@@ -19,14 +19,14 @@ _FLAGS = {
 }
 _LIMIT, _ADDED = "maxOutputBytes", "addsArguments"
 
-_OUTPUT = Clamp(1024, 10 * 1024 * 1024)
+OUTPUT_CLAMP = Clamp(1024, 10 * 1024 * 1024)
 
 
 def read_clients(node: Node) -> tuple[ProfileOverride, ...]:
     """Read the entries in the order of the file; the first that matches a client counts."""
     if node.value is None:
         return ()
-    return tuple(ProfileOverride(glob, _values(glob, entry)) for glob, entry in node.entries().items())
+    return tuple(ProfileOverride(glob, tuple(_values(glob, entry).items())) for glob, entry in node.entries().items())
 
 
 def _values(glob: str, node: Node) -> tuple[tuple[str, Any], ...]:
@@ -48,7 +48,7 @@ def _limit(node: Node) -> int | None:
     value = node.integer("an integer or null")
     if value is None:
         return None
-    inside = min(max(value, _OUTPUT.lowest), _OUTPUT.highest)
+    inside = min(max(value, OUTPUT_CLAMP.lowest), OUTPUT_CLAMP.highest)
     if inside != value:
-        node.note(f"{describe(value)} is outside {_OUTPUT.lowest} - {_OUTPUT.highest}; {inside} is used")
+        node.note(f"{describe(value)} is outside {OUTPUT_CLAMP.lowest} - {OUTPUT_CLAMP.highest}; {inside} is used")
     return inside

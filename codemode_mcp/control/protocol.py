@@ -24,7 +24,7 @@ MAX_ANSWER = 16 * 1024 * 1024
 MAX_DECIDED = 2000
 """Calls in one request."""
 
-Operation = Literal["list", "show", "decide", "cancel"]
+Operation = Literal["list", "show", "decide", "cancel", "clients"]
 
 
 class BadMessage(Exception):
@@ -36,7 +36,7 @@ class Request:
     """What is asked.
 
     Attributes:
-        run: the whole id of a run; "" for a listing.
+        run: the whole id of a run; "" for a listing of runs or clients.
         calls: number and digest of the arguments of each call that a person has seen.
     """
 

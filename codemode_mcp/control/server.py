@@ -124,6 +124,7 @@ class Control:
     Args:
         arguments: what may be told of the arguments of a call, from their JSON text.
         adopts: whether the process may go on with the runs of an owner that are only in a store.
+        clients: JSON of the clients that have sent requests to the process.
         clock: monotonic seconds.
     """
 
@@ -135,8 +136,10 @@ class Control:
         clock: Callable[[], float] = time.monotonic,
         *,
         adopts: Callable[[str], bool] = bool,
+        clients: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
         self._adopts = adopts
+        self._clients = clients
         self._runs = runs
         self._about = about
         self._arguments = arguments
@@ -176,6 +179,8 @@ class Control:
                 return {"decided": await self._decide(request)}
             case "cancel":
                 return {"cancelled": await self._runs.cancel(request.run, self._adopts)}
+            case "clients":
+                return {"server": self._server(), "clients": self._clients()}
 
     async def _list(self) -> dict[str, Any]:
         found: list[tuple[RunView, Where]] = [(view, "here") for view in self._runs.views()]

@@ -26,11 +26,13 @@ CHECKS: Final = {
     "server": "one upstream server each: `server NAME`",
     "other clients": "clients that start the same servers themselves",
     "client code mode": "clients that start this server and have a code mode of their own",
+    "client": "one connected client each, with its profile: `client NAME`",
     "plugin": "one plugin each: `plugin NAME`",
     "policy": "rules and contexts",
     "byte budget": "what a client is shown before any program has run",
 }
-"""What each check looks at, in the order of the report. Those of servers and plugins have a name behind them."""
+"""What each check looks at, in the order of the report. Those of servers, clients and plugins have a name behind
+them."""
 
 
 @dataclass(frozen=True, slots=True)

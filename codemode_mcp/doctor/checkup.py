@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from codemode_mcp.app import open_app
 from codemode_mcp.config import Config
-from codemode_mcp.doctor import budget, engine, folders, machine, plugins, policy, search, servers, store
+from codemode_mcp.doctor import budget, connected, engine, folders, machine, plugins, policy, search, servers, store
 from codemode_mcp.doctor.check import Check
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ class Checkup:
                 general["other clients"] = _in_thread(machine.other_clients, config, others)
             if own_code_mode is not None:
                 general["client code mode"] = _in_thread(machine.own_code_mode, own_code_mode)
+            general["clients"] = partial(connected.check, config)
             await self._look(general)
             # These are about all tools, so that the servers have to be known.
             there = await policy.there(app, wanted)

@@ -1,0 +1,61 @@
+"""The clients that have sent requests to this process. Pure, bounded in number and size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_CLIENTS: Final = 200
+"""Clients that are remembered; the one whose last request is oldest leaves first."""
+
+MAX_TEXT: Final = 200
+"""Characters of a name or a version that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedClient:
+    """A client as its `clientInfo` describes it."""
+
+    name: str
+    """Empty if the client gave none."""
+    version: str
+    protocol: str
+    """Revision of MCP that it speaks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A client and its requests."""
+
+    client: ConnectedClient
+    requests: int
+    idle_seconds: float
+    """Time since its latest request."""
+
+
+class ConnectedClients:
+    """The clients of one process. Sessions with equal descriptions count as one client.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seen: dict[ConnectedClient, tuple[int, float]] = {}
+
+    def record(self, name: str | None, version: str | None, protocol: str | None) -> None:
+        """Count one request of a client."""
+        client = ConnectedClient((name or "")[:MAX_TEXT], (version or "")[:MAX_TEXT], (protocol or "")[:MAX_TEXT])
+        requests, _ = self._seen.pop(client, (0, 0.0))
+        self._seen[client] = (requests + 1, self._clock())  # the latest stands last
+        if len(self._seen) > MAX_CLIENTS:
+            del self._seen[next(iter(self._seen))]
+
+    def listed(self) -> list[Seen]:
+        """Return all clients, the latest first."""
+        now = self._clock()
+        return [Seen(client, requests, now - latest) for client, (requests, latest) in reversed(self._seen.items())]

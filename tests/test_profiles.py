@@ -1,0 +1,65 @@
+"""Profiles of clients by their names."""
+
+from __future__ import annotations
+
+from codemode_mcp.profiles import (
+    KEYS,
+    MAX_NAME,
+    PROFILES,
+    Profile,
+    ProfileOverride,
+    override_of,
+    profile_json,
+    profile_of,
+    traits,
+)
+
+
+def test_a_client_without_a_row_or_a_name_gets_the_plain_default() -> None:
+    assert profile_of("some-client") == profile_of(None) == profile_of("") == Profile()
+
+
+def test_a_glob_matches_a_name_whatever_its_case() -> None:
+    assert profile_of("Gemini-CLI-mcp-client").adds_arguments == ("wait_for_previous",)
+    assert profile_of("claude-code").shows_structured
+    assert not profile_of("claude-code-of-mine").shows_structured
+
+
+def test_an_override_replaces_the_fields_that_it_names_and_keeps_the_others() -> None:
+    override = ProfileOverride("claude-*", (("max_output_bytes", None), ("defers_tools", False)))
+    found = profile_of("claude-code", [override])
+    assert (found.shows_structured, found.max_output_bytes, found.defers_tools) == (True, None, False)
+    assert found.client == "claude-*"
+    assert found.evidence.startswith("Set in the configuration. Claude Code")
+
+
+def test_the_first_override_that_matches_counts() -> None:
+    first, second = ProfileOverride("a*", (("sends_null", True),)), ProfileOverride("*", (("loses_pictures", True),))
+    assert override_of("abc", [first, second]) is first
+    assert override_of("bcd", [first, second]) is second
+    assert override_of(None, [first, second]) is None
+
+
+def test_a_glob_cannot_be_made_slow_by_a_long_name() -> None:
+    assert override_of("a" * 1_000_000, [ProfileOverride("a" * MAX_NAME, ())]) is not None
+
+
+def test_json_of_a_profile_has_each_field_by_its_name_in_the_configuration() -> None:
+    told = profile_json(profile_of("codex-mcp-client"))
+    assert list(told) == ["client", *KEYS.values(), "evidence"]
+    assert told["losesPictures"] is True
+    assert told["maxOutputBytes"] == 12_000
+
+
+def test_each_row_says_what_was_measured_and_differs_from_the_plain_default() -> None:
+    for profile in PROFILES:
+        assert profile.evidence
+        assert traits(profile_json(profile)) != traits(profile_json(Profile())) == "plain default"
+
+
+def test_the_traits_of_a_profile_name_each_of_them() -> None:
+    profile = Profile("x", True, True, True, 12_000, True, ("one", "two"))
+    assert traits(profile_json(profile)) == (
+        "shows structured content instead of text; loses pictures beside structured content; defers tools; "
+        "shows at most 12,000 bytes; sends null for absent arguments; adds the arguments one, two"
+    )
