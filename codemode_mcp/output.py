@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.outcome import Outcome, PendingCall
     from codemode_mcp.settings import ToolSettings
 
 TELEMETRY_BYTES = 600
@@ -159,7 +159,7 @@ def _waiting(
         "telemetry": telemetry,
     }
     what = ", ".join(
-        f"{within_line(call.tool)} ({call.status}, {call.elapsed_ms / 1000:.1f} s)" for call in ended.pending[:5]
+        f"{within_line(call.tool)} ({_state(call)}, {call.elapsed_ms / 1000:.1f} s)" for call in ended.pending[:5]
     )
     more = ended.pending_total - min(5, len(ended.pending))
     if more > 0:
@@ -183,6 +183,11 @@ def _waiting(
             f'wait {{"runId": "{ended.run_id}", "cancel": true}}.'
         )
     return Rendered(structured, _content(outputs, [*notes, line], settings), False)
+
+
+def _state(call: PendingCall) -> str:
+    """The status of a call and, where it is queued, the reason."""
+    return f"{call.status}: {within_line(call.why)}" if call.why else call.status
 
 
 def printed(item: Mapping[str, Any]) -> str:

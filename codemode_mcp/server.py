@@ -21,6 +21,7 @@ from codemode_mcp.client import Continued, guard_state, open_client, roots_of
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.nearest import nearest
 from codemode_mcp.output import Rendered, render, render_error
+from codemode_mcp.policy import Policies
 from codemode_mcp.stdio import serve_stdio
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Surface:
         if self._runs.admits_nothing(caller):
             return types.ListToolsResult(tools=[])
         prompts = await self._runs.namespace_prompts(caller)
-        tools = tool_list(self._runs.server_names(caller), self._runs.settings(), prompts)
+        tools = tool_list(self._runs.server_names(caller), self._runs.settings(), prompts, caller)
         if [tool.name for tool in tools] != ["exec", "wait"]:
             raise RuntimeError("the tool list is not what it has to be")  # fails closed
         return types.ListToolsResult(tools=tools)
@@ -271,10 +272,19 @@ class Surface:
 
 
 def tool_list(
-    servers: Sequence[str], settings: ToolSettings, prompts: Sequence[tuple[str, str]] = ()
+    servers: Sequence[str],
+    settings: ToolSettings,
+    prompts: Sequence[tuple[str, str]] = (),
+    caller: Caller | None = None,
 ) -> list[types.Tool]:
-    """The two tools."""
+    """The two tools.
+
+    They read only where policy admits only tools that are read-only by trusted annotations. Values of `store()` do not
+    count as a change: they are the caller's own scratch memory in codemode-mcp.
+    """
     languages = settings.code_mode.languages
+    policies = Policies(settings)
+    read_only = (policies.default if caller is None else policies.of(caller)).rules.read_only
     return [
         types.Tool(
             name="exec",
@@ -283,7 +293,10 @@ def tool_list(
             input_schema=descriptions.exec_schema(languages),
             output_schema=descriptions.OUTPUT_SCHEMA,
             annotations=types.ToolAnnotations(
-                title="Run a program", read_only_hint=False, destructive_hint=True, open_world_hint=True
+                title="Run a program",
+                read_only_hint=read_only,
+                destructive_hint=not read_only,
+                open_world_hint=True,
             ),
         ),
         types.Tool(
@@ -293,7 +306,10 @@ def tool_list(
             input_schema=descriptions.WAIT_SCHEMA,
             output_schema=descriptions.OUTPUT_SCHEMA,
             annotations=types.ToolAnnotations(
-                title="Go on with a program", read_only_hint=False, destructive_hint=True, open_world_hint=True
+                title="Go on with a program",
+                read_only_hint=read_only,
+                destructive_hint=not read_only,
+                open_world_hint=True,
             ),
         ),
     ]

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from codemode_mcp import descriptions
+from codemode_mcp.callers import Caller
 from codemode_mcp.server import tool_list
-from codemode_mcp.settings import ToolSettings
+from codemode_mcp.settings import PolicyContext, PolicyRules, ToolSettings
 
 SERVERS = [[], ["github", "docs"], [f"server{n}" for n in range(5000)], ["日本語" * 20] * 50, ["x" * 3000]]
 
@@ -77,3 +78,20 @@ def test_prompts_that_fit_are_told_whole_and_share_what_there_is() -> None:
     assert said.split("\n")[4] == "- empty"
     assert 900 < len(said.encode()) <= descriptions.PROMPTS_BYTES
     assert descriptions.namespace_prompts([]) == ""
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_the_tools_say_that_they_only_read_where_policy_admits_nothing_else(read_only: bool) -> None:
+    for tool in tool_list(["x"], ToolSettings(policy=PolicyRules(read_only=read_only))):
+        assert tool.annotations is not None
+        hints = (tool.annotations.read_only_hint, tool.annotations.destructive_hint)
+        assert hints == (read_only, not read_only)
+
+
+def test_a_caller_whose_context_admits_more_is_not_told_that_the_tools_only_read() -> None:
+    other = PolicyContext("ops", ("principal:ada",), PolicyRules())
+    settings = ToolSettings(policy=PolicyRules(read_only=True), contexts=(other,))
+    for name, read_only in (("ada", False), ("bob", True)):
+        tool, *_ = tool_list(["x"], settings, caller=Caller("o", "http", name))
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint is read_only

@@ -11,8 +11,10 @@ import asyncio
 import heapq
 import logging
 import math
+import os
 import re
 import secrets
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -112,6 +114,7 @@ class Driver:
         wall: seconds since the epoch.
         on_late: see `Calls`.
         shelter: where a run is parked for the first time while `store` does not answer.
+        notify: see `Calls`.
     """
 
     def __init__(
@@ -128,6 +131,7 @@ class Driver:
         wall: Callable[[], float] = time.time,
         on_late: Callable[[str], None] = lambda _: None,
         shelter: RunStore | None = None,
+        notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._shelter = shelter or store
         self._engine = engine
@@ -139,7 +143,7 @@ class Driver:
         self._clock = clock
         self._wall = wall
         self._auditor = auditor or Auditor()
-        self.calls = Calls(dispatcher, store, settings, spawn, clock, self._auditor, on_late)
+        self.calls = Calls(dispatcher, store, settings, spawn, clock, self._auditor, on_late, notify)
         self._turns = Slots(settings.max_running_runs)
         self._rooms = Slots(LIVE_PER_RUNNING * settings.max_running_runs)
 
@@ -151,7 +155,7 @@ class Driver:
     async def start(self, run: Run, program: Program, observation: Observation) -> Outcome | SyntaxFault:
         """Run a program until it ends or is parked. A `SyntaxFault` when the engine does not take its text."""
         run.positions = program.positions
-        run.observation = observation
+        run.observed_by(observation)
         engine = await self._engine()
         try:
             message = start_message(
@@ -182,7 +186,7 @@ class Driver:
     async def resume(self, run: Run, parked: ParkedRun, observation: Observation) -> Outcome:
         """Go on with a parked run: wait for the first thing to settle, restore, deliver, drive on."""
         run.waits += 1
-        run.observation = observation
+        run.observed_by(observation)
         try:
             run.advance("resume")
             for yielded in run.yields:
@@ -746,7 +750,7 @@ class Driver:
             pending=tuple(self._pending(run)),
             pending_total=len(run.calls) + len(run.timers),
             yielded=run.yield_reason if reason == "yield" else None,
-            questions=tuple((each.key, each.question) for each in run.questions.returned_to(client)),
+            questions=run.questions.hand_out(client),
             nobody_answers=self._nobody_answers(run, client) and not run.questions.put_later(client),
             notes=self._question_notes(run),
         )
@@ -774,11 +778,10 @@ class Driver:
             how = "the next wait asks the user"
             if approval is not None and approval.asking is not None:
                 how = "the user is being asked"
+            elif (elsewhere := run.approvals.elsewhere) is not None:
+                how = f"{elsewhere}; {how_to_approve(run.id)}"
             elif client is None or (approval is not None and client.way(approval.question) == "none"):
-                how = (
-                    "this client cannot be asked; have the user run `codemode-mcp runs approve "
-                    f"{run.id}`, or deny, in a terminal, then call wait"
-                )
+                how = f"this client cannot be asked; {how_to_approve(run.id)}"
             notes.append(f"A person has to approve {tools}: {how}")
         return tuple(notes)
 
@@ -794,7 +797,10 @@ class Driver:
                 status = "needs_input"
             elif live.call.id in run.approvals.calls:
                 status = "needs_approval"
-            yield PendingCall(str(live.call.id), live.record.tool, status, live.record.milliseconds(now))
+            why = ""
+            if status == "queued":
+                why = live.record.why_queued if live.holds else _behind(run)
+            yield PendingCall(str(live.call.id), live.record.tool, status, live.record.milliseconds(now), why)
             shown += 1
         for timer in list(run.timers)[: SHOWN_PENDING - shown]:
             began = run.timers_began.get(timer, now)
@@ -941,6 +947,11 @@ def _places(positions: Positions, thrown: Thrown) -> str:
     return f" ({frames[0].removeprefix('at ')})" if frames else ""
 
 
+def _behind(run: Run) -> str:
+    """Why a call that has no place among those of its own program waits."""
+    return f"waits for its turn: {run.executing} calls of this program are in flight"
+
+
 def _asked_for(question: Question) -> str:
     """What a server wants, in words; its own words are cut and quoted."""
     match question.method:
@@ -951,6 +962,20 @@ def _asked_for(question: Question) -> str:
             return "for an answer of the client's model"
         case "roots/list":
             return "for the client's folders"
+
+
+def how_to_approve(run_id: str) -> str:
+    """The next step for a model whose call waits for a person that the client does not ask."""
+    return f"have the user run `{program()} runs approve {run_id}`, or deny, in a terminal, then call wait"
+
+
+def program() -> str:
+    """The command line that starts this program, with its full path where that is known."""
+    command = sys.argv[0]
+    if os.path.basename(command).removesuffix(".exe") == "codemode-mcp" and os.path.isfile(command):
+        found = os.path.abspath(command)
+        return f'"{found}"' if " " in found else found
+    return "codemode-mcp"
 
 
 def counted(tools: list[str]) -> str:

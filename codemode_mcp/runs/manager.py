@@ -153,6 +153,7 @@ class RunManager:
         remember: RememberFn | None = None,
         wall: Callable[[], float] = time.time,
         meaning: Meaning | None = None,
+        notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._group = group
         self._engine = engine
@@ -190,6 +191,7 @@ class RunManager:
             wall=wall,
             on_late=self._heard,
             shelter=self._shelter,
+            notify=notify,
         )
         self._restoring = Restoring(
             engine=engine,
@@ -845,6 +847,7 @@ async def open_manager(
     remember: RememberFn | None = None,
     wall: Callable[[], float] = time.time,
     meaning: Meaning | None = None,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[RunManager]:
     """A manager with its task group. Leaving aborts what still runs."""
     async with anyio.create_task_group() as group:
@@ -863,6 +866,7 @@ async def open_manager(
             remember=remember,
             wall=wall,
             meaning=meaning,
+            notify=notify,
         )
         group.start_soon(manager.sweep_forever)
         if store.durable:
