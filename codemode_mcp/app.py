@@ -523,6 +523,7 @@ class App:
         from codemode_mcp.catalogs import Catalogs
         from codemode_mcp.dispatch import Dispatcher
         from codemode_mcp.heap import keep_small
+        from codemode_mcp.notify import open_notifier
         from codemode_mcp.plugins.bundled import bundled
         from codemode_mcp.plugins.host import Plugins
         from codemode_mcp.runs.manager import open_manager
@@ -569,21 +570,25 @@ class App:
             )
             self._catalogs = Catalogs(pool.views, self._config.tools, self._meaning, self._plugins)
             self._dispatcher = Dispatcher(self._source, self._config.tools, shapes, self._plugins.interceptors)
-            async with open_manager(
-                engine=self._engine.get,
-                dispatcher=self._dispatcher,
-                store=store.runs,
-                values=store.values,
-                upstreams=self,
-                transform=self.transform,
-                settings=settings,
-                clock=time.monotonic,
-                auditor=self.auditor,
-                registered=self._plugins,
-                remember=self.remembers(),
-                meaning=self._meaning,
-                program=terminal_command(),
-            ) as manager:
+            async with (
+                open_notifier(lambda: self._config.tools.approval.notify) as notify,
+                open_manager(
+                    engine=self._engine.get,
+                    dispatcher=self._dispatcher,
+                    store=store.runs,
+                    values=store.values,
+                    upstreams=self,
+                    transform=self.transform,
+                    settings=settings,
+                    clock=time.monotonic,
+                    auditor=self.auditor,
+                    registered=self._plugins,
+                    remember=self.remembers(),
+                    meaning=self._meaning,
+                    notify=notify,
+                    program=terminal_command(),
+                ) as manager,
+            ):
                 self._manager = manager
                 self._opened.set()
                 with Warmup(None if self._meaning is None else self._meaning.fill) as warmup:

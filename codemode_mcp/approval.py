@@ -175,6 +175,11 @@ def verdict_of(answer: object, remember: tuple[Remember, ...] = ()) -> Verdict:
     return Verdict(approved=False, why="the client's answer was not valid")
 
 
+def is_cancel(answer: object) -> bool:
+    """Tell if an answer of a client says that the question was dismissed without a decision."""
+    return isinstance(answer, dict) and answer.get("action") == "cancel"
+
+
 def lasts(tool_id: str) -> bool:
     """Whether a rule can name this tool and nothing else, so that its approval can be kept for ever."""
     return not set(tool_id) & set("*?") and tool_id.isprintable() and len(tool_id) <= MAX_ID

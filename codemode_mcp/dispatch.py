@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
     from codemode_mcp.operations import Operation
     from codemode_mcp.outcome import CallRecord
     from codemode_mcp.policy import Policy
-    from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings
+    from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings, Via
     from codemode_mcp.shapes import Shapes
-    from upstream_clients.tools import AskFn, BeginFn, JsonObject, ProgressFn, SentFn, Tool, ToolSource
+    from upstream_clients.tools import AskFn, BeginFn, JsonObject, ProgressFn, Question, SentFn, Tool, ToolSource
 
 log = logging.getLogger("codemode_mcp.calls")
 
@@ -72,6 +73,7 @@ class CallContext:
 
     Attributes:
         owner: the caller's; of somebody unknown, whoever holds the run's id.
+        approval_via: see `settings.ApprovalSettings`.
     """
 
     run_id: str
@@ -79,6 +81,7 @@ class CallContext:
     caller: Caller
     catalog: Catalog
     counts: Counts = field(default_factory=Counts)
+    approval_via: Via = "auto"
 
 
 class Interception(Protocol):
@@ -151,6 +154,7 @@ class Dispatcher:
         self._source = source
         self._policies = Policies(tools)
         self._settings: CodeModeSettings = tools.code_mode
+        self._via: Via = tools.approval.via
         self._shapes = shapes
         self._interception = interception
         self._arguments = ArgumentChecker()
@@ -162,11 +166,11 @@ class Dispatcher:
                 owner, lambda tool: (entry := catalog.get(tool)) is not None and entry.tool.output_schema is None
             )
             catalog = catalog.observed(self._shapes.of(owner))
-        return CallContext(run_id, owner, caller, catalog)
+        return CallContext(run_id, owner, caller, catalog, approval_via=self._via)
 
     def apply(self, tools: ToolSettings) -> None:
         """Decide by these from now on, also for runs that have begun."""
-        self._policies, self._settings = Policies(tools), tools.code_mode
+        self._policies, self._settings, self._via = Policies(tools), tools.code_mode, tools.approval.via
 
     # look-ups
 
@@ -252,6 +256,7 @@ class Dispatcher:
         approve: ApproveFn | None = None,
         note: Callable[[str], None] = lambda _: None,
         begin: BeginFn | None = None,
+        can_answer: Callable[[Question], bool] = lambda _: True,
     ) -> Completion:
         """Carry one nested call to its tool and back. Failures are completions, not exceptions.
 
@@ -259,10 +264,13 @@ class Dispatcher:
         a person where policy wants one; None: nobody can be asked. `note` takes what the reader of the run's result is
         told. The record says when the request was sent: before, it waits for a connection, or behind other calls.
         `begin` is awaited once, right before that, and what it raises is the end of the call: nothing was sent.
+        `can_answer` tells if a client of the run is able to answer a question.
         """
         context.counts.call += 1
         try:
-            asking = None if ask is None else Asking(context.run_id, ask)
+            asking = None
+            if ask is not None:
+                asking = Asking(context.run_id, ask, context.owner, can_answer, partial(setattr, record, "why_queued"))
             result = await self._call(call, context, record, on_progress, asking, approve, note, begin)
         except CodeModeError as error:
             completion = Completion(call.id, error=_guest_error(error, record))

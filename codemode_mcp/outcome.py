@@ -33,6 +33,7 @@ class CallRecord:
         dispatched: whether the request may have reached the tool.
         repeatable: whether sending it twice does no harm.
         read_only: whether it may be given up once its program is over.
+        why_queued: why it was not sent yet when it was looked at last, in words; empty where that is not known.
     """
 
     id: int
@@ -45,6 +46,7 @@ class CallRecord:
     repeatable: bool = False
     read_only: bool = False
     path: str = ""
+    why_queued: str = ""
     watched: bool = False
     seen: Mapping[str, int] = field(default_factory=dict)
 
@@ -55,12 +57,17 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call the program waits for, or a timer (`core:timer`)."""
+    """A call the program waits for, or a timer (`core:timer`).
+
+    Attributes:
+        why: why a queued call is not sent yet, in words; empty where that is not known.
+    """
 
     id: str
     tool: str
     status: PendingStatus
     elapsed_ms: int
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

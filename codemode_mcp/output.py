@@ -246,7 +246,8 @@ def _wait_call(run_id: str, *, cancel: bool = False) -> str:
 
 
 def _pending_text(call: PendingCall) -> str:
-    return f"{within_line(call.tool)} ({call.status}, {call.elapsed_ms / 1000:.1f} s)"
+    state = f"{call.status}: {within_line(call.why)}" if call.why else call.status
+    return f"{within_line(call.tool)} ({state}, {call.elapsed_ms / 1000:.1f} s)"
 
 
 def _fitted_notes(notes: tuple[str, ...], room: int) -> list[str]:

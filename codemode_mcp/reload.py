@@ -169,7 +169,7 @@ def differences(before: Config, after: Config) -> list[str]:
         lines.append("other rules for calls")
     if any(
         getattr(before.tools, name) != getattr(after.tools, name)
-        for name in ("code_mode", "result_format", "duplicates", "clients")
+        for name in ("code_mode", "result_format", "duplicates", "clients", "approval")
     ):
         lines.append("other settings of tools")
     return lines or ["nothing that matters"]

@@ -22,6 +22,7 @@ from codemode_mcp.client import Continued, guard_state, open_client, roots_of
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.nearest import nearest
 from codemode_mcp.output import VISIBLE_TOOLS, Rendered, render, render_error
+from codemode_mcp.policy import Policies
 from codemode_mcp.profiles import Profile, profile_of
 from codemode_mcp.stdio import serve_stdio
 
@@ -169,7 +170,7 @@ class Surface:
             return types.ListToolsResult(tools=[])
         profile = self._profile(context)
         tools = tool_list(
-            self._runs.servers(caller), self._runs.settings(), namespaces, self._runs.topics(caller), profile
+            self._runs.servers(caller), self._runs.settings(), namespaces, self._runs.topics(caller), profile, caller
         )
         if tuple(tool.name for tool in tools) != VISIBLE_TOOLS:
             raise RuntimeError("the tool list is not what it has to be")  # fails closed
@@ -323,11 +324,19 @@ def tool_list(
     namespaces: Sequence[tuple[str, str, str]] = (),
     topics: Sequence[str] = (),
     profile: Profile = _ANY_CLIENT,
+    caller: Caller | None = None,
 ) -> list[types.Tool]:
     """Return the two tools as a client of this profile gets them.
 
-    The other arguments are those of `descriptions.exec_description`.
+    They are read-only where policy admits only tools that are read-only by trusted annotations. Values of `store()` are
+    no change in this sense: they are the caller's own scratch memory in codemode-mcp.
+
+    Args:
+        caller: decides which rules apply; None for the default rules. The other arguments are those of
+            `descriptions.exec_description`.
     """
+    policies = Policies(settings)
+    read_only = (policies.default if caller is None else policies.of(caller)).rules.read_only
     languages = settings.code_mode.languages
     output_schema = None if profile.shows_structured else descriptions.OUTPUT_SCHEMA
     return [
@@ -338,7 +347,10 @@ def tool_list(
             input_schema=descriptions.exec_schema(languages),
             output_schema=output_schema,
             annotations=types.ToolAnnotations(
-                title="Run a program", read_only_hint=False, destructive_hint=True, open_world_hint=True
+                title="Run a program",
+                read_only_hint=read_only,
+                destructive_hint=not read_only,
+                open_world_hint=True,
             ),
             _meta=_META,
         ),
@@ -349,7 +361,10 @@ def tool_list(
             input_schema=descriptions.WAIT_SCHEMA,
             output_schema=output_schema,
             annotations=types.ToolAnnotations(
-                title="Resume a suspended program", read_only_hint=False, destructive_hint=True, open_world_hint=True
+                title="Resume a suspended program",
+                read_only_hint=read_only,
+                destructive_hint=not read_only,
+                open_world_hint=True,
             ),
             _meta=_META,
         ),

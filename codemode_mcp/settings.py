@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Language = Literal["javascript", "typescript"]
 
+Via = Literal["client", "terminal", "auto"]
+
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 KIB = 1024
@@ -146,6 +148,17 @@ class DuplicateSettings:
 
 DUPLICATES = Clamp(1, 100_000)
 """Of `tools.duplicates.max`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalSettings:
+    """`tools.approval`: the way in which a person is asked to approve calls."""
+
+    via: Via = "auto"
+    """`client`: by the client's dialog, whose answer is final. `terminal`: never by the client. `auto`: by the client;
+    a question that it dismisses within a second counts as not asked, and the call waits for the terminal."""
+    notify: tuple[str, ...] = ()
+    """A program and its arguments, run when calls begin to wait for a person. The run id is added as last argument."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -304,6 +317,7 @@ class ToolSettings:
     contexts: tuple[PolicyContext, ...] = ()
     """The first one that fits a caller counts."""
     duplicates: DuplicateSettings = field(default_factory=DuplicateSettings)
+    approval: ApprovalSettings = field(default_factory=ApprovalSettings)
     result_format: Literal["markdown", "plain"] = "markdown"
     """How results are written for a model."""
     esbuild: str | None = None

@@ -20,7 +20,7 @@ from codemode_mcp import settings
 from codemode_mcp.cli import app
 from codemode_mcp.config.clients import OUTPUT_CLAMP
 from codemode_mcp.profiles import Profile
-from upstream_clients import spec
+from upstream_clients import gate, spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -163,8 +163,8 @@ _SERVER = (
     (
         "maxConcurrentCalls",
         "whole number, 1 or more",
-        f"{_UPSTREAM.max_concurrent_calls}",
-        "Calls that it gets at once.",
+        f"{gate.DEFAULT_LIMIT} of each caller",
+        "Calls that it gets at once, of all callers together.",
     ),
     (
         "connectTimeoutMs",
@@ -192,7 +192,12 @@ def sections() -> tuple[Section, ...]:
         *_RULES,
         ("contexts", "object", "`{}`", "Other rules for some callers, by name; see [below](#toolscontextsname)."),
         ("duplicates", "object", "", "See [below](#toolsduplicates)."),
-        *fields(settings.ToolSettings, {}, without=("code_mode", "policy", "contexts", "duplicates", "clients")),
+        ("approval", "object", "", "See [below](#toolsapproval)."),
+        *fields(
+            settings.ToolSettings,
+            {},
+            without=("code_mode", "policy", "contexts", "duplicates", "clients", "approval"),
+        ),
     )
     contexts = (
         (
@@ -253,6 +258,7 @@ def sections() -> tuple[Section, ...]:
             _sentence(settings.DuplicateSettings),
             fields(settings.DuplicateSettings, {"max": settings.DUPLICATES}),
         ),
+        Section("tools.approval", _sentence(settings.ApprovalSettings), fields(settings.ApprovalSettings, {})),
         Section(
             "plugins.NAME",
             "See [plugins](../plugins.md).",
@@ -325,6 +331,7 @@ _KINDS: Mapping[str, str] = {
     "Mapping[str, Any]": "object",
     "tuple[Language, ...]": 'list of `"javascript"`, `"typescript"`',
     "StoreKind": '`"memory"`, `"sqlite"`, `"postgres"`',
+    "Via": '`"client"`, `"terminal"`, `"auto"`',
     "LogLevel": '`"debug"`, `"info"`, `"warning"`, `"error"`',
 }
 

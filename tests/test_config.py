@@ -19,6 +19,7 @@ from codemode_mcp.errors import ConfigError
 from codemode_mcp.policy import Effects, matches
 from codemode_mcp.settings import (
     CLAMPS,
+    ApprovalSettings,
     AuditSettings,
     CodeModeSettings,
     DuplicateSettings,
@@ -946,4 +947,21 @@ def test_the_life_of_a_server_is_configured(folder: Folder) -> None:
     entry = {"start": "eager", "idleSeconds": 0, "maxConcurrentCalls": 3, "connectTimeoutMs": 1500}
     specs = folder.load({"mcpServers": {"a": {"command": "x", **entry}, "b": {"command": "x"}}}).upstreams
     lives = [(spec.start, spec.idle_after, spec.max_concurrent_calls, spec.connect_timeout) for spec in specs]
-    assert lives == [("eager", float("inf"), 3, 1.5), ("lazy", 600, 32, 30)]
+    assert lives == [("eager", float("inf"), 3, 1.5), ("lazy", 600, None, 30)]
+
+
+def test_how_a_person_is_asked_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text('{"tools": {"approval": {"via": "terminal", "notify": ["ring", ""]}}}')
+    assert load_config(path, environ={}).tools.approval == ApprovalSettings("terminal", ("ring", ""))
+    for text, problem in (
+        ('{"via": "mail"}', 'tools.approval.via: expected "client" or "terminal" or "auto", got "mail"'),
+        ('{"notify": "ring"}', "tools.approval.notify: expected an array of strings"),
+        ('{"notify": []}', "tools.approval.notify: must not be empty"),
+        ('{"notify": ["  "]}', "tools.approval.notify[0]: must not be empty"),
+        ('{"notify": ["ring", 1]}', "tools.approval.notify[1]: expected a string, got 1"),
+    ):
+        path.write_text(f'{{"tools": {{"approval": {text}}}}}')
+        with pytest.raises(ConfigError) as caught:
+            load_config(path, environ={})
+        assert problem in str(caught.value)

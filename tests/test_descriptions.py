@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from codemode_mcp import descriptions
+from codemode_mcp.callers import Caller
 from codemode_mcp.server import tool_list
-from codemode_mcp.settings import CodeModeSettings, ToolSettings
+from codemode_mcp.settings import CodeModeSettings, PolicyContext, PolicyRules, ToolSettings
 from declarations.names import identifiers
 
 if TYPE_CHECKING:
@@ -242,3 +243,20 @@ def test_namespaces_leave_some_room_for_topics() -> None:
 
 def test_the_output_schema_stays_within_its_budget() -> None:
     assert len(json.dumps(descriptions.OUTPUT_SCHEMA)) <= descriptions.OUTPUT_SCHEMA_BYTES
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_the_tools_say_that_they_only_read_where_policy_admits_nothing_else(read_only: bool) -> None:
+    for tool in tool_list({"x": "x"}, ToolSettings(policy=PolicyRules(read_only=read_only))):
+        assert tool.annotations is not None
+        hints = (tool.annotations.read_only_hint, tool.annotations.destructive_hint)
+        assert hints == (read_only, not read_only)
+
+
+def test_a_caller_whose_context_admits_more_is_not_told_that_the_tools_only_read() -> None:
+    other = PolicyContext("ops", ("principal:ada",), PolicyRules())
+    settings = ToolSettings(policy=PolicyRules(read_only=True), contexts=(other,))
+    for name, read_only in (("ada", False), ("bob", True)):
+        tool, *_ = tool_list({"x": "x"}, settings, caller=Caller("o", "http", name))
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint is read_only

@@ -1,73 +1,96 @@
-"""How many requests one server is sent at once, and who is next. Needs no MCP SDK."""
+"""The limit of requests that one server is sent at the same time, and the order of those that wait. Needs no MCP SDK.
+
+A limit that the operator has set counts for all owners together: it is what the server can take. The default limit
+counts for each owner, so that the calls of one owner never delay those of another.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
+    from collections.abc import AsyncIterator, Callable
+
+DEFAULT_LIMIT = 32
+"""Calls of one owner in flight at one server, where the operator sets no limit."""
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A place that is held. Its call may step out while it waits for a person, and steps in again whatever is free."""
+
+    gate: Gate
+    lane: str
+
+    def step_out(self) -> None:
+        self.gate.give_back(self.lane)
+
+    def step_in(self) -> None:
+        self.gate.take(self.lane)
 
 
 class Gate:
     """Admits `limit` at once. Those beyond wait: first in first out within one run, and the runs take turns."""
 
-    def __init__(self, limit: int, on_change: Callable[[], None] | None = None) -> None:
-        """`on_change` is called when `waiting` may be another."""
-        # The mutable state. While anybody waits, nothing is free.
-        self._free = limit
-        self._on_change = on_change
-        self._waiting: OrderedDict[str, deque[anyio.Event]] = OrderedDict()
+    def __init__(self, limit: int | None) -> None:
+        """`limit`: for all owners together; None: `DEFAULT_LIMIT` for each owner."""
+        self.limit = DEFAULT_LIMIT if limit is None else limit
+        self._shared = limit is not None
+        # The mutable state, by lane: the owner, or one lane for all where the limit is shared.
+        self._held: Counter[str] = Counter()
+        self._waiting: dict[str, OrderedDict[str, deque[anyio.Event]]] = {}
         """By run; the run whose turn it is comes first. No queue is empty."""
 
-    @property
-    def waiting(self) -> Collection[str]:
-        """The runs that have calls before it."""
-        return tuple(self._waiting)
-
     @asynccontextmanager
-    async def admitted(self, run: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it inside."""
-        if self._free:
-            self._free -= 1
+    async def admitted(self, owner: str, run: str, on_wait: Callable[[], None] = lambda: None) -> AsyncIterator[Place]:
+        """Wait for a place, and hold it inside. `on_wait` is called before a wait."""
+        lane = "" if self._shared else owner
+        if self._held[lane] < self.limit:
+            self.take(lane)
         else:
-            await self._wait(run)
+            on_wait()
+            await self._wait(lane, run)
         try:
-            yield
+            yield Place(self, lane)
         finally:
-            self._give_back()
+            self.give_back(lane)
 
-    async def _wait(self, run: str) -> None:
+    def take(self, lane: str) -> None:
+        self._held[lane] += 1
+
+    def give_back(self, lane: str) -> None:
+        self._held[lane] -= 1
+        runs = self._waiting.get(lane)
+        if runs and self._held[lane] < self.limit:
+            run, queue = runs.popitem(last=False)
+            self.take(lane)
+            queue.popleft().set()
+            if queue:
+                runs[run] = queue
+            elif not runs:
+                del self._waiting[lane]
+        if not self._held[lane]:
+            del self._held[lane]
+
+    async def _wait(self, lane: str, run: str) -> None:
         turn = anyio.Event()
-        self._waiting.setdefault(run, deque()).append(turn)
-        self._changed()
+        runs = self._waiting.setdefault(lane, OrderedDict())
+        runs.setdefault(run, deque()).append(turn)
         try:
             await turn.wait()
         except BaseException:
             if turn.is_set():
                 # Given a place at the very moment at which it stopped waiting.
-                self._give_back()
+                self.give_back(lane)
             else:
-                queue = self._waiting[run]
-                queue.remove(turn)
-                if not queue:
-                    del self._waiting[run]
-                self._changed()
+                runs[run].remove(turn)
+                if not runs[run]:
+                    del runs[run]
+                if not runs:
+                    del self._waiting[lane]
             raise
-
-    def _give_back(self) -> None:
-        if not self._waiting:
-            self._free += 1
-            return
-        run, queue = self._waiting.popitem(last=False)
-        queue.popleft().set()
-        if queue:
-            self._waiting[run] = queue
-        self._changed()
-
-    def _changed(self) -> None:
-        if self._on_change is not None:
-            self._on_change()

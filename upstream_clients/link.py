@@ -50,7 +50,7 @@ from upstream_clients.questions import (
 from upstream_clients.wire import whole
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from mcp.client.session import ClientSession
     from mcp.shared.dispatcher import (
@@ -186,10 +186,6 @@ class Link:
     async def probe(self) -> None:
         """Ask for any answer. Raises `UpstreamCallError`."""
         await self.send("server/discover" if self.modern else "ping", {})
-
-    def hurry(self, waiting: Collection[str]) -> None:
-        """See `ConnectionQuestions.hurry`."""
-        self._dispatcher.questions.hurry(waiting)
 
     @asynccontextmanager
     async def turn(self, call: CallQuestions) -> AsyncIterator[None]:

@@ -12,15 +12,21 @@ When none is in flight, roots are those of the one client there may be, and nobo
 or timed out counts as one in flight for another `ABANDONED` seconds, unless the server answers it after all: servers
 may not notice and go on to ask.
 
-While a call has a question open, others may wait for it: those whose turn it is not, and those beyond
-`max_concurrent_calls`. A person who does not answer is not to hold up everybody, so a call may have calls of other runs
-wait for `PATIENCE` seconds in all; then its questions are refused.
+Taking turns never holds up a call for long:
+
+- A call that waits behind a call of another owner is sent after `TURN` seconds, out of turn. Questions that the server
+  asks while calls of several runs are in flight are refused, so none reaches the wrong client.
+- A call that waits only behind other runs of its own owner is sent after `PATIENCE` seconds.
+- An open question that no client of its run can answer is refused as soon as a call of another run waits.
+- A question that a client can answer stays open. It belongs to the run that was alone when it came. Its call gives back
+  its place of `max_concurrent_calls` until the answer is there.
 
 Knows no MCP SDK.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -38,7 +44,9 @@ from upstream_clients.results import needs_input, read_input_required
 from upstream_clients.tools import Asking, JsonObject, Question, QuestionMethod, RootsFn
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from upstream_clients.gate import Place
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +71,11 @@ URL_WAIT = 120.0
 ABANDONED = 30.0
 """Seconds for which a server may go on with a call that nobody waits for any more."""
 
+TURN = 1.0
+"""Seconds for which a call waits behind calls of another owner."""
+
 PATIENCE = 60.0
-"""Seconds for which the questions of one call may keep calls of other runs waiting."""
+"""Seconds for which a call waits behind other runs of its own owner."""
 
 _MAX_COMPLETED = 1_000
 
@@ -98,8 +109,7 @@ class CallQuestions:
         subject: the call in words, for messages: `tool 'create_issue'`.
         waiting: it waits for the calls of other runs.
         request_id: of its request while that is with a legacy server, unanswered.
-        held_up: seconds for which calls of other runs have waited for its questions, up to `holds_up_since`.
-        holds_up_since: when they began to wait once more.
+        place: its place of `max_concurrent_calls`, given back while a question is open.
     """
 
     def __init__(self, server: str, subject: str, asking: Asking | None, limit: anyio.CancelScope) -> None:
@@ -113,13 +123,28 @@ class CallQuestions:
         self._asked = 0
         self._open = 0
         self._left = math.inf
-        self.held_up = 0.0
-        self.holds_up_since: float | None = None
+        self.place: Place | None = None
 
     @property
     def run(self) -> str | None:
         """Calls with the same value here may share a question; `None` when nobody can be asked for this one."""
         return None if self.asking is None else self.asking.run
+
+    @property
+    def owner(self) -> str | None:
+        """Owner of the run; None when the call can ask no client."""
+        return None if self.asking is None else self.asking.owner
+
+    def can_answer(self, method: str, params: JsonObject) -> bool:
+        """Tell if a client of this call's run is able to answer such a question."""
+        if self.asking is None:
+            return False
+        return self.asking.can_answer(Question(self.server, method, params))  # type: ignore[arg-type]  # checked
+
+    def queued(self, why: str) -> None:
+        """Say why the call is not sent yet."""
+        if self.asking is not None:
+            self.asking.queued(why)
 
     @property
     def may_ask(self) -> bool:
@@ -152,6 +177,8 @@ class CallQuestions:
         if self._open == 0:
             self._left = self._limit.deadline - anyio.current_time()
             self._limit.deadline = math.inf
+            if self.place is not None:
+                self.place.step_out()
         self._open += 1
         try:
             yield
@@ -159,6 +186,8 @@ class CallQuestions:
             self._open -= 1
             if self._open == 0:
                 self._limit.deadline = anyio.current_time() + self._left
+                if self.place is not None:
+                    self.place.step_in()
 
 
 def check_question(method: str, params: JsonObject) -> None:
@@ -191,15 +220,29 @@ def _is_deeper(value: object, depth: int) -> bool:
 
 _METHODS_IN_WORDS = ", ".join(get_args(QuestionMethod))
 
+_REMEDIES: dict[str, str] = {
+    "elicitation/create": "Pass everything that the tool needs as arguments, or connect a client that supports "
+    "elicitation and call the tool again",
+    "sampling/createMessage": "Connect a client that supports sampling and call the tool again, or use another tool",
+    "roots/list": "Connect a client that supports roots and call the tool again, or use another tool",
+}
+"""Next steps for a question that the client cannot answer."""
+
 
 # Questions that come as requests of the server.
 
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """One question that waits for its answer. `calls`: those that it may belong to and that are still in flight."""
+    """One question that waits for its answer.
+
+    Attributes:
+        calls: those that it may belong to and that are still in flight.
+        hopeless: no client of their run can answer it, as far as is known now.
+    """
 
     calls: list[CallQuestions]
+    hopeless: Callable[[], bool]
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
 
@@ -223,32 +266,56 @@ class ConnectionQuestions:
         self._open: list[_Open] = []
         self._take_turns = False
         self._queue: deque[_Turn] = deque()
-        self._elsewhere: Collection[str] = ()
-        """Runs with calls that are not even in the queue yet."""
         self._completed: dict[str, None] = {}
         self._news = anyio.Event()
         self._closed = False
 
     async def enter(self, call: CallQuestions) -> None:
-        """Count `call` as in flight, until `leave`. Waits where calls of different runs take turns."""
+        """Count `call` as in flight, until `leave`. Waits where calls of different runs take turns; see the module."""
         if not self._take_turns or (not self._queue and self._fits(call)):
             self._calls.append(call)
             return
         turn = _Turn(call)
         self._queue.append(turn)
         call.waiting = True
-        self._hurry()
+        self._refuse_hopeless()
         try:
-            await turn.come.wait()
+            await self._wait_for(turn)
         except BaseException:
             if turn.come.is_set():
                 self.leave(call)
             else:
                 self._queue.remove(turn)
                 self._admit()
-                self._hurry()
             raise
         call.waiting = False
+
+    async def _wait_for(self, turn: _Turn) -> None:
+        """Return when the call may be sent: in turn, or when it has waited for long enough."""
+        call, began = turn.call, anyio.current_time()
+        while not turn.come.is_set():
+            asked = any(each.run != call.run for question in self._open for each in question.calls)
+            call.queued(
+                f"waits behind a question that server {call.server!r} asked another program"
+                if asked
+                else f"waits for its turn: server {call.server!r} works on a call of another program"
+            )
+            with anyio.move_on_after(TURN):
+                await turn.come.wait()
+            if not turn.come.is_set() and (
+                self._waits_for_another_owner(turn) or anyio.current_time() >= began + PATIENCE
+            ):
+                self._queue.remove(turn)
+                self._send(turn)
+                self._admit()
+
+    def _waits_for_another_owner(self, turn: _Turn) -> bool:
+        ahead = (each.call for each in itertools.takewhile(lambda each: each is not turn, self._queue))
+        return any(each.owner != turn.call.owner for each in (*self._calls, *ahead))
+
+    def _send(self, turn: _Turn) -> None:
+        self._calls.append(turn.call)
+        turn.come.set()
 
     def leave(self, call: CallQuestions) -> None:
         """The call has ended; so have the questions that can belong to no other."""
@@ -261,12 +328,6 @@ class ConnectionQuestions:
                 if not question.calls:
                     question.scope.cancel()
         self._admit()
-        self._hurry()
-
-    def hurry(self, waiting: Collection[str]) -> None:
-        """Calls of these runs, and of no others, wait for those in flight to end, besides what waits in `enter`."""
-        self._elsewhere = waiting
-        self._hurry()
 
     async def answer(self, method: str, params: JsonObject, asker: CallQuestions | None) -> JsonObject:
         """Have a question of the server answered.
@@ -286,9 +347,9 @@ class ConnectionQuestions:
         # Of calls of one run any can ask for all; the oldest that may still do so does.
         call = next((each for each in calls if each.may_ask), calls[0])
         call.take(1)
-        question = _Open(list(calls))
+        question = _Open(list(calls), lambda: not any(each.can_answer(method, params) for each in calls))
         self._open.append(question)
-        self._hurry()
+        self._refuse_hopeless()
         try:
             with question.scope, ExitStack() as stopped:
                 for each in calls:
@@ -296,11 +357,10 @@ class ConnectionQuestions:
                 return await call.ask(method, params)
         finally:
             self._open.remove(question)
-            self._hurry()
         if question.calls:
             raise QuestionRefused(
-                f"nobody answered within {PATIENCE:g} s while calls of other users or programs waited for this server, "
-                "so the question was given up for them: repeat this when somebody is there to answer"
+                f"server {call.server!r} asks with {method}, which this client cannot answer, and calls of other "
+                f"programs wait for the server. {_REMEDIES[method]}"
             )
         raise QuestionRefused("the call that this question belongs to has ended")
 
@@ -345,7 +405,8 @@ class ConnectionQuestions:
         self._take_turns = True
         raise QuestionRefused(
             "calls of different users or programs are in flight on this connection and the question does not say to "
-            "which it belongs, so nobody was asked; such calls come one after another from now on: repeat this one"
+            "which it belongs, so nobody was asked; such calls are sent one after another from now on, if none has to "
+            "wait for long: repeat this one"
         )
 
     def _fits(self, call: CallQuestions) -> bool:
@@ -353,25 +414,14 @@ class ConnectionQuestions:
 
     def _admit(self) -> None:
         while self._queue and self._fits(self._queue[0].call):
-            turn = self._queue.popleft()
-            self._calls.append(turn.call)
-            turn.come.set()
+            self._send(self._queue.popleft())
 
-    def _hurry(self) -> None:
-        """Have every open question end when the patience of those who wait for its calls does."""
-        now = self._clock()
-        for call in self._calls:
-            if call.holds_up_since is not None:
-                call.held_up += now - call.holds_up_since
-            asked = any(call in question.calls for question in self._open)
-            call.holds_up_since = now if asked and self._holds_up(call) else None
+    def _refuse_hopeless(self) -> None:
+        """End questions that no client can answer where calls of other runs wait."""
         for question in self._open:
-            left = [PATIENCE - call.held_up for call in question.calls if call.holds_up_since is not None]
-            question.scope.deadline = anyio.current_time() + min(left) if left else math.inf
-
-    def _holds_up(self, call: CallQuestions) -> bool:
-        """Whether calls of other runs wait."""
-        return any(turn.call.run != call.run for turn in self._queue) or any(run != call.run for run in self._elsewhere)
+            runs = {call.run for call in question.calls}
+            if any(turn.call.run not in runs for turn in self._queue) and question.hopeless():
+                question.scope.cancel()
 
     def _wake(self) -> None:
         self._news.set()

@@ -112,7 +112,7 @@ class UpstreamSpec:
         start: `lazy` connects when first needed if the tools are known from an earlier time, else as `eager`: at once.
         idle_seconds: without calls for this long, the connection is closed until it is needed again; 0 is never,
             `None` is 600 for `stdio` and never for others.
-        max_concurrent_calls: further ones wait.
+        max_concurrent_calls: of all owners together; further ones wait. None: `gate.DEFAULT_LIMIT` for each owner.
         secrets: further values never to be shown, e.g. what a `${VAR}` in `args` or `url` expanded to.
         oauth: how to log in, where the entry says that the server wants it. Without it a login is used if there is one.
         learned: secrets that came up since, i.e. tokens; the one mutable part, shared by copies of a spec.
@@ -131,7 +131,7 @@ class UpstreamSpec:
     connect_timeout: float = 30.0
     start: Literal["lazy", "eager"] = "lazy"
     idle_seconds: float | None = None
-    max_concurrent_calls: int = 32
+    max_concurrent_calls: int | None = None
     secrets: tuple[str, ...] = ()
     oauth: OAuthSettings | None = None
     learned: list[str] = field(default_factory=list, compare=False)

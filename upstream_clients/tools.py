@@ -96,10 +96,16 @@ class Asking:
         run: calls with the same text here belong together; a question is never given to another run's.
         ask: returns the MCP result of the question (`{"action": "accept", "content": {...}}`, ...). Raises
             `errors.QuestionRefused`; is cancelled when the server takes its question back or the call ends.
+        owner: principal that the run belongs to. Calls of one owner never delay those of another.
+        can_answer: tells if a client of the run is able to answer such a question.
+        queued: takes the reason why the call is not sent yet, in words.
     """
 
     run: str
     ask: AskFn
+    owner: str = ""
+    can_answer: Callable[[Question], bool] = lambda _: True
+    queued: Callable[[str], None] = lambda _: None
 
 
 UpstreamState = Literal["idle", "connecting", "ready", "down", "stopped"]

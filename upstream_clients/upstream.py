@@ -32,7 +32,7 @@ from upstream_clients.tools import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from upstream_clients.spec import UpstreamSpec
@@ -62,10 +62,6 @@ class Link(Protocol):
 
     def turn(self, call: CallQuestions) -> AbstractAsyncContextManager[None]:
         """Round `send`, for whoever may be asked meanwhile; waits where calls of different runs may not overlap."""
-        ...
-
-    def hurry(self, waiting: Collection[str]) -> None:
-        """These runs wait for calls of others to end, and so for what these ask."""
         ...
 
     async def send(
@@ -119,7 +115,7 @@ class Upstream:
         self.last_used = clock()
         """When the last call began or ended."""
         self._on_change = on_change
-        self._gate = Gate(spec.max_concurrent_calls, self._queued)
+        self._gate = Gate(spec.max_concurrent_calls)
         # The mutable state. Changed by the owner task only.
         self._view = UpstreamView(spec.name, "connecting", description=spec.description)
         self._link: Link | None = None
@@ -191,13 +187,19 @@ class Upstream:
         call = Call(self.clock(), limit)
         questions = CallQuestions(self.name, _subject(method, params), asking, call.scope)
 
+        def told() -> None:
+            questions.queued(f"waits for server {self.name!r}, which has {self._gate.limit} other calls in flight")
+
         async def send(params: Mapping[str, Any]) -> JsonObject:
             nonlocal begin
+            if self._view.state != "ready":
+                questions.queued(f"waits for server {self.name!r}, which is starting")
             await self._connected()
-            async with self._gate.admitted("" if asking is None else asking.run):
+            owner, run = ("", "") if asking is None else (asking.owner, asking.run)
+            async with self._gate.admitted(owner, run, told) as place:
                 link = await self._connected()
-                link.hurry(self._gate.waiting)
                 async with link.turn(questions):
+                    questions.place = place
                     if begin is not None:
                         first, begin = begin, None
                         await first()
@@ -208,7 +210,10 @@ class Upstream:
                     if on_sent is not None:
                         on_sent()
                     call.sent = True
-                    return await link.send(method, params, on_progress, questions)
+                    try:
+                        return await link.send(method, params, on_progress, questions)
+                    finally:
+                        questions.place = None
 
         self.calls.add(call)
         self._stir()
@@ -234,15 +239,10 @@ class Upstream:
         if call.rejected is not None:
             raise UpstreamUnavailable(self.name, f"{call.rejected}; nothing was sent")
         busy = self._view.state == "ready"
-        what = f"had {self.spec.max_concurrent_calls} other calls under way" if busy else "was still connecting"
+        what = f"had {self._gate.limit} other calls in flight" if busy else "was still connecting"
         if questions.waiting:
             what = "asks without saying for which call, so other runs' calls came first, and still did"
         raise UpstreamUnavailable(self.name, f"server {self.name!r} {what} after {limit:g} s; nothing was sent")
-
-    def _queued(self) -> None:
-        """Calls wait for the gate, or do so no longer."""
-        if self._link is not None:
-            self._link.hurry(self._gate.waiting)
 
     def sent(self) -> set[Call]:
         """The calls that are with the server."""

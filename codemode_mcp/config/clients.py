@@ -26,7 +26,7 @@ def read_clients(node: Node) -> tuple[ProfileOverride, ...]:
     """Read the entries in the order of the file; the first that matches a client counts."""
     if node.value is None:
         return ()
-    return tuple(ProfileOverride(glob, tuple(_values(glob, entry).items())) for glob, entry in node.entries().items())
+    return tuple(ProfileOverride(glob, _values(glob, entry)) for glob, entry in node.entries().items())
 
 
 def _values(glob: str, node: Node) -> tuple[tuple[str, Any], ...]:

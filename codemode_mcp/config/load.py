@@ -24,6 +24,7 @@ from codemode_mcp.settings import (
     AUDIT_CLAMPS,
     CLAMPS,
     DUPLICATES,
+    ApprovalSettings,
     AuditSettings,
     CodeModeSettings,
     DuplicateSettings,
@@ -189,7 +190,7 @@ def load_store(path: Path | None, *, environ: Mapping[str, str]) -> StoreSetting
 
 
 def _tools(node: Node, folder: Path) -> ToolSettings:
-    fields = node.fields(("codeMode", *RULE_KEYS, "contexts", "resultFormat", "duplicates", "esbuild"))
+    fields = node.fields(("codeMode", *RULE_KEYS, "contexts", "resultFormat", "duplicates", "approval", "esbuild"))
     settings: dict[str, Any] = {"policy": PolicyRules(**rules_of(fields))}
     if "contexts" in fields:
         settings["contexts"] = read_contexts(fields["contexts"], settings["policy"])
@@ -199,6 +200,8 @@ def _tools(node: Node, folder: Path) -> ToolSettings:
         settings["result_format"] = fields["resultFormat"].choice("markdown", "plain")
     if "duplicates" in fields:
         settings["duplicates"] = _duplicates(fields["duplicates"])
+    if "approval" in fields:
+        settings["approval"] = _approval(fields["approval"])
     if "esbuild" in fields:
         settings["esbuild"] = str(resolve(fields["esbuild"].filled(), folder))
     return ToolSettings(**settings)
@@ -250,6 +253,21 @@ def _duplicates(node: Node) -> DuplicateSettings:
                 f"{describe(value)} is outside {DUPLICATES.lowest} - {DUPLICATES.highest}; {inside} is used"
             )
     return DuplicateSettings(**settings)
+
+
+def _approval(node: Node) -> ApprovalSettings:
+    if node.value is None:
+        return ApprovalSettings()
+    fields = node.fields(("via", "notify"))
+    settings: dict[str, Any] = {}
+    if "via" in fields:
+        settings["via"] = fields["via"].choice("client", "terminal", "auto")
+    if "notify" in fields:
+        words = list(fields["notify"].items())
+        settings["notify"] = tuple(each.filled() if number == 0 else each.text() for number, each in enumerate(words))
+        if not words and fields["notify"].sound:
+            fields["notify"].fail("must not be empty; the first string is the program to run")
+    return ApprovalSettings(**settings)
 
 
 def _agree(settings: CodeModeSettings, node: Node) -> CodeModeSettings:

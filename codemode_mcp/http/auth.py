@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import StaticToken
 
 
+WHERE = "send the header Authorization: Bearer <token>, set under headers in your client's entry for this server"
+"""Instruction for the person who has set up a client."""
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Whom a request was made for.
@@ -74,7 +78,7 @@ class StaticTokens:
         # All are compared, so that the time taken says nothing.
         known = [known for known in self._tokens if hmac.compare_digest(known.digest, digest)]
         if not known:
-            raise Refused(401, "invalid_token", "the bearer token is not one of this server")
+            raise Refused(401, "invalid_token", f"the bearer token is not one of this server; {WHERE}")
         (first, *_) = known
         return Principal(owner_string("token", first.name), first.name, groups=frozenset(first.groups))
 
@@ -95,13 +99,13 @@ def bearer_token(headers: Sequence[tuple[bytes, bytes]], query: bytes) -> str:
         raise Refused(400, "invalid_request", "a token in the URL ends up in logs; send it in the Authorization header")
     given = [value for name, value in headers if name == b"authorization"]
     if not given:
-        raise Refused(401, None, "this server needs a bearer token in the Authorization header")
+        raise Refused(401, None, f"this server needs a bearer token; {WHERE}")
     if len(given) > 1:
         raise Refused(400, "invalid_request", "there is more than one Authorization header")
     scheme, _, token = given[0].decode("latin-1").partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token:
-        raise Refused(401, None, "this server needs a bearer token: Authorization: Bearer ...")
+        raise Refused(401, None, f"this server needs a bearer token; {WHERE}")
     return token
 
 

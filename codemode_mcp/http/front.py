@@ -19,7 +19,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from codemode_mcp.callers import Caller
-from codemode_mcp.http.auth import Refused, bearer_token, challenge, session_owner
+from codemode_mcp.http.auth import WHERE, Refused, bearer_token, challenge, session_owner
 from codemode_mcp.http.connection import MAX_HEADER_BYTES, error_body
 from codemode_mcp.http.guards import RateLimiter, peer
 
@@ -135,7 +135,7 @@ class Front:
             await answer.plain(200, json.dumps(self.protected[0]).encode(), {"cache-control": "max-age=300"})
             return
         if path != self.path:
-            raise _Refusal(404, f"there is nothing here; MCP is at {self.path}")
+            raise _Refusal(404, f"there is nothing here; MCP is at {self.path}{self._token_advice()}")
         if method == "OPTIONS" and answer.shared:
             await answer.preflight()
             return
@@ -214,6 +214,12 @@ class Front:
                 raise _too_many(wait) from None
             header = {"www-authenticate": self._challenge(refused)}
             raise _Refusal(refused.status, refused.message, header) from None
+
+    def _token_advice(self) -> str:
+        """Say how to authenticate where a client that knows no token tries a login of its own."""
+        if self.verifier is None or self.protected is not None:
+            return ""
+        return f". This server needs a bearer token and has no login or registration; {WHERE}"
 
     def _challenge(self, refused: Refused) -> str:
         scopes = () if self.settings.oauth is None else self.settings.oauth.scopes

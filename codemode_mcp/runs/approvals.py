@@ -14,11 +14,12 @@ import logging
 import math
 import secrets
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
-from codemode_mcp.approval import Verdict, ask_for, lasts, verdict_of
+from codemode_mcp.approval import Verdict, ask_for, is_cancel, lasts, verdict_of
 from codemode_mcp.entries import within_line
 from upstream_clients.errors import QuestionRefused
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.approval import ApprovalQuestion, ApprovalRequest, Remember
     from codemode_mcp.runs.questions import Questions
+    from codemode_mcp.settings import Via
     from upstream_clients.tools import JsonObject
 
 log = logging.getLogger("codemode_mcp.runs")
@@ -36,6 +38,9 @@ GATHER_SECONDS = 0.1
 
 MOST_GATHER_SECONDS = 1.0
 """After the first one."""
+
+LEAST_SECONDS = 1.0
+"""A question that is dismissed in less time was dismissed by the client itself: a person takes longer."""
 
 MAX_DENIED = 3
 """Questions in a row that a person denied. After these nobody is asked any more: a program in a loop would ask until
@@ -59,6 +64,7 @@ class Approvals:
         run_id: for the log.
         keep: has approvals of tools remembered for ever; None where that cannot be.
         operated: whether the run is of somebody who may say so to a question.
+        via: way in which a person is asked; see `settings.ApprovalSettings`.
         on_change: called when a call comes to wait or waits no more.
     """
 
@@ -70,12 +76,15 @@ class Approvals:
         keep: Callable[[Collection[str]], None] | None = None,
         *,
         operated: bool = False,
+        via: Via = "auto",
     ) -> None:
         self._run_id = run_id
         self._questions = questions
         self._on_change = on_change
         self._keep = keep
         self._operated = operated
+        self._via = via
+        self._dismissed = False
         self._waiting: dict[int, _Waiting] = {}
         self._approved: set[str] = set()
         self._denied = 0
@@ -114,7 +123,16 @@ class Approvals:
     @property
     def gathers(self) -> bool:
         """Whether there will be a question that is not there yet."""
-        return bool(self._waiting) and self._key is None and not self._over
+        return bool(self._waiting) and self._key is None and not self._over and self.elsewhere is None
+
+    @property
+    def elsewhere(self) -> str | None:
+        """Why the client is not asked, in words; None where it is."""
+        if self._via == "terminal":
+            return "Approvals are given in a terminal here, not by this client."
+        if self._dismissed:
+            return "The client dismissed the question by itself, so no person has seen it and nothing is decided."
+        return None
 
     def at_once(self, request: ApprovalRequest) -> Verdict | None:
         """What is known of a call without anybody being asked."""
@@ -170,10 +188,10 @@ class Approvals:
         key = self._key_of(question)
         answer = self._questions.take_brought(key)
         if answer is not None:
-            self._answered(answer, remember)
+            self._answered(answer, remember, None)
             return
         self._key = key
-        self._questions.show(key, question, self._asked[0].since, lambda answer: self._answered(answer, remember))
+        self._questions.show(key, question, self._asked[0].since, partial(self._answered, remember=remember))
 
     def _key_of(self, question: ApprovalQuestion) -> str:
         """The same in each process that goes on with the run, and another one for whatever else is asked: the calls
@@ -185,8 +203,17 @@ class Approvals:
         lasting = self._operated and self._keep is not None and all(map(lasts, tools))
         return ("run", "always") if lasting else ("run",)
 
-    def _answered(self, answer: JsonObject | QuestionRefused, remember: tuple[Remember, ...]) -> None:
+    def _answered(
+        self, answer: JsonObject | QuestionRefused, remember: tuple[Remember, ...], seconds: float | None
+    ) -> None:
+        """Decide the calls that were asked for. `seconds`: that the client had the question; None: not known."""
         asked, self._asked, self._key = self._asked, (), None
+        if self._via == "auto" and seconds is not None and seconds < LEAST_SECONDS and is_cancel(answer):
+            # The calls go on waiting, for the terminal.
+            self._dismissed = True
+            log.info("the client of run %s dismissed a question by itself", self._run_id[:8])
+            self._on_change()
+            return
         if isinstance(answer, QuestionRefused):
             verdict = Verdict(approved=False, why=str(answer))
         else:

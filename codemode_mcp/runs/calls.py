@@ -64,6 +64,7 @@ class Calls:
     Args:
         spawn: start a task that outlives the request.
         clock: monotonic seconds.
+        notify: takes the id of a run whose calls begin to wait for a person.
         on_late: told of a run that is not gone on with as it was here, when a call of it has ended that was sent here.
     """
 
@@ -76,8 +77,10 @@ class Calls:
         clock: Callable[[], float],
         auditor: Auditor | None = None,
         on_late: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._on_late = on_late
+        self._notify = notify
         self._dispatcher = dispatcher
         self._store = store
         self._settings = settings
@@ -194,6 +197,8 @@ class Calls:
             live.events.decided(request, verdict)
             return verdict
         live.events.asked(request)
+        if not run.approvals.calls:
+            self._notify(run.id)
         self._give_slot(run, live)
         verdict = await run.approvals.wait(request, self._clock())
         if verdict.approved and run.is_past(self._clock()):
@@ -249,7 +254,7 @@ class Calls:
                 # Given up before it began: nothing is sent.
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 completion = await self._dispatcher.call(
-                    live.call, run.context, live.record, on_progress, ask, approve, run.note, begin
+                    live.call, run.context, live.record, on_progress, ask, approve, run.note, begin, run.can_answer
                 )
             ended = completion
             if ended is None and live.scope.cancelled_caught and (live.sending or live.record.dispatched):

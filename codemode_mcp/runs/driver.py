@@ -115,6 +115,7 @@ class Driver:
         on_late: see `Calls`.
         program: the command that runs this program at a terminal, quoted for a shell.
         shelter: where a run is parked for the first time while `store` does not answer.
+        notify: see `Calls`.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class Driver:
         on_late: Callable[[str], None] = lambda _: None,
         shelter: RunStore | None = None,
         program: str = "codemode-mcp",
+        notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._shelter = shelter or store
         self._program = program
@@ -144,7 +146,7 @@ class Driver:
         self._clock = clock
         self._wall = wall
         self._auditor = auditor or Auditor()
-        self.calls = Calls(dispatcher, store, settings, spawn, clock, self._auditor, on_late)
+        self.calls = Calls(dispatcher, store, settings, spawn, clock, self._auditor, on_late, notify)
         self._turns = Slots(settings.max_running_runs)
         self._rooms = Slots(LIVE_PER_RUNNING * settings.max_running_runs)
 
@@ -156,7 +158,7 @@ class Driver:
     async def start(self, run: Run, program: Program, observation: Observation) -> Outcome | SyntaxFault:
         """Run a program until it ends or is parked. A `SyntaxFault` when the engine does not take its text."""
         run.positions = program.positions
-        run.observation = observation
+        run.observed_by(observation)
         engine = await self._engine()
         try:
             message = start_message(
@@ -187,7 +189,7 @@ class Driver:
     async def resume(self, run: Run, parked: ParkedRun, observation: Observation) -> Outcome:
         """Go on with a parked run: wait for the first thing to settle, restore, deliver, drive on."""
         run.waits += 1
-        run.observation = observation
+        run.observed_by(observation)
         try:
             run.advance("resume")
             for yielded in run.yields:
@@ -759,7 +761,7 @@ class Driver:
             pending=tuple(self._pending(run)),
             pending_total=len(run.calls) + len(run.timers),
             yielded=run.yield_reason if reason == "yield" else None,
-            questions=tuple((each.key, each.question) for each in run.questions.returned_to(client)),
+            questions=run.questions.hand_out(client),
             nobody_answers=self._nobody_answers(run, client) and not run.questions.put_later(client),
             asked=self._asked(run),
         )
@@ -787,13 +789,16 @@ class Driver:
             how = "The next wait asks the user."
             if approval is not None and approval.asking is not None:
                 how = "The user is being asked."
+            elif (elsewhere := run.approvals.elsewhere) is not None:
+                how = f"{elsewhere} {self._how_to_approve(run)}"
             elif client is None or (approval is not None and client.way(approval.question) == "none"):
-                how = (
-                    "This client cannot ask the user. To approve, the user runs in a terminal: "
-                    f"`{self._program} runs approve {run.id}` (or `runs deny`)."
-                )
+                how = f"This client cannot ask the user. {self._how_to_approve(run)}"
             asked.append(f"A person has to approve {tools}. {how}")
         return tuple(asked)
+
+    def _how_to_approve(self, run: Run) -> str:
+        """Say what a user does whose client does not ask."""
+        return f"To approve, the user runs in a terminal: `{self._program} runs approve {run.id}` (or `runs deny`)."
 
     def _pending(self, run: Run) -> Iterable[PendingCall]:
         now = self._clock()
@@ -807,7 +812,10 @@ class Driver:
                 status = "needs_input"
             elif live.call.id in run.approvals.calls:
                 status = "needs_approval"
-            yield PendingCall(str(live.call.id), live.record.tool, status, live.record.milliseconds(now))
+            why = ""
+            if status == "queued":
+                why = live.record.why_queued if live.holds else _behind(run)
+            yield PendingCall(str(live.call.id), live.record.tool, status, live.record.milliseconds(now), why)
             shown += 1
         for timer in list(run.timers)[: SHOWN_PENDING - shown]:
             began = run.timers_began.get(timer, now)
@@ -952,6 +960,11 @@ def _function(fault: Thrown | None) -> str:
 def _places(positions: Positions, thrown: Thrown) -> str:
     frames = positions.frames(thrown)
     return f" ({frames[0].removeprefix('at ')})" if frames else ""
+
+
+def _behind(run: Run) -> str:
+    """Why a call that has no place among those of its own program waits."""
+    return f"waits for its turn: {run.executing} calls of this program are in flight"
 
 
 def _asked_for(question: Question) -> str:

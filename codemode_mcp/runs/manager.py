@@ -155,6 +155,7 @@ class RunManager:
         wall: Callable[[], float] = time.time,
         meaning: Meaning | None = None,
         program: str = "codemode-mcp",
+        notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._group = group
         self._engine = engine
@@ -193,6 +194,7 @@ class RunManager:
             on_late=self._heard,
             shelter=self._shelter,
             program=program,
+            notify=notify,
         )
         self._restoring = Restoring(
             engine=engine,
@@ -863,6 +865,7 @@ async def open_manager(
     wall: Callable[[], float] = time.time,
     meaning: Meaning | None = None,
     program: str = "codemode-mcp",
+    notify: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[RunManager]:
     """Open a manager with its task group. Leaving aborts what still runs.
 
@@ -886,6 +889,7 @@ async def open_manager(
             wall=wall,
             meaning=meaning,
             program=program,
+            notify=notify,
         )
         group.start_soon(manager.sweep_forever)
         if store.durable:

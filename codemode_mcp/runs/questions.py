@@ -9,6 +9,7 @@ its request is open, or gets the questions as the answer to its request and come
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -64,6 +65,12 @@ class Client(Protocol):
         ...
 
 
+class OnAnswer(Protocol):
+    """Taker of the answer to a question of `Questions.show`."""
+
+    def __call__(self, answer: JsonObject | QuestionRefused, *, seconds: float | None) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class OpenQuestion:
     """One question without an answer.
@@ -71,7 +78,8 @@ class OpenQuestion:
     Attributes:
         call: the id of its call; None where it is for an approval.
         began: monotonic seconds.
-        on_answer: of a question that nobody waits for with `put`: told of its answer, once.
+        on_answer: of a question of `show`: takes its answer, once, and the seconds that the client had it.
+        shown: monotonic seconds at which a client got it last; None: none has.
         asking: while a client is being asked: ends that.
         lasting: whether that goes on when the request is over.
         way: how the client that looked last gets it, so that a large question is looked at once for each request.
@@ -81,7 +89,8 @@ class OpenQuestion:
     question: Question | ApprovalQuestion
     call: int | None
     began: float
-    on_answer: Callable[[JsonObject | QuestionRefused], None] | None = None
+    on_answer: OnAnswer | None = None
+    shown: float | None = None
     asking: anyio.CancelScope | None = None
     lasting: bool = False
     way: tuple[Client, Way] | None = None
@@ -102,8 +111,9 @@ _GONE_ON = "its program goes on in another process, where this question cannot b
 class Questions:
     """See the module. `on_change` is called when a question comes or goes."""
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
+    def __init__(self, on_change: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._on_change = on_change
+        self._clock = clock
         self._open: dict[str, OpenQuestion] = {}
         self._brought: dict[str, JsonObject | QuestionRefused] = {}
         self._count = 0
@@ -141,6 +151,13 @@ class Questions:
         if client is None:
             return []
         return [each for each in self._open.values() if _way(each, client) == "return"]
+
+    def hand_out(self, client: Client | None) -> tuple[tuple[str, Question | ApprovalQuestion], ...]:
+        """Those that the client gets with the answer that is about to be given, by key."""
+        found = self.returned_to(client)
+        for each in found:
+            each.shown = self._clock()
+        return tuple((each.key, each.question) for each in found)
 
     def put_later(self, client: Client | None) -> bool:
         """Whether the client gets a question with its next request."""
@@ -182,7 +199,7 @@ class Questions:
         key: str,
         question: ApprovalQuestion,
         now: float,
-        on_answer: Callable[[JsonObject | QuestionRefused], None],
+        on_answer: OnAnswer,
     ) -> None:
         """Put a question that nobody waits for. `key`: of this very question; nobody can guess it who was not shown
         that."""
@@ -210,7 +227,8 @@ class Questions:
                 opened.answered.set()
                 if opened.on_answer is not None:
                     self.withdraw(key)
-                    opened.on_answer(answer)
+                    seconds = None if opened.shown is None else self._clock() - opened.shown
+                    opened.on_answer(answer, seconds=seconds)
 
     def bring(self, answers: Mapping[str, JsonObject]) -> None:
         """Give the answers that a request comes with. The questions of those that are not open may be put yet, in a
@@ -235,6 +253,7 @@ class Questions:
         ]
         for each in found:
             each.asking, each.lasting = anyio.CancelScope(), client.lasting
+            each.shown = self._clock()
         return found
 
     async def ask(self, opened: OpenQuestion, client: Client) -> None:

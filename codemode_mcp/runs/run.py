@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.store import RunStore, StoredCatalog
     from codemode_mcp.sandbox.guest import Guest
+    from upstream_clients.tools import Question
 
     OnOutput = Callable[[Sequence[Mapping[str, Any]]], None]
     """Watches a run: is called in the event loop with what each turn of the program has printed, in order and once, as
@@ -156,6 +157,8 @@ class Run:
         self.has_room = False
         self.positions: Positions | None = None
         self.observation: Observation | None = None
+        self.last_observation: Observation | None = None
+        """The latest one, also when it is over."""
         self.calls: dict[int, LiveCall] = {}
         self.last_call = 0
         self.executing = 0
@@ -179,6 +182,7 @@ class Run:
             self.change,
             None if keep is None else partial(keep, self),
             operated=context.caller.operates,
+            via=context.approval_via,
         )
         self.outputs: list[dict[str, Any]] = []
         self.history: list[dict[str, Any]] = []
@@ -204,6 +208,16 @@ class Run:
     @property
     def owner(self) -> str:
         return self.context.owner
+
+    def observed_by(self, observation: Observation) -> None:
+        self.observation = self.last_observation = observation
+
+    def can_answer(self, question: Question) -> bool:
+        """Tell if the client that observes the run, or did last, is able to answer a question."""
+        if self.last_observation is None:
+            return True  # taken over from another process: its client may come here yet
+        client = self.last_observation.client
+        return client is not None and client.way(question) != "none"
 
     @property
     def given_up(self) -> bool:

@@ -50,7 +50,16 @@ async def test_a_request_without_credentials_is_told_what_is_needed(two_tokens: 
         answer = await two_tokens.request(headers=headers)
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"] == "Bearer"
-        assert "bearer token" in answer.json()["error"]["message"]
+        assert "send the header Authorization: Bearer <token>" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/register", "/.well-known/oauth-protected-resource", "/elsewhere"])
+async def test_a_client_that_tries_a_login_is_told_where_to_put_the_token(two_tokens: Served, path: str) -> None:
+    answer = await two_tokens.request(path=path)
+    assert answer.status_code == 404
+    message = answer.json()["error"]["message"]
+    assert "send the header Authorization: Bearer <token>" in message
+    assert "MCP is at /mcp" in message
 
 
 @pytest.mark.parametrize("token", ["nobody-has-this-token", ALICE[:-1], ALICE + "x", ALICE.upper(), "\u00e9" * 20])

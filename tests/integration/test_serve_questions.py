@@ -214,6 +214,27 @@ async def test_clients_over_http_are_asked_about_their_own_programs_only(upstrea
     assert answers == {f"client-{number}": [f"client-{number}"] * 3 for number in range(4)}
 
 
+async def test_questions_that_no_client_of_one_principal_can_answer_delay_no_call_of_another(tmp_path: Path) -> None:
+    config = write_http_config(tmp_path, {"asker": asking("legacy")}, **TWO_TOKENS)
+    ask = "return unwrap(await MCP.asker.name({ label: 'x' }))"
+    async with (
+        serve_http(config) as served,
+        served.client("legacy", ALICE) as alice,
+        served.client("legacy", BOB) as bob,
+    ):
+        stuck = await alice.exec(ask)
+        assert stuck.status == "waiting"
+        # The first question that may be of either program has programs take turns from now on.
+        refused = await alice.exec(ask)
+        assert refused.status == "failed"
+        began = anyio.current_time()
+        await bob.finish(await bob.exec("return unwrap(await MCP.asker.folders({ label: 'x' }))"))
+        took = anyio.current_time() - began
+        ended = await alice.finish(await alice.wait(stuck.run_id))
+    assert took < 3.0, "a second at most, and what a program takes on a busy machine"
+    assert "connect a client that supports elicitation" in str(ended.error)
+
+
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_server_that_asks_for_folders_when_it_starts_gets_those_of_the_one_client(
     mode: str, tmp_path: Path

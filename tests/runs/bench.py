@@ -19,7 +19,7 @@ from codemode_mcp.policy import Policy
 from codemode_mcp.runs.manager import Cell, open_manager
 from codemode_mcp.runs.namespaces import Registered
 from codemode_mcp.runs.store import MemoryStore
-from codemode_mcp.settings import CodeModeSettings, PolicyRules, ToolSettings
+from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, PolicyRules, ToolSettings
 from codemode_mcp.toolset import select
 from codemode_mcp.values import MemoryValues, Values
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Client, Way
     from codemode_mcp.runs.store import RunStore
     from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.settings import Via
     from codemode_mcp.typescript import Transformed
     from upstream_clients.tools import JsonObject, Question, QuestionMethod, ToolSource
 
@@ -120,6 +121,7 @@ class Bench:
         plugins: PluginsLike | None = None,
         interception: Interception | None = None,
         store: RunStore | None = None,
+        via: Via = "auto",
     ) -> None:
         self.sources = {source.name: source for source in sources}
         self.plugins = plugins
@@ -127,7 +129,7 @@ class Bench:
         self.settings = settings
         self.dispatcher = Dispatcher(
             lambda entry, _: self.source(entry),
-            ToolSettings(code_mode=settings, policy=rules),
+            ToolSettings(code_mode=settings, policy=rules, approval=ApprovalSettings(via)),
             interception=interception,
         )
         self.auditor = Auditor()
@@ -189,11 +191,12 @@ async def bench(
     remember: RememberFn | None = None,
     values: Values | None = None,
     store: RunStore | None = None,
+    via: Via = "auto",
     **settings: Any,
 ) -> AsyncIterator[Bench]:
     """A manager over `sources` and `plugins`; `settings` are fields of `CodeModeSettings`."""
     chosen = replace(CodeModeSettings(timeout_ms=5_000), **settings)
-    opened = Bench(sources, rules or PolicyRules(), chosen, plugins, interception, store)
+    opened = Bench(sources, rules or PolicyRules(), chosen, plugins, interception, store, via)
 
     async def ready() -> Engine:
         return engine

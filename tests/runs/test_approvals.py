@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import anyio.lowlevel
@@ -15,6 +15,7 @@ from codemode_mcp.approval import ApprovalQuestion
 from codemode_mcp.bridge import ToolCall
 from codemode_mcp.callers import Caller
 from codemode_mcp.errors import ConfigError, InternalError, ProgramError
+from codemode_mcp.runs import approvals
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import OWNER, FakeClient, bench, texts
 from upstream_clients.errors import QuestionRefused
@@ -135,7 +136,7 @@ async def test_calls_that_nobody_asks_for_are_made_without_a_question(engine: En
 )
 async def test_whatever_is_not_exactly_an_approval_denies(engine: Engine, answer: Any) -> None:
     source = files()
-    async with bench(engine, source, rules=RULES) as it:
+    async with bench(engine, source, rules=RULES, via="client") as it:
         waiting = await it.execute(REMOVE, client=FakeClient("return"))
         key, _ = only_question(waiting)
         outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: answer})
@@ -858,3 +859,59 @@ async def test_readable_text_of_any_language_is_shown_as_it_is(engine: Engine) -
         code = f"return MCP.files.remove({{ text: {json.dumps(text)} }})"
         _, question = only_question(await it.execute(code, client=FakeClient("return")))
     assert f'"text": "{text}"' in question.message
+
+
+# Dismissed questions, and approvals without a dialog.
+
+CANCEL: JsonObject = {"action": "cancel"}
+
+
+@pytest.mark.parametrize("way", ["ask", "return"])
+async def test_a_question_that_the_client_dismisses_by_itself_waits_for_the_terminal(
+    engine: Engine, way: Literal["ask", "return"]
+) -> None:
+    source, client = files(), FakeClient(way, replies=[CANCEL])
+    async with bench(engine, source, rules=RULES, timeout_ms=500) as it:
+        waiting = await it.execute(REMOVE, client=client)
+        if way == "return":
+            key, _ = only_question(waiting)
+            waiting = await it.observe(waiting.run_id, client=client, answers={key: CANCEL})
+        assert [call.status for call in waiting.pending] == ["needs_approval"]
+        (note,) = waiting.notes
+        assert "dismissed the question by itself" in note
+        assert f"runs approve {waiting.run_id}`" in note
+        again = await it.observe(waiting.run_id, client=client)
+        assert (again.status, again.questions) == ("waiting", ())
+        it.manager.decide(waiting.run_id, None, approved=True, by="the test")
+        outcome = await it.observe(waiting.run_id, client=client)
+    assert outcome.value == "removed"
+    assert len(client.asked) == (1 if way == "ask" else 0)
+
+
+@pytest.mark.parametrize("way", ["ask", "return"])
+async def test_a_question_that_is_dismissed_after_a_second_was_dismissed_by_a_person(
+    engine: Engine, way: Literal["ask", "return"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approvals, "LEAST_SECONDS", 0.0)
+    source, client = files(), FakeClient(way, replies=[CANCEL])
+    async with bench(engine, source, rules=RULES) as it:
+        outcome = await it.execute(REMOVE, client=client)
+        if way == "return":
+            key, _ = only_question(outcome)
+            outcome = await it.observe(outcome.run_id, client=client, answers={key: CANCEL})
+    assert "the user dismissed the question" in outcome.error
+    assert source.calls == []
+
+
+async def test_a_decline_is_final_however_fast_it_comes(engine: Engine) -> None:
+    async with bench(engine, files(), rules=RULES) as it:
+        outcome = await it.execute(REMOVE, client=FakeClient("ask", replies=[{"action": "decline"}]))
+    assert "the user declined" in outcome.error
+
+
+async def test_with_via_terminal_no_client_is_asked(engine: Engine) -> None:
+    client = FakeClient("ask", replies=[YES])
+    async with bench(engine, files(), rules=RULES, via="terminal") as it:
+        waiting = await it.execute(REMOVE, client=client)
+    assert (waiting.status, client.asked) == ("waiting", [])
+    assert "approvals are given in a terminal here" in waiting.notes[0]

@@ -24,8 +24,6 @@ class FakeLink:
         self.waits = anyio.Event()
         self.sent: list[str] = []
 
-    def hurry(self, waiting: Any) -> None: ...
-
     @asynccontextmanager
     async def turn(self, call: Any) -> AsyncIterator[None]:
         self.waits.set()

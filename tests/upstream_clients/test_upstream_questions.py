@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from upstream_clients import (
     negotiate,
     questions,
 )
+from upstream_clients.gate import Gate
 from upstream_clients.questions import (
     MAX_QUESTION_DEPTH,
     MAX_QUESTIONS,
@@ -58,8 +60,18 @@ def text(outcome: ToolOutcome) -> str:
 class User:
     """Who is asked for one run: remembers the questions, and answers when `free` is set."""
 
-    def __init__(self, run: str = "run", answer: JsonObject | Exception | None = None, *, hold: bool = False) -> None:
+    def __init__(
+        self,
+        run: str = "run",
+        answer: JsonObject | Exception | None = None,
+        *,
+        hold: bool = False,
+        owner: str = "",
+        able: bool = True,
+    ) -> None:
         self.run = run
+        self.owner = owner
+        self.able = able
         self.seen: list[Question] = []
         self.taken_back = 0
         self.free = anyio.Event()
@@ -70,7 +82,7 @@ class User:
 
     @property
     def asking(self) -> Asking:
-        return Asking(self.run, self._ask)
+        return Asking(self.run, self._ask, self.owner, lambda _: self.able)
 
     async def until_asked(self, count: int = 1) -> None:
         with anyio.fail_after(20):
@@ -235,31 +247,75 @@ async def test_a_question_that_may_be_another_runs_is_refused_and_then_runs_take
         assert (len(ada.seen), len(bob.seen)) == (1, 1)
 
 
-@pytest.mark.parametrize("limit", [32, 1], ids=["taking turns", "maxConcurrentCalls"])
-async def test_a_question_that_nobody_answers_is_refused_in_the_end_for_those_who_wait(
-    limit: int, asking_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("limit", [None, 1], ids=["taking turns", "maxConcurrentCalls"])
+async def test_a_person_who_thinks_delays_a_call_of_another_owner_by_a_second_at_most(
+    limit: int | None, asking_server: Any, pool_of: Any
 ) -> None:
     async with pool_of(asking_server(max_concurrent_calls=limit)) as pool, anyio.create_task_group() as tasks:
         source = pool.source("srv")
-        ada, bob, sent = User("ada", hold=True), User("bob"), anyio.Event()
-        first, second = Started(), Started()
+        ada, bob = User("ada", owner="ada", hold=True), User("bob", owner="bob")
+        first = Started()
         tasks.start_soon(first.run, ask(source, ada, ELICIT))
         await ada.until_asked()
-        if limit > 1:
-            ((refused),) = json.loads(text(await ask(source, bob, ELICIT)()))
-            assert "nobody was asked" in refused["error"]
-        with pytest.raises(UpstreamUnavailable, match="nothing was sent"):
-            await source.call_tool("log", {}, asking=bob.asking, timeout=0.1, on_sent=sent.set)
-        assert not sent.is_set()
-        assert ada.taken_back == 0, "with nobody waiting there is time"
-        monkeypatch.setattr(questions, "PATIENCE", 0.2)
-        tasks.start_soon(second.run, ask(source, bob, ELICIT))
+        # From here on runs take turns.
+        ((refused),) = json.loads(text(await ask(source, bob, ELICIT)()))
+        assert "nobody was asked" in refused["error"]
+        began = anyio.current_time()
+        await source.call_tool("log", {}, asking=bob.asking)
+        assert anyio.current_time() - began < 2 * questions.TURN
+        ada.free.set()
+        assert await first.outcome() == [{"result": ACCEPT}]
+        assert (len(ada.seen), ada.taken_back, bob.seen) == (1, 0, [])
+
+
+async def test_a_question_that_no_client_can_answer_is_refused_when_another_run_waits(
+    asking_server: Any, pool_of: Any
+) -> None:
+    async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
+        source = pool.source("srv")
+        ada, bob = User("ada", hold=True, able=False), User("bob")
+        first = Started()
+        tasks.start_soon(first.run, ask(source, ada, ELICIT))
+        await ada.until_asked()
+        json.loads(text(await ask(source, bob, ELICIT)()))
+        assert ada.taken_back == 0, "with no call waiting it stays open"
+        with anyio.fail_after(questions.PATIENCE / 4):
+            assert json.loads(text(await ask(source, bob, ELICIT)())) == [{"result": ACCEPT}]
         ((given_up),) = await first.outcome()
-        assert "while calls of other users or programs waited for this server" in given_up["error"]
-        assert await second.outcome() == [{"result": ACCEPT}]
-        assert ada.taken_back == 1
-        await source.call_tool("log", {}, asking=bob.asking, on_sent=sent.set)
-        assert sent.is_set()
+        assert "this client cannot answer" in given_up["error"]
+        assert "connect a client that supports elicitation" in given_up["error"]
+
+
+async def test_the_default_limit_counts_for_each_owner_and_a_limit_of_the_operator_for_all() -> None:
+    for limit, is_free in ((None, True), (2, False)):
+        gate = Gate(limit)
+        async with AsyncExitStack() as held:
+            for _ in range(gate.limit):
+                await held.enter_async_context(gate.admitted("ada", "run"))
+            with anyio.move_on_after(0.05) as late:
+                async with gate.admitted("bob", "run"):
+                    pass
+            assert late.cancelled_caught is not is_free
+            with anyio.move_on_after(0.05) as late:
+                async with gate.admitted("ada", "run"):
+                    pass
+            assert late.cancelled_caught
+
+
+async def test_a_call_that_steps_out_lets_the_next_one_in_and_counts_again_afterwards() -> None:
+    gate = Gate(1)
+    async with gate.admitted("ada", "a") as place:
+        place.step_out()
+        with anyio.fail_after(5):
+            async with gate.admitted("bob", "b"):
+                place.step_in()
+        with anyio.move_on_after(0.05) as late:
+            async with gate.admitted("bob", "b"):
+                pass
+        assert late.cancelled_caught
+    with anyio.fail_after(5):
+        async with gate.admitted("bob", "b"):
+            pass
 
 
 async def test_a_call_for_which_nobody_can_be_asked_makes_a_question_ambiguous(
@@ -723,75 +779,19 @@ async def doubtful(connection: ConnectionQuestions) -> CallQuestions:
     return first
 
 
-class Waiting:
-    """A connection on which run `a` has a call in flight, others take turns, and time is what `now` says."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.connection = ConnectionQuestions(clock=lambda: self.now)
-        self.user = User("a", hold=True)
-        self.call = CallQuestions("srv", "tool 'x'", self.user.asking, anyio.CancelScope())
-        self.refusals: list[str] = []
-
-    async def ask(self) -> None:
-        try:
-            await self.connection.answer("roots/list", {}, self.call)
-        except QuestionRefused as refusal:
-            self.refusals.append(str(refusal))
-
-    async def begin(self, tasks: Any) -> None:
-        """With one question open."""
-        other = call_of("b")
-        await self.connection.enter(self.call)
-        await self.connection.enter(other)
-        with pytest.raises(QuestionRefused):
-            await self.connection.answer("roots/list", {}, None)
-        self.connection.leave(other)
-        tasks.start_soon(self.ask)
-        await anyio.wait_all_tasks_blocked()
-
-    async def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-        self.connection.hurry(())  # looks at the clock
-        await anyio.wait_all_tasks_blocked()
-
-
-async def test_a_question_has_all_the_time_while_nobody_waits_and_one_minute_in_all_while_others_do() -> None:
-    waiting = Waiting()
-    with anyio.fail_after(10):
-        await _play_waiting(waiting)
-
-
-async def _play_waiting(waiting: Waiting) -> None:
-    async with anyio.create_task_group() as tasks, anyio.create_task_group() as others:
-        await waiting.begin(tasks)
-        await waiting.pass_time(10_000)
-        others.start_soon(waiting.connection.enter, call_of("a"))
-        await waiting.pass_time(10_000)
-        others.start_soon(waiting.connection.enter, call_of("b"))
-        await anyio.wait_all_tasks_blocked()
-        await waiting.pass_time(59)
-        others.cancel_scope.cancel()
-        await waiting.pass_time(10_000)
-        # Answered, it asks again while somebody waits: the minute is not a new one.
-        assert waiting.refusals == []
-        waiting.connection.hurry(["c"])
-        await anyio.wait_all_tasks_blocked()
-        waiting.now += 0.5
-        waiting.connection.hurry(["c"])
-        await anyio.wait_all_tasks_blocked()
-        assert waiting.refusals == []
-        waiting.now += 0.5
-        waiting.connection.hurry(["c"])
-        await anyio.wait_all_tasks_blocked()
-        assert len(waiting.refusals) == 1
-        await waiting.ask()
-        assert len(waiting.refusals) == 2
-        assert "within 60 s while calls of other users or programs waited for this server" in waiting.refusals[1]
-        waiting.connection.hurry(["a"])
-        waiting.user.free.set()
-        await waiting.ask()
-        assert len(waiting.refusals) == 2
+async def test_a_turn_comes_after_a_second_behind_another_owner_and_after_patience_behind_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(questions, "TURN", 0.05)
+    monkeypatch.setattr(questions, "PATIENCE", 0.3)
+    for owner, least, most in (("someone else", 0.05, 0.25), ("", 0.3, 5.0)):
+        connection = ConnectionQuestions()
+        await doubtful(connection)
+        began, why = anyio.current_time(), list[str]()
+        asking = Asking("b", nobody, owner, queued=why.append)
+        await connection.enter(CallQuestions("srv", "tool 'x'", asking, anyio.CancelScope()))
+        assert least <= anyio.current_time() - began < most
+        assert why[0] == "waits for its turn: server 'srv' works on a call of another program"
 
 
 async def test_nobody_overtakes_in_the_queue_and_who_leaves_it_holds_up_nobody() -> None:

@@ -1,0 +1,131 @@
+"""The operator's own command that is run when a program waits for a person.
+
+The command gets the id of the run and nothing that a program or a server has written. It runs without a shell, with no
+access to our streams, with the environment that servers get, and in a process group of its own that is ended after
+`LIMIT_SECONDS`. A command that fails is logged; it never fails a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+import anyio
+from mcp.client.stdio import get_default_environment
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from anyio.abc import TaskGroup
+
+log = logging.getLogger("codemode_mcp.notify")
+
+LIMIT_SECONDS = 10.0
+"""Time that one command may take."""
+
+AT_ONCE = 4
+"""Commands that run at the same time; further notices wait."""
+
+MOST_WAITING = 32
+"""Notices that may wait; further ones are dropped, with a line in the log."""
+
+AGAIN_SECONDS = 5.0
+"""Least time between two notices of the same run."""
+
+RUN_VARIABLE = "CODEMODE_MCP_RUN_ID"
+
+
+class Notifier:
+    """Runs the command of `tools.approval.notify`.
+
+    Args:
+        command: program and arguments as they are now; empty: no command.
+    """
+
+    def __init__(
+        self, group: TaskGroup, command: Callable[[], Sequence[str]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._group = group
+        self._command = command
+        self._clock = clock
+        self._limiter = anyio.CapacityLimiter(AT_ONCE)
+        self._pending = 0
+        self._latest: dict[str, float] = {}
+
+    def __repr__(self) -> str:
+        return f"<Notifier: {self._pending} pending>"
+
+    def __call__(self, run_id: str) -> None:
+        """Start the command for a run whose calls begin to wait for a person. Returns immediately, never raises."""
+        command = tuple(self._command())
+        now = self._clock()
+        self._latest = {run: at for run, at in self._latest.items() if at > now - AGAIN_SECONDS}
+        if not command or run_id in self._latest:
+            return
+        if self._pending >= MOST_WAITING:
+            log.warning("tools.approval.notify was not run for run %s: %d others wait", run_id[:12], self._pending)
+            return
+        self._latest[run_id] = now
+        self._pending += 1
+        self._group.start_soon(self._notify, command, run_id)
+
+    async def _notify(self, command: tuple[str, ...], run_id: str) -> None:
+        try:
+            async with self._limiter:
+                await _run(command, run_id)
+        except (OSError, ValueError) as error:
+            log.error("tools.approval.notify could not be run: %s", type(error).__name__)
+        finally:
+            self._pending -= 1
+
+
+@asynccontextmanager
+async def open_notifier(command: Callable[[], Sequence[str]]) -> AsyncIterator[Notifier]:
+    """Yield a notifier. Leaving ends the commands that still run."""
+    async with anyio.create_task_group() as group:
+        yield Notifier(group, command)
+        group.cancel_scope.cancel()
+
+
+async def _run(command: tuple[str, ...], run_id: str) -> None:
+    flags = 0
+    if sys.platform == "win32":  # pragma: no cover
+        flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        run_id,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=get_default_environment() | {RUN_VARIABLE: run_id},
+        start_new_session=sys.platform != "win32",
+        creationflags=flags,
+    )
+    try:
+        with anyio.move_on_after(LIMIT_SECONDS) as limit:
+            await process.wait()
+    finally:
+        _end(process)
+        with anyio.CancelScope(shield=True):
+            await process.wait()
+    if limit.cancelled_caught:
+        log.warning("tools.approval.notify was ended: it took more than %g s", LIMIT_SECONDS)
+    elif process.returncode:
+        log.warning("tools.approval.notify failed with exit code %d", process.returncode)
+
+
+def _end(process: asyncio.subprocess.Process) -> None:
+    """End the command and what it has started."""
+    with suppress(OSError):
+        if sys.platform == "win32":  # pragma: no cover
+            if process.returncode is None:
+                process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)

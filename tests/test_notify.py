@@ -1,0 +1,87 @@
+"""The command that is run when a program waits for a person."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from codemode_mcp import notify
+from codemode_mcp.notify import open_notifier
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+WRITE = (
+    "import json, os, sys; "
+    "json.dump([sys.argv[2:], os.environ.get('CODEMODE_MCP_RUN_ID'), os.environ.get('A_SECRET'), sys.stdin.read()], "
+    "open(sys.argv[1] + '.new', 'w')); os.rename(sys.argv[1] + '.new', sys.argv[1])"
+)
+
+
+async def until_there(path: Path) -> None:
+    with anyio.fail_after(20):
+        while not await anyio.Path(path).exists():  # noqa: ASYNC110 - written by another process
+            await anyio.sleep(0.02)
+
+
+async def test_the_command_gets_the_run_id_and_nothing_of_our_environment_or_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("A_SECRET", "of the server")
+    seen = tmp_path / "seen"
+    code = f"print('on stdout'); {WRITE}"
+    async with open_notifier(lambda: (sys.executable, "-c", code, str(seen), "a b; c")) as notice:
+        notice("run_1")
+        await until_there(seen)
+    assert json.loads(seen.read_text()) == [["a b; c", "run_1"], "run_1", None, ""]
+    assert capfd.readouterr().out == ""
+
+
+async def test_one_run_is_notified_once_in_a_while(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def command() -> tuple[str, ...]:
+        asked.append("")
+        return (
+            sys.executable,
+            "-c",
+            "import sys; open(sys.argv[1] + sys.argv[2], 'a').write('x')",
+            str(tmp_path / "n-"),
+        )
+
+    async with open_notifier(command) as notice:
+        for run in ("one", "one", "two"):
+            notice(run)
+        await until_there(tmp_path / "n-one")
+        await until_there(tmp_path / "n-two")
+        with anyio.fail_after(20):
+            while (tmp_path / "n-one").read_text() != "x":  # noqa: ASYNC110 - written by another process
+                await anyio.sleep(0.02)
+    assert len(asked) == 3
+    assert (tmp_path / "n-one").read_text() == "x"
+
+
+@pytest.mark.parametrize("command", [("no-such-program-here",), (sys.executable, "-c", "raise SystemExit(3)")])
+async def test_a_command_that_fails_is_logged(command: tuple[str, ...], caplog: pytest.LogCaptureFixture) -> None:
+    async with open_notifier(lambda: command) as notice:
+        notice("run_1")
+        with anyio.fail_after(20):
+            while not caplog.records:  # noqa: ASYNC110 - a task of the notifier
+                await anyio.sleep(0.02)
+    assert "tools.approval.notify" in caplog.text
+
+
+async def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(notify, "LIMIT_SECONDS", 0.2)
+    async with open_notifier(lambda: (sys.executable, "-c", "import time; time.sleep(600)")) as notice:
+        notice("run_1")
+        with anyio.fail_after(20):
+            while not caplog.records:  # noqa: ASYNC110 - a task of the notifier
+                await anyio.sleep(0.02)
+    assert "took more than 0.2 s" in caplog.text
