@@ -142,6 +142,13 @@ def ask_for(
     return ApprovalQuestion("\n".join(lines), remember), count
 
 
+BY_ITSELF: Final = (
+    ' (if the client did so by itself, the operator can set tools.approval.via to "terminal", or list the tool in '
+    "tools.approved)"
+)
+"""What a model can tell its user where a client may have answered without showing the question."""
+
+
 def verdict_of(answer: object, remember: tuple[Remember, ...] = ()) -> Verdict:
     """What an answer of a client means: the MCP result of the question, which nobody has looked at yet.
 
@@ -151,7 +158,7 @@ def verdict_of(answer: object, remember: tuple[Remember, ...] = ()) -> Verdict:
         return Verdict(approved=False, why="the client's answer was not valid")
     match answer.get("action"):
         case "decline":
-            return Verdict(approved=False, why="the user declined")
+            return Verdict(approved=False, why=f"the user declined{BY_ITSELF}")
         case "cancel":
             return Verdict(approved=False, why="the user dismissed the question")
         case "accept":

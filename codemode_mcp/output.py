@@ -34,7 +34,8 @@ TELEMETRY_KEY = "codemode-mcp/telemetry"
 VISIBLE_TOOLS = ("exec", "wait")
 """Names of the tools that a client sees."""
 
-PREVIEW_CHARACTERS = 400
+LEAST_PREVIEW = 400
+"""Characters of what is too long that are shown. Where nothing else is shown, an eighth of the cap if that is more."""
 
 LINE_BYTES = 2 * 1024
 """JSON that is longer has a line for each element of its arrays of objects: clients cut or hide long lines."""
@@ -102,6 +103,7 @@ async def render(
 
     answer = _Answer(settings, _cap(settings, max_bytes), _telemetry(ended.usage, settings, now))
     cap = answer.cap
+    preview = max(LEAST_PREVIEW, cap // 8)
     value, value_size = ended.value, 0
     error = ""
     if ended.status == "failed":
@@ -114,13 +116,18 @@ async def render(
         value_size = _size(value_text)
         if value_size > cap:
             over = True
-            value = _truncated(value_size, value_text, await keep(value_text))
+            value = _truncated(value_size, value_text, await keep(value_text), preview)
             value_size = _size(_dump(value))
     outputs, left, crowded = _fit([_readable(item) for item in ended.outputs], cap - value_size)
     if left:
         over = True
         text = _dump([_shown(item) for item in left])
-        outputs.append({"type": "json", "value": _truncated(_size(text), text, await keep(text))})
+        outputs.append(
+            {
+                "type": "json",
+                "value": _truncated(_size(text), text, await keep(text), LEAST_PREVIEW if outputs else preview),
+            }
+        )
     # A suspended program goes on, and its runId must not be lost: what is over is offloaded there in any case.
     failing = settings.code_mode.on_output_limit == "fail" and ended.status != "waiting"
     if failing and (over or crowded or ended.dropped):
@@ -401,8 +408,8 @@ def _fit(outputs: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]]
     return fitting, [], crowded
 
 
-def _truncated(size: int, text: str, ref: str | None) -> dict[str, Any]:
-    marker: dict[str, Any] = {"truncated": True, "bytes": size, "preview": text[:PREVIEW_CHARACTERS]}
+def _truncated(size: int, text: str, ref: str | None, characters: int) -> dict[str, Any]:
+    marker: dict[str, Any] = {"truncated": True, "bytes": size, "preview": text[:characters]}
     if ref is not None:
         marker["ref"] = ref
         marker["read"] = f"await load({json.dumps(ref)})"

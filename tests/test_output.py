@@ -304,3 +304,19 @@ def test_pictures_beyond_their_room_fail_where_the_limit_is_to_fail() -> None:
     assert "more pictures than an answer has room for" in rendered.structured["error"]
     dropped = shown(outcome(outputs=(picture(),), dropped=9_000_000), on_output_limit="fail")
     assert dropped.structured["code"] == "output_limit_exceeded"
+
+
+def test_where_nothing_else_is_shown_the_begin_of_a_long_output_is() -> None:
+    rendered = shown(outcome(outputs=(text("line\n" * 8000),)))
+    preview = rendered.structured["output"][0]["value"]["preview"]
+    assert len(preview) == 32 * 1024 // 8
+    assert len(read(rendered)) < 6000
+    after_others = shown(outcome(outputs=(text("first"), text("line\n" * 8000))))
+    assert len(after_others.structured["output"][1]["value"]["preview"]) == 400
+
+
+def test_a_queued_call_says_why_it_waits() -> None:
+    pending = (PendingCall("1", "mcp:s:t", "queued", 1500, "server s is starting"),)
+    rendered = shown(outcome(status="waiting", reason="pending_tools", pending=pending))
+    assert "mcp:s:t (queued: server s is starting, 1.5 s)" in rendered.structured["next"]
+    assert set(rendered.structured["pendingToolCalls"][0]) == {"id", "tool", "status", "elapsedMs"}

@@ -22,7 +22,7 @@ from codemode_mcp.arguments import ArgumentChecker
 from codemode_mcp.bridge import ABSENT, ToolCall, TurnReport, decode_turn
 from codemode_mcp.errors import ERROR_CODES, InternalError, ProgramError, RuntimeUnavailable
 from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, Usage
-from codemode_mcp.output import TELEMETRY_BYTES, TELEMETRY_KEY, render
+from codemode_mcp.output import LEAST_PREVIEW, TELEMETRY_BYTES, TELEMETRY_KEY, render
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE
 from codemode_mcp.sandbox.engine import Entries, Image
@@ -360,7 +360,7 @@ OUTCOMES = st.builds(
     pending_total=st.integers(0, 2000),
     yielded=st.none() | TEXTS,
 )
-MARKER = 2 * (4 * 400 + 300)
+MARKER = 2 * (4 * LEAST_PREVIEW + 300)
 """Bytes of two markers for what was left out, their previews of four-byte characters included."""
 
 

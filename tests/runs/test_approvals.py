@@ -877,7 +877,7 @@ async def test_a_question_that_the_client_dismisses_by_itself_waits_for_the_term
             key, _ = only_question(waiting)
             waiting = await it.observe(waiting.run_id, client=client, answers={key: CANCEL})
         assert [call.status for call in waiting.pending] == ["needs_approval"]
-        (note,) = waiting.notes
+        (note,) = waiting.asked
         assert "dismissed the question by itself" in note
         assert f"runs approve {waiting.run_id}`" in note
         again = await it.observe(waiting.run_id, client=client)
@@ -914,4 +914,4 @@ async def test_with_via_terminal_no_client_is_asked(engine: Engine) -> None:
     async with bench(engine, files(), rules=RULES, via="terminal") as it:
         waiting = await it.execute(REMOVE, client=client)
     assert (waiting.status, client.asked) == ("waiting", [])
-    assert "approvals are given in a terminal here" in waiting.notes[0]
+    assert "Approvals are given in a terminal here" in waiting.asked[0]
