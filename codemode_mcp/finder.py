@@ -43,8 +43,10 @@ MODEL_WEIGHT: Final = 4.0
 """What the same meaning scores, by a sentence model, beside 1 for the best by words."""
 _HIT_BY_MODEL: Final = 0.25
 """Least cosine of a hit that shares no word with the request."""
-_NEAR_BY_MODEL: Final = 0.2
+_NEAR_BY_MODEL: Final = 0.1
 """Least cosine of a near miss by a sentence model."""
+_FEW_NEAR: Final = 3
+"""Near misses by a sentence model: so small a cosine tells little."""
 WISH_WEIGHT: Final = 1.25
 """Worth of the best hit for one of several wishes, beside 1 for the best hit for the whole request."""
 
@@ -229,7 +231,7 @@ class Finder:
         if cosines is not None:
             numbers = range(len(cosines)) if among is None else among
             likely = {number: cosines[number] for number in numbers if cosines[number] >= _NEAR_BY_MODEL}
-            return self._best(likely, limit, among)
+            return self._best(likely, min(limit, _FEW_NEAR), among)
         vectors = shipped_vectors()
         asked = vectors.of(telling_words(request))
         if asked is None:

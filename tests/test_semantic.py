@@ -110,10 +110,11 @@ def test_each_of_several_wishes_has_its_meaning_among_the_first_hits() -> None:
 
 
 def test_without_a_hit_there_are_near_misses_below_one_and_none_without_any_likeness() -> None:
-    near = found("zzyzx", {0: 0.22, 1: 0.24, 2: 0.15, 3: -0.5})
+    near = found("zzyzx", {0: 0.22, 1: 0.24, 2: 0.05, 3: -0.5})
     assert [name for name, _ in near] == ["list_frobs", "find_quux"]
     assert all(0 < score < 1 for _, score in near)
-    assert found("zzyzx", {0: 0.19}) == []
+    assert found("zzyzx", {0: 0.05}) == []
+    assert len(found("zzyzx", dict.fromkeys(range(5), 0.15))) == 3
 
 
 @pytest.mark.parametrize("request_", ["", "  ", "🙈", "?!"])
