@@ -31,7 +31,7 @@ import stores
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from measure import ECHO, ours, report
-from tools import LISTS, QUERIES, many, search
+from tools import BY_MODELS, LISTS, QUERIES, many, search
 
 from codemode_mcp.bridge import Completion, deliver_message, start_message
 from codemode_mcp.catalog import build
@@ -221,13 +221,20 @@ def main() -> None:
         "stores": stores.stores,
         "replicas": lambda: anyio.run(replicas.two),
     }
-    lists = {"search": lambda: search(given.tools, given.queries), "tools": lambda: many(given.tools)}
+    lists = {"search": lambda: search(given.tools, *given.queries), "tools": lambda: many(given.tools)}
     parser = argparse.ArgumentParser(description="Measure codemode-mcp against a plain MCP server and client.")
     parser.add_argument(
         "name", nargs="*", help=f"{', '.join(known)} (all of these unless named); {', '.join(lists | long)}"
     )
     parser.add_argument("--tools", type=Path, default=LISTS, metavar="DIR", help="recorded tools/list answers as JSON")
-    parser.add_argument("--queries", type=Path, default=QUERIES, metavar="FILE", help="labelled requests as JSON")
+    parser.add_argument(
+        "--queries",
+        type=Path,
+        nargs="+",
+        default=[QUERIES, BY_MODELS],
+        metavar="FILE",
+        help="labelled requests as JSON",
+    )
     given = parser.parse_args()
     for name in given.name:
         if name not in known | lists | long:

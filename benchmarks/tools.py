@@ -25,6 +25,9 @@ from upstream_clients.tools import Tool, UpstreamView
 
 LISTS = Path(__file__).parents[2] / "shared" / "corpus" / "toollists"
 QUERIES = Path(__file__).parent / "search_queries.json"
+"""Requests in the words of people."""
+BY_MODELS = Path(__file__).parent / "search_queries_by_models.json"
+"""Requests as a model at work writes them."""
 MANY = 10_000
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
@@ -97,15 +100,20 @@ def words_alone(views: Sequence[UpstreamView]) -> Callable[[str], list[str]]:
     return find
 
 
-def search(lists: Path, queries: Path) -> None:
-    """Recall and rank over labelled requests."""
+def search(lists: Path, *files: Path) -> None:
+    """Print recall and rank over files of labelled requests, each file apart."""
     views = read_lists(lists)
+    for queries in files:
+        _search(views, queries)
+
+
+def _search(views: Sequence[UpstreamView], queries: Path) -> None:
     labelled = json.loads(queries.read_text("utf-8"))
     known = {f"{view.name}/{tool.name}" for view in views for tool in view.tools}
     unknown = {name for query in labelled for name in query["answers"]} - known
     if unknown:
         raise SystemExit(f"{queries}: {len(unknown)} answers are in no tool list, such as {min(unknown)}")
-    print(f"{len(labelled)} requests over {len(known)} tools of {len(views)} servers")
+    print(f"{queries.name}: {len(labelled)} requests over {len(known)} tools of {len(views)} servers")
     print(f"  words alone  {measure_quality(words_alone(views), labelled)}")
     print(f"  API.search   {measure_quality(catalog_search(views), labelled)}")
     if not available():

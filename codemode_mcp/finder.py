@@ -23,6 +23,7 @@ from codemode_mcp.search import (
     shipped_vectors,
     similarity,
     telling_words,
+    wishes,
     words,
 )
 from codemode_mcp.search.words import MAX_TOKEN
@@ -38,10 +39,16 @@ VECTOR_WEIGHT: Final = 1.5
 """What the same meaning scores, by word vectors, beside a word that one tool alone has."""
 CONSIDERED: Final = 100
 """The best by their words, whose meaning is compared too."""
-MODEL_WEIGHT: Final = 5.0
+MODEL_WEIGHT: Final = 4.0
 """What the same meaning scores, by a sentence model, beside 1 for the best by words."""
-_NEAR_BY_MODEL: Final = 0.5
-"""The least score of a near miss by a sentence model."""
+_HIT_BY_MODEL: Final = 0.25
+"""Least cosine of a hit that shares no word with the request."""
+_NEAR_BY_MODEL: Final = 0.1
+"""Least cosine of a near miss by a sentence model."""
+_FEW_NEAR: Final = 3
+"""Near misses by a sentence model: so small a cosine tells little."""
+WISH_WEIGHT: Final = 1.25
+"""Worth of the best hit for one of several wishes, beside 1 for the best hit for the whole request."""
 
 MAX_TEXT: Final = 600
 """Characters of a description, beyond its first sentence, that count; and of all descriptions of parameters."""
@@ -72,6 +79,8 @@ _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+"
 _BETWEEN_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z#*\-\"'`(])|\n\s*\n")
 _TOLD: Final = 200
 """Characters of whole sentences of a description that a sentence model reads; the first one may have twice as many."""
+_TOLD_PARAMETERS: Final = 8
+"""Parameters whose names a sentence model reads."""
 
 
 class Compared(Protocol):
@@ -125,27 +134,55 @@ class Finder:
         Args:
             among: only these, by number.
         """
-        scores = self._index.scores(request)
-        if among is not None:
-            scores = {number: scores[number] for number in among if number in scores}
-        whole = "".join(words(request))
-        best = self._with_vectors(request, scores, limit)
-        exact = [number for number in best if self._names[number] == whole]
-        if self._compared is not None and whole:
-            cosines = self._compared.similarities(request)
-            if cosines is not None:
-                return self._with_model(cosines, scores | best, exact, limit, among)
-        if not best:
-            return self._near_misses(request, limit, among)
-        for number in exact:
-            best[number] += EXACT
-        return self._best(best, limit, among)
+        asked = "".join(words(request))
+        scores = self._hits(request, limit, among)
+        most = max(scores.values(), default=1.0)
+        for number, score in self._best_for_wishes(request, limit, among).items():
+            scores[number] = scores.get(number, 0.0) + WISH_WEIGHT * most * score
+        if not scores:
+            return self._near_misses(request, limit, among) if asked else []
+        for number in scores:
+            if self._names[number] == asked:
+                scores[number] += EXACT
+        return self._best({number: 1 + score for number, score in scores.items()}, limit, among)
 
     def prepare(self) -> None:
         """Make what the first searches would otherwise make one by one. May run in another thread."""
         for number in range(len(self._tools)):
             self._vector(number)
         self._index.scores("misspeld")  # what only some requests need is made too
+
+    def _hits(self, request: str, limit: int, among: Collection[int] | None) -> dict[int, float]:
+        """Score the tools that have something of a request, by words and by the sentence model where there is one."""
+        scores = self._index.scores(request)
+        if among is not None:
+            scores = {number: scores[number] for number in among if number in scores}
+        best = self._with_vectors(request, scores, limit)
+        cosines = self._cosines(request)
+        if cosines is None:
+            return best
+        scores |= best
+        most = max(scores.values(), default=1.0)
+        numbers = range(len(cosines)) if among is None else among
+        return {
+            number: MODEL_WEIGHT * max(0.0, cosines[number]) + scores.get(number, 0.0) / most
+            for number in numbers
+            if number in scores or cosines[number] >= _HIT_BY_MODEL
+        }
+
+    def _best_for_wishes(self, request: str, limit: int, among: Collection[int] | None) -> dict[int, float]:
+        """Score the hits for each of several wishes from 0 to 1; a tool has the score for the wish it suits best."""
+        best: dict[int, float] = {}
+        for wish in wishes(request):
+            hits = self._hits(wish, limit, among)
+            most = max(hits.values(), default=1.0)
+            for number, score in hits.items():
+                best[number] = max(best.get(number, 0.0), score / most)
+        return best
+
+    def _cosines(self, request: str) -> Sequence[float] | None:
+        """Compare a request with all tools by the sentence model; None without one."""
+        return None if self._compared is None or not words(request) else self._compared.similarities(request)
 
     def _with_vectors(self, request: str, scores: Mapping[int, float], limit: int) -> dict[int, float]:
         """The best by their words, with what word vectors say of them."""
@@ -155,30 +192,8 @@ class Finder:
             vector = self._vector(number) if asked is not None else None
             if asked is not None and vector is not None:
                 score += self._vector_weight * similarity(asked, vector)
-            best[number] = max(1.0, score)
+            best[number] = max(0.0, score)
         return best
-
-    def _with_model(
-        self,
-        cosines: Sequence[float],
-        scores: Mapping[int, float],
-        exact: Sequence[int],
-        limit: int,
-        among: Collection[int] | None,
-    ) -> list[Hit]:
-        """The best of all tools. Without a word of the request, a hit means as much as the best by words says."""
-        found = [MODEL_WEIGHT * cosine if cosine > 0 else 0.0 for cosine in cosines]
-        most = max(scores.values(), default=1.0)
-        for number, score in scores.items():
-            found[number] += score / most
-        for number in exact:
-            found[number] += EXACT
-        numbers = range(len(found)) if among is None else among
-        hits = {number: found[number] for number in numbers if found[number] >= 1 or number in scores}
-        if hits:
-            return [Hit(hit.number, max(1.0, hit.score)) for hit in self._best(hits, limit, among)]
-        near = {number: found[number] for number in numbers if found[number] >= _NEAR_BY_MODEL}
-        return self._best(near, limit, among)
 
     def _best(self, scores: Mapping[int, float], limit: int, among: Collection[int] | None) -> list[Hit]:
         best = self._ranked(scores, limit, OF_ONE_SERVER if among is None else 1.0)
@@ -211,7 +226,12 @@ class Finder:
         return self._vectors[number]
 
     def _near_misses(self, request: str, limit: int, among: Collection[int] | None) -> list[Hit]:
-        """Tools with words that are near in meaning to the whole request."""
+        """Tools that are near in meaning to the whole request, or have words that are."""
+        cosines = self._cosines(request)
+        if cosines is not None:
+            numbers = range(len(cosines)) if among is None else among
+            likely = {number: cosines[number] for number in numbers if cosines[number] >= _NEAR_BY_MODEL}
+            return self._best(likely, min(limit, _FEW_NEAR), among)
         vectors = shipped_vectors()
         asked = vectors.of(telling_words(request))
         if asked is None:
@@ -241,7 +261,12 @@ def _told(tools: Sequence[tuple[str, Tool]]) -> list[str]:
     """What a sentence model reads of each tool: a few words, since a longer text means less of each of its parts."""
     told = []
     for server, tool in tools:
-        parts = f"{_spaced(server)} {_spaced(tool.name)}", _other_title(tool), _first_sentences(tool.description)
+        parts = (
+            f"{_spaced(server)} {_spaced(tool.name)}",
+            _other_title(tool),
+            _first_sentences(tool.description),
+            _parameters(tool),
+        )
         told.append(". ".join(part.rstrip(". ") for part in parts if part))
     return told
 
@@ -265,6 +290,14 @@ def _first_sentences(description: str) -> str:
             break
         told = f"{told} {plain}".strip()
     return told[: 2 * _TOLD]
+
+
+def _parameters(tool: Tool) -> str:
+    """The names of the first parameters."""
+    properties = tool.input_schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return ""
+    return ", ".join(filter(None, (_spaced(str(name)) for name in islice(properties, _TOLD_PARAMETERS))))
 
 
 def _texts(server: str, tool: Tool, room: int) -> tuple[str, ...]:

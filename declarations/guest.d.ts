@@ -62,7 +62,8 @@ declare const ALL_TOOLS: readonly ToolCatalogEntry[];
 /** `codemode-mcp types` writes what there is besides into `tools.d.ts`. */
 interface Tools {
   /** Finds tools of `ALL_TOOLS` for what you need in plain words. */
-  search(query: string, options?: { limit?: number }): Promise<ToolHit[]>;
+  search(query: string, options?: { limit?: number } | number): Promise<ToolHit[]>;
+  search(query: { query: string; limit?: number }): Promise<ToolHit[]>;
   /** JSON Schemas of what a tool takes and, where it says so, of its result, which is the plain value. */
   describe(id: string): Promise<ToolCatalogEntry & { parameters: unknown; returns?: unknown; signature: string }>;
   /** Calls a tool of `ALL_TOOLS` by its id. */
@@ -78,7 +79,8 @@ declare const API: {
   /** A whole file, or parts of it: `mcp/github.d.ts#createIssue`, `#createIssue,resources.read`. */
   read(path: string): Promise<ApiFile & { content: string }>;
   /** Finds MCP tools of all servers, or of one, for what you need in plain words. Servers that are down and unknown come after the hits. */
-  search(query: string, options?: { limit?: number; server?: string }): Promise<ApiHit[]>;
+  search(query: string, options?: { limit?: number; server?: string } | number): Promise<ApiHit[]>;
+  search(query: { query: string; limit?: number; server?: string }): Promise<ApiHit[]>;
 };
 
 /** MCP servers by identifier; each is described in a file of its own. */

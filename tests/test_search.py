@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import time
+from itertools import cycle, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +24,7 @@ from codemode_mcp.search import (
     shipped_vectors,
     similarity,
     telling_words,
+    wishes,
     words,
 )
 from codemode_mcp.search.thesaurus import MAX_PHRASE
@@ -87,6 +92,36 @@ def test_no_request_takes_long_to_split(text: str) -> None:
 @given(st.text())
 def test_any_text_has_words_of_bounded_length(text: str) -> None:
     assert all(0 < len(word) <= 45 for word in words(text))
+
+
+# wishes
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        ("create HTML file or write text content to disk", ["create HTML file", "write text content to disk"]),
+        ("read inbox messages, then update CRM contact", ["read inbox messages", "update CRM contact"]),
+        ("calendar events / weather forecast; git log", ["calendar events", "weather forecast", "git log"]),
+        ("run system commands such as PDF converters", ["run system commands"]),
+        ("find files by pattern (e.g. *.txt)", ["find files by pattern"]),
+        ("create, edit and delete files", []),
+        ("copy, move and rename files, git commit", ["copy move rename files", "git commit"]),
+        ("list open pull requests", []),
+        ("CI/CD pipeline status", []),
+        ("Marta cannot read the runbook, find out whether she is allowed to see it", []),
+        ("", []),
+    ],
+)
+def test_a_list_of_keywords_is_split_into_wishes_and_a_sentence_is_not(request_: str, expected: list[str]) -> None:
+    assert wishes(request_) == expected
+
+
+@pytest.mark.parametrize("text", ["a," * 100_000, "(" * 100_000, "x and " * 50_000, "word list, " * 10_000])
+def test_no_request_takes_long_to_split_into_wishes(text: str) -> None:
+    began = time.process_time()
+    assert len(wishes(text)) <= 4
+    assert time.process_time() - began < 0.5
 
 
 # thesaurus
@@ -253,6 +288,11 @@ def test_a_tool_is_found_by_what_people_say(request_: str, first: str) -> None:
     assert found(request_)[0] == first
 
 
+def test_each_of_several_wishes_has_its_tool_among_the_first_hits() -> None:
+    several = found("open an issue in a repository, trash old messages and get weather forecast", limit=3)
+    assert set(several) == {"github/create_issue", "mail/trash_message", "weather/get_forecast"}
+
+
 def test_equal_tools_keep_their_order_and_the_limit_holds() -> None:
     finder = Finder([(server, tool("create_issue", "Create an issue.")) for server in ("one", "one", "one")])
     assert [hit.number for hit in finder.find("create issue", 5)] == [0, 1, 2]
@@ -338,25 +378,59 @@ CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "toollists"
 QUERIES = Path(__file__).parents[1] / "benchmarks" / "search_queries.json"
 
 
-def test_the_labelled_requests_are_many_and_different() -> None:
-    labelled = json.loads(QUERIES.read_text("utf-8"))
-    assert len(labelled) >= 200
+BY_MODELS = QUERIES.with_name("search_queries_by_models.json")
+
+
+@pytest.mark.parametrize(("file", "least"), [(QUERIES, 200), (BY_MODELS, 100)], ids=["people", "models"])
+def test_the_labelled_requests_are_many_and_different(file: Path, least: int) -> None:
+    labelled = json.loads(file.read_text("utf-8"))
+    assert len(labelled) >= least
     assert len({query["query"].casefold() for query in labelled}) == len(labelled)
     assert all(0 < len(query["answers"]) == len(set(query["answers"])) for query in labelled)
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the recorded tool lists are not beside this repository")
-def test_search_is_as_good_as_it_was_over_the_labelled_requests() -> None:
-    pairs = [
-        (file.stem, Tool(each["name"], each.get("description") or "", each.get("title"), each["inputSchema"]))
-        for file in sorted(CORPUS.glob("*.json"))
-        for each in json.loads(file.read_text("utf-8"))["tools"]
-    ]
-    finder = Finder(pairs)
-    labelled = json.loads(QUERIES.read_text("utf-8"))
+def recalls(labelled: list[dict[str, Any]], pairs: list[tuple[str, Tool]], finder: Finder) -> float:
     hits = 0
     for query in labelled:
         best = {f"{pairs[hit.number][0]}/{pairs[hit.number][1].name}" for hit in finder.find(query["query"], 5)}
         hits += not best.isdisjoint(query["answers"])
-    # It is 0.57. By words alone it is 0.33: most requests share no word with the name of their answer.
-    assert hits / len(labelled) > 0.55
+    return hits / len(labelled)
+
+
+def pairs_of_corpus() -> list[tuple[str, Tool]]:
+    return [
+        (file.stem, Tool(each["name"], each.get("description") or "", each.get("title"), each["inputSchema"]))
+        for file in sorted(CORPUS.glob("*.json"))
+        for each in json.loads(file.read_text("utf-8"))["tools"]
+    ]
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the recorded tool lists are not beside this repository")
+@pytest.mark.parametrize(
+    # It is 0.57 and 0.98. By words alone it is 0.33 and 0.90: most requests of people share no word with the name of
+    # their answer.
+    ("file", "least"),
+    [(QUERIES, 0.55), (BY_MODELS, 0.96)],
+    ids=["people", "models"],
+)
+def test_search_is_as_good_as_it_was_over_the_labelled_requests(file: Path, least: float) -> None:
+    pairs = pairs_of_corpus()
+    assert recalls(json.loads(file.read_text("utf-8")), pairs, Finder(pairs)) > least
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the recorded tool lists are not beside this repository")
+def test_two_wishes_in_one_request_both_have_their_tools_among_the_first_five() -> None:
+    """Join neighbours of a shuffled list: every second request must still be found beside another one."""
+    pairs = pairs_of_corpus()
+    finder = Finder(pairs)
+    alone = [
+        query for query in json.loads(BY_MODELS.read_text("utf-8")) if not re.search(r"[,;/]| and ", query["query"])
+    ]
+    random.Random(1).shuffle(alone)
+    joined = [
+        {"query": f"{one['query']}{joint}{other['query']}", "answers": query["answers"]}
+        for (one, other), joint in zip(pairwise(alone), cycle([", ", " and ", " or ", ", then "]), strict=False)
+        for query in (one, other)
+    ]
+    # It is 0.92. Ranked as one wish it is 0.84.
+    assert recalls(joined, pairs, finder) > 0.88

@@ -86,24 +86,35 @@ def test_a_tool_of_exactly_this_name_comes_first_whatever_else_means_the_same() 
 
 
 def test_hits_score_at_least_one_and_then_there_are_no_near_misses() -> None:
-    assert found("quux", {0: 0.0, 1: 0.19, 2: 0.21, 3: -0.9}) == [("delete_frob", 1.05), ("find_quux", 1.0)]
+    assert found("quux", {0: 0.0, 1: 0.24, 2: 0.3, 3: -0.9}) == [("delete_frob", 2.2), ("find_quux", 2.0)]
 
 
 def test_whatever_has_a_word_of_the_request_is_a_hit() -> None:
     hits = found("delete those frobs", {1: -0.1, 2: 0.1, 4: 0.01})
-    assert [name for name, _ in hits] == ["delete_frob", "frob", "list_frobs"]
-    assert [score for _, score in hits] == [1.5, 1.0, 1.0]
+    assert [name for name, _ in hits] == ["delete_frob", "list_frobs", "frob"]
+    assert all(score >= 1 for _, score in hits)
 
 
 def test_the_best_by_words_is_a_hit_even_if_it_means_something_else() -> None:
-    assert found("quux", {0: -0.5})[0] == ("find_quux", 1.0)
+    assert found("quux", {0: -0.5}) == [("find_quux", 2.0)]
+
+
+def test_each_of_several_wishes_has_its_meaning_among_the_first_hits() -> None:
+    class OfEachWish(Cosines):
+        def similarities(self, request: str) -> Sequence[float]:
+            near = {"send a gronk": 3, "paint the snark": 1}.get(request)
+            return [0.7 if number == near else 0.0 for number in range(len(self.texts))]
+
+    hits = Finder(TOOLS, OfEachWish({})).find("send a gronk, then paint the snark", 5)
+    assert {TOOLS[hit.number][1].name for hit in hits} == {"wibble", "list_frobs"}
 
 
 def test_without_a_hit_there_are_near_misses_below_one_and_none_without_any_likeness() -> None:
-    near = found("zzyzx", {0: 0.12, 1: 0.19, 2: 0.05, 3: -0.5})
+    near = found("zzyzx", {0: 0.22, 1: 0.24, 2: 0.05, 3: -0.5})
     assert [name for name, _ in near] == ["list_frobs", "find_quux"]
     assert all(0 < score < 1 for _, score in near)
     assert found("zzyzx", {0: 0.05}) == []
+    assert len(found("zzyzx", dict.fromkeys(range(5), 0.15))) == 3
 
 
 @pytest.mark.parametrize("request_", ["", "  ", "🙈", "?!"])
@@ -117,7 +128,7 @@ def test_equal_tools_keep_their_order_and_the_limit_holds_by_meaning_too() -> No
 
 
 def test_only_tools_among_those_asked_for_are_found_by_meaning_too() -> None:
-    cosines = {0: 0.9, 1: 0.5, 2: 0.1, 3: 0.6}
+    cosines = {0: 0.9, 1: 0.5, 2: 0.22, 3: 0.6}
     assert names("zzyzx", cosines, among=[1, 2]) == ["list_frobs"]
     assert names("zzyzx", cosines, among=[2]) == ["delete_frob"]
     assert names("frobs", cosines, among=[]) == []
@@ -133,8 +144,20 @@ def test_only_tools_among_those_asked_for_are_found_by_meaning_too() -> None:
         ("a", Tool("b", "y" * 1000), "a b. " + "y" * 400),
         ("a", Tool("b", "  Has\n  odd   space.  "), "a b. Has odd space"),
         ("日本", Tool("検索"), "日本 検索"),
+        ("a", Tool("b", "Do.", input_schema={"properties": {"filePath": {}, "to": {}}}), "a b. Do. file path, to"),
+        ("a", Tool("b", input_schema={"properties": ["odd"]}), "a b"),
     ],
-    ids=["plain", "title that is the name", "other title", "long second", "long first", "space", "other script"],
+    ids=[
+        "plain",
+        "title that is the name",
+        "other title",
+        "long second",
+        "long first",
+        "space",
+        "other script",
+        "parameters",
+        "no parameters",
+    ],
 )
 def test_a_model_reads_names_as_words_the_title_and_the_first_sentences(server: str, tool: Tool, text: str) -> None:
     model = Cosines(None)

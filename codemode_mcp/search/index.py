@@ -118,14 +118,21 @@ class Index:
             concept = concepts.setdefault(tuple(phrased[place] for place in match.places), {})
             for stem in meanings:
                 concept.setdefault(stem, SYNONYM)
-        scores: dict[int, float] = {}
-        covered: dict[int, int] = {}
+        found = []
         corrected = 0
         for phrase, concept in concepts.items():
             if len(concept) == 1 and len(phrase) == 1 and phrase[0] not in self._numbers and corrected < MAX_MISSPELT:
                 corrected += 1
                 concept = dict.fromkeys(self._spelt_like(phrase[0]), MISSPELT)
-            for number, score in self.meant(concept).items():
+            found.append(self.meant(concept))
+        if not found:
+            return {}
+        # The concept of most documents comes first: a dictionary is copied much faster than it is added to.
+        found.sort(key=len, reverse=True)
+        scores = found[0]
+        covered = dict.fromkeys(scores, 1)
+        for each in found[1:]:
+            for number, score in each.items():
                 scores[number] = scores.get(number, 0.0) + score
                 covered[number] = covered.get(number, 0) + 1
         shares = [(count / len(concepts)) ** COVERED for count in range(1, len(concepts) + 1)]

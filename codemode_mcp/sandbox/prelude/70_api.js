@@ -65,6 +65,28 @@ function options(v, names) {
   return text;
 }
 
+// The arguments of a search as members of a request. Models write `search("x", { limit: 5 })`, `search("x", 5)` and
+// `search({ query: "x", limit: 5 })`; each is read once.
+function searchFields(fn, given, opts, names) {
+  let query = given;
+  let chosen = typeof opts === "number" ? { __proto__: null, limit: opts } : opts;
+  if (given !== null && typeof given === "object" && !isArray(given) && !isPromise(given)) {
+    if (opts !== undefined) {
+      throw new NativeTypeError(fn + " takes one object with the query and the options, or the query and then the options, not both");
+    }
+    const { query: asked, ...others } = given;
+    query = asked;
+    chosen = others;
+  }
+  if (typeof query !== "string") {
+    throw new NativeTypeError(
+      fn + " takes the query as a string, not " + (isPromise(query) ? "a promise" : isArray(query) ? "an array" : query === null ? "null" : typeof query) +
+        "; write " + fn + '("what you need") or ' + fn + '({ query: "what you need", ' + names[0] + ": 5 })",
+    );
+  }
+  return ',"query":' + textArgument(fn, "a query", query) + options(chosen, names);
+}
+
 defineGlobal(
   "API",
   freeze({
@@ -72,7 +94,7 @@ defineGlobal(
       request("api_list", () => ',"prefix":' + (prefix === undefined ? '""' : textArgument("API.list", "a prefix", prefix)))),
     read: exposed("read", (path) => request("api_read", () => ',"path":' + textArgument("API.read", "a path", path))),
     search: exposed("search", (query, opts) =>
-      request("api_search", () => ',"query":' + textArgument("API.search", "a query", query) + options(opts, ["limit", "server"]))),
+      request("api_search", () => searchFields("API.search", query, opts, ["limit", "server"]))),
   }),
   { __proto__: null, fixed: true },
 );
@@ -278,7 +300,7 @@ function install(text) {
 
   const tools = objectCreate(null);
   member(tools, "search", exposed("search", (query, opts) =>
-    request("search", () => ',"query":' + textArgument("tools.search", "a query", query) + options(opts, ["limit"]))));
+    request("search", () => searchFields("tools.search", query, opts, ["limit"]))));
   member(tools, "describe", exposed("describe", (id) =>
     request("describe", () => ',"target":' + textArgument("tools.describe", "an id", id))));
   member(tools, "call", exposed("call", (id, ...args) =>
