@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from codemode_mcp.bridge import Thrown
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.hints import fenced
 from codemode_mcp.localize import fault_column, find_fault
 from codemode_mcp.preflight import Preflight, check_members, inspect, looks_like_shell
+from codemode_mcp.program_form import take_fence
 from codemode_mcp.runs import program as programs
 from tests.fuzz.texts import ANY_TEXT, DEEP, PROGRAMS, within
 
@@ -216,8 +216,22 @@ def test_an_error_is_described_whatever_it_says(source: str, name: str, message:
 @given(SOURCES | st.sampled_from(("ls -la", "$ npm install x", "```js\nreturn 1\n```", "#!/bin/sh")))
 def test_guidance_is_a_text_or_nothing(source: str) -> None:
     with within(SECONDS):
-        guidance = looks_like_shell(source), fenced(source)
-    assert all(said is None or said for said in guidance)
+        guidance = looks_like_shell(source)
+    assert guidance is None or guidance
+
+
+@FUZZ
+@given(SOURCES | st.sampled_from(("```js\nreturn 1\n```", "```\n```\n```", "a `b\n```\nc")))
+def test_a_fence_gives_code_at_its_place_or_one_refusal(source: str) -> None:
+    with within(SECONDS):
+        try:
+            found = take_fence(source)
+        except ProgramError as error:
+            assert (error.code, bool(error.message)) == ("invalid_input", True)
+            return
+    if found is not None:
+        assert found.note
+        assert len(found.source) <= len(source)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ async def test_each_form_calls_tools_and_says_in_a_note_what_was_done(session: S
     code = form.replace("@", "const found = await MCP.tracker.listIssues({})\nreturn found.isError ?? false")
     answer = await session.exec(code)
     assert answer.value is False
-    assert answer.structured["telemetry"]["counts"]["call"] == 1
+    assert answer.telemetry["counts"]["call"] == 1
     assert (CALLED if form in FORMS.values() else FENCED) in answer.read
 
 
@@ -156,7 +156,7 @@ async def test_a_module_is_refused_before_anything_runs(session: Session) -> Non
         answer = await session.exec(f"await MCP.tracker.listIssues({{}})\n{read}")
         assert answer.code == "module_access_denied"
         assert "(cell.js:2:" in answer.error
-        assert answer.structured["telemetry"]["counts"]["call"] == 0
+        assert answer.telemetry["counts"]["call"] == 0
 
 
 async def test_a_legal_program_that_looks_like_a_command_is_run(session: Session) -> None:

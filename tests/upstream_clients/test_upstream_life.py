@@ -424,7 +424,7 @@ async def test_no_more_calls_are_sent_at_once_than_allowed(sdk_server: Any, pool
             tasks.start_soon(source.call_tool, "wait_cancelled", {})
             tasks.start_soon(source.call_tool, "wait_cancelled", {})
             await anyio.wait_all_tasks_blocked()
-            with pytest.raises(UpstreamUnavailable, match=r"had 2 other calls under way after 0\.3 s; nothing was"):
+            with pytest.raises(UpstreamUnavailable, match=r"had 2 other calls in flight after 0\.3 s; nothing was"):
                 await source.call_tool("echo", {}, timeout=0.3)
             tasks.cancel_scope.cancel()
         assert text(await source.call_tool("echo", {"text": "free"}, timeout=10)) == "free"
@@ -435,7 +435,7 @@ async def test_who_waits_is_admitted_in_order_and_runs_take_turns() -> None:
     order: list[str] = []
 
     async def call(run: str, name: str) -> None:
-        async with gate.admitted(run):
+        async with gate.admitted("owner", run):
             order.append(name)
             await anyio.wait_all_tasks_blocked()
 
@@ -450,11 +450,11 @@ async def test_a_place_given_to_one_who_has_just_left_goes_to_the_next() -> None
     admitted = []
 
     async def call(name: str) -> None:
-        async with gate.admitted("run"):
+        async with gate.admitted("owner", "run"):
             admitted.append(name)
 
     async with anyio.create_task_group() as tasks:
-        async with gate.admitted("run"), anyio.create_task_group() as leaving:
+        async with gate.admitted("owner", "run"), anyio.create_task_group() as leaving:
             leaving.start_soon(call, "leaves while waiting")
             await anyio.wait_all_tasks_blocked()
             leaving.cancel_scope.cancel()
@@ -464,7 +464,7 @@ async def test_a_place_given_to_one_who_has_just_left_goes_to_the_next() -> None
             with quitter:
                 await call("leaves when given")
 
-        async with gate.admitted("run"):
+        async with gate.admitted("owner", "run"):
             tasks.start_soon(quits)
             await anyio.wait_all_tasks_blocked()
             tasks.start_soon(call, "stays")
