@@ -10,6 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mcp.client.stdio import get_default_environment
+
 from codemode_mcp.control.display import counted
 from codemode_mcp.doctor.check import Check
 from codemode_mcp.settings import HttpSettings
@@ -107,6 +109,19 @@ def http(config: Config) -> Iterable[Check]:
     if plain:
         detail = f"pages of {', '.join(plain)} are let in, and come without TLS: who is on their way can change them"
         yield Check("http", "warn", detail, 'name https origins in "http.allowedOrigins"')
+
+
+def notify(config: Config) -> Iterable[Check]:
+    """Report whether the command of `tools.approval.notify` is there. It is not run."""
+    command = config.tools.approval.notify
+    if not command:
+        return
+    found = shutil.which(command[0], path=get_default_environment().get("PATH"))
+    if found is None:
+        detail = f"{command[0]} was not found or cannot be run, so no person is notified of approvals"
+        yield Check("notify", "warn", detail, 'give the whole path of the program in "tools.approval.notify"')
+    else:
+        yield Check("notify", "ok", f"{found} is run when a program begins to wait for approvals")
 
 
 def other_clients(config: Config, others: Callable[[Config], Iterable[str]]) -> Iterable[Check]:
