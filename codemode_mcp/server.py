@@ -398,7 +398,7 @@ class WaitArguments:
 
 
 _ARGUMENTS = {"exec": ("code", "command", "language"), "wait": ("runId", "run_id", "cancel", "fromStart")}
-"""By tool; the first two are names of the one argument that a call needs."""
+"""Names of arguments by tool. The first two name the one argument that a call needs."""
 
 _LANGUAGES: Mapping[str, Language] = {
     "javascript": "javascript",

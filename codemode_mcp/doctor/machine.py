@@ -134,7 +134,7 @@ def other_clients(config: Config, others: Callable[[Config], Iterable[str]]) -> 
 
 
 def own_code_mode(titles: Callable[[], Iterable[str]]) -> Iterable[Check]:
-    """Clients that start this server and can run programs over tools themselves: what this server adds there."""
+    """Say what this server adds in clients that start it and can run programs over tools themselves."""
     for title in titles():
         yield Check(
             "client code mode",
