@@ -82,7 +82,8 @@ REMARKS: Final[Mapping[ClientName, str]] = {
     "codex": (
         "`codex exec` cannot ask you and refuses this server's `exec`. To allow it, add "
         '`default_tools_approval_mode = "approve"` to the entry: Codex then asks about no call to this server. '
-        "`tools.ask` of codemode-mcp still asks, but `codex exec` has no one who could answer"
+        "`tools.ask` of codemode-mcp still asks; `codex exec` has no one who could answer, so set "
+        '`tools.approval.via` to "terminal" and approve there'
     ),
 }
 """A choice that is left to the user of a client, with what it gives up."""
