@@ -73,10 +73,10 @@ TOUCH_SECONDS = 0.02
 TRANSFORM_SECONDS = 30.0
 
 LIST_SECONDS = 2.0
-"""For the first `tools/list` to wait until kept listings are read, and until plugins are loaded. Later ones do not."""
+"""Seconds that the first `tools/list` waits for kept listings, and for plugins to load. Later ones do not wait."""
 
 OPEN_SECONDS = 8.0
-"""For the first `tools/list` to wait, where there are plugins, until their loading begins."""
+"""Seconds that the first `tools/list` waits until plugins begin to load. Without plugins it does not wait."""
 
 PROMPTS_SECONDS = 0.5
 """For plugins to say what tools a client has, before the list of tools is answered without their prompts."""
@@ -160,7 +160,7 @@ class App:
         self._kept_read = anyio.Event()
         self._topics = CallerTopics(self._views)
         self._list_deadlines: tuple[float, float | None] | None = None
-        """By when plugins have begun to load for the first list, and by when they are loaded."""
+        """Deadlines of the first list: for plugins to begin to load, and to be loaded."""
 
     # for the server
 

@@ -146,7 +146,7 @@ BY_ITSELF: Final = (
     ' (if the client did so by itself, the operator can set tools.approval.via to "terminal", or list the tool in '
     "tools.approved)"
 )
-"""What a model can tell its user where a client may have answered without showing the question."""
+"""Advice for the user of a client that may have answered without showing the question."""
 
 
 def verdict_of(answer: object, remember: tuple[Remember, ...] = ()) -> Verdict:

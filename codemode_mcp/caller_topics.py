@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CallerTopics:
-    """See the module.
+    """The topics of each policy.
 
     Args:
         views: what is known of the servers now, in the order of the configuration.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TOOLS_BYTES = 2200
 TOOLS_BYTES_NAMESPACES = 2700
-"""Where there are namespaces of plugins, their descriptions and prompts included."""
+"""The same with namespaces of plugins, their descriptions and prompts included."""
 DESCRIPTION_BYTES = 2000
 """One description. Clients cut at 2,000 characters or more; a character takes at least one byte."""
 INSTRUCTIONS_BYTES = 1000
@@ -54,7 +54,7 @@ _PASSTHROUGH = """\
 The tools of several MCP servers. The name of each tool begins with its server: <server>__<tool>.{servers}"""
 
 _MORE = ", see API.list()"
-"""Where a program finds the servers that are only counted."""
+"""The call by which a program finds the servers that are only counted."""
 
 OUTPUT_SCHEMA: dict[str, Any] = {
     "type": "object",

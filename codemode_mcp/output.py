@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TELEMETRY_BYTES = 900
 TELEMETRY_KEY = "codemode-mcp/telemetry"
-"""In the `_meta` of a tool result."""
+"""Key of telemetry in the `_meta` of a tool result."""
 
 VISIBLE_TOOLS = ("exec", "wait")
 """Names of the tools that a client sees."""
@@ -220,7 +220,7 @@ class _Answer:
 
 
 def _next_step(ended: Outcome) -> str:
-    """The step that resumes a suspended program: why it is suspended, who has to act, and the call to make."""
+    """Return the step that resumes a suspended program: why it is suspended, who has to act, and the call to make."""
     what = ", ".join(_pending_text(call) for call in ended.pending[:5])
     more = ended.pending_total - min(5, len(ended.pending))
     if more > 0:

@@ -65,7 +65,7 @@ class Called:
     plain: str
     """The program without the words of an export, for when `text` does not parse."""
     inserted: Grown
-    """Where `text` is longer than the author's, apart from its last line."""
+    """Edits that made `text` longer than the author's, apart from its last line."""
     note: str
 
 
@@ -131,7 +131,7 @@ def inspect(source: str, language: Language) -> Preflight:
 
 
 def _called(units: str, root: Node, finder: _Finder) -> Called | None:
-    """The program with its only function called, where it leaves that to its reader."""
+    """Return the program with a call of its only function, or None if it is an ordinary program."""
     found = None if finder.returns else whole_function(units, root)
     if found is None or (found.exported is not None and not finder.permit(found.statement, found.exported)):
         return None
@@ -742,7 +742,7 @@ class _Finder:
         return self._units[start:end]
 
     def _name(self, node: Node) -> str:
-        """The name that an identifier is, without escapes."""
+        """Return the name of an identifier, without escapes."""
         return _unescaped(self._text(node))
 
     def _member(self, access: Node) -> str | None:

@@ -101,7 +101,7 @@ def _closes(opening: re.Match[str], fence: re.Match[str]) -> bool:
 
 
 def _is_prose(source: str, at: int) -> bool:
-    """Whether a fence can begin at `at`, rather than be part of a comment, a string or a template of a program."""
+    """Tell if a fence can begin at `at`, and is not part of a comment, a string or a template of a program."""
     if source[:at].replace("\\`", "").count("`") % 2:
         return False
     tree = parse(utf16_units(source))
@@ -231,7 +231,7 @@ def _found(statement: Node, value: Node, function: Node, exported: str | None, n
 
 
 def _function(units: str, before: list[Node], value: Node) -> Node | None:
-    """The function that an expression is, or names where one of the statements `before` declares it."""
+    """Return the function that an expression is, or names if one of the statements `before` declares it."""
     while value.type in _AROUND and value.named_children:
         inside = next((child for child in value.named_children if child.type not in _NO_CODE), None)
         if inside is None:
@@ -245,7 +245,7 @@ def _function(units: str, before: list[Node], value: Node) -> Node | None:
 
 
 def _functions(statements: list[Node]) -> list[tuple[Node, Node]]:
-    """The functions that statements declare, with their names."""
+    """Return the functions that statements declare, by name."""
     found = []
     for statement in statements:
         declarators = statement.named_children if statement.type == "lexical_declaration" else [statement]
@@ -258,7 +258,7 @@ def _functions(statements: list[Node]) -> list[tuple[Node, Node]]:
 
 
 def parameters(function: Node) -> list[Node]:
-    """The patterns of a function's parameters."""
+    """Return the patterns of a function's parameters."""
     single, several = function.child_by_field_name("parameter"), function.child_by_field_name("parameters")
     if single is not None:
         return [single]

@@ -398,7 +398,7 @@ class WaitArguments:
 
 
 _ARGUMENTS = {"exec": ("code", "command", "language"), "wait": ("runId", "run_id", "cancel", "fromStart")}
-"""By tool; the first two are names of the one argument that a call needs."""
+"""Names of arguments by tool. The first two name the one argument that a call needs."""
 
 _LANGUAGES: Mapping[str, Language] = {
     "javascript": "javascript",
@@ -453,7 +453,7 @@ def ignored_arguments(tool: str, arguments: Mapping[str, Any]) -> tuple[str, ...
     Without the argument that the tool needs nothing is ignored: what is unknown may be that one, misspelt.
     """
     names = _ARGUMENTS.get(tool, ())
-    unknown = [name for name in arguments if name not in names]
+    unknown = [name for name, value in arguments.items() if name not in names and value is not None]
     if not unknown or not any(arguments.get(name) for name in names[:2]):
         return ()
     named = ", ".join(repr(name[:60]) for name in unknown[:5]) + (", ..." if len(unknown) > 5 else "")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MAX_TOPICS: Final = 6
 """Topics of one server."""
 MAX_SERVERS: Final = 40
-"""With more servers, their names take the room of the topics."""
+"""Most servers that have topics. With more, their names take the room."""
 MAX_TOOLS: Final = 300
 """Tools of one server that are read."""
 MAX_TEXT: Final = 200

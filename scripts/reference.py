@@ -164,7 +164,7 @@ _SERVER = (
         "maxConcurrentCalls",
         "whole number, 1 or more",
         f"{gate.DEFAULT_LIMIT} of each caller",
-        "Calls that it gets at once, of all callers together.",
+        "Calls that it is sent at the same time. A number that you set counts for all callers together.",
     ),
     (
         "connectTimeoutMs",

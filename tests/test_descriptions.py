@@ -1,4 +1,4 @@
-"""What a model reads first: the whole text for a few configurations, and the byte budgets for all of them."""
+"""The texts that a model reads first: whole for a few configurations, and the byte budgets for all of them."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ from codemode_mcp.doctor.budget import _CUT
 from codemode_mcp.doctor.config import literal_secrets, permissions, variables
 from codemode_mcp.doctor.engine import Kept, _cache
 from codemode_mcp.doctor.folders import LEAST_FREE, folder
-from codemode_mcp.doctor.machine import http, is_here, nesting, other_clients, own_code_mode
+from codemode_mcp.doctor.machine import http, is_here, nesting, notify, other_clients, own_code_mode
 from codemode_mcp.doctor.servers import HUGE_DESCRIPTION, advice_for, by_hand, oddities
 from codemode_mcp.errors import RuntimeUnavailable
-from codemode_mcp.settings import CodeModeSettings, HttpSettings, StaticToken, ToolSettings
+from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, HttpSettings, StaticToken, ToolSettings
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Tool, UpstreamView
 
@@ -174,6 +174,17 @@ def test_serving_http_is_judged_by_its_section(settings: HttpSettings, statuses:
     found = list(http(Config(http=settings)))
     assert [check.status for check in found] == statuses
     assert all(check.advice for check in found if check.status != "ok")
+
+
+@pytest.mark.parametrize(
+    ("command", "statuses"),
+    [((), []), ((sys.executable, "-c", "pass"), ["ok"]), (("/nowhere/notify-me", "x"), ["warn"])],
+)
+def test_a_notify_command_that_is_not_there_is_told(command: tuple[str, ...], statuses: list[str]) -> None:
+    config = Config(tools=ToolSettings(approval=ApprovalSettings(notify=command)))
+    found = list(notify(config))
+    assert [check.status for check in found] == statuses
+    assert all(command[0] in check.detail for check in found)
 
 
 def test_a_command_of_another_installation_is_told_from_ours(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
 
 
-def started(tmp_path: Path, stdin: int) -> subprocess.Popen[str]:
+def started(tmp_path: Path, stdin: int, text: str = '{"mcpServers": {}}') -> subprocess.Popen[str]:
     config = tmp_path / "codemode-mcp.json"
-    config.write_text('{"mcpServers": {}}')
+    config.write_text(text)
     return subprocess.Popen(
         [sys.executable, "-m", "codemode_mcp", "serve", "--config", str(config)],
         stdin=stdin,
@@ -27,6 +27,22 @@ def started(tmp_path: Path, stdin: int) -> subprocess.Popen[str]:
         text=True,
         env={**os.environ, "HOME": str(tmp_path)},
     )
+
+
+def test_at_a_terminal_a_configuration_that_cannot_be_read_is_all_that_is_told(tmp_path: Path) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = started(tmp_path, theirs, "{")
+    try:
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        os.close(ours)
+        os.close(theirs)
+    assert said.startswith("invalid_config")
+    assert "waits for an MCP client" not in said
+    assert process.returncode == 2
 
 
 def test_at_a_terminal_it_names_what_it_waits_for_and_the_ways_on(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_real_servers_have_topics_that_say_what_they_do() -> None:
 
 
 class Known:
-    """What is known of one server."""
+    """The view of one server."""
 
     def __init__(self, *tools: Tool, state: str = "ready") -> None:
         self.become(*tools, state=state)

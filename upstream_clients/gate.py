@@ -38,7 +38,7 @@ class Gate:
     """Admits `limit` at once. Those beyond wait: first in first out within one run, and the runs take turns."""
 
     def __init__(self, limit: int | None) -> None:
-        """`limit`: for all owners together; None: `DEFAULT_LIMIT` for each owner."""
+        """Set the limit for all owners together; None: `DEFAULT_LIMIT` for each owner."""
         self.limit = DEFAULT_LIMIT if limit is None else limit
         self._shared = limit is not None
         # The mutable state, by lane: the owner, or one lane for all where the limit is shared.

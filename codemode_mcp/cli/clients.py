@@ -184,7 +184,7 @@ def _say_notes(plan: Plan, secrets: str) -> None:
     places = [f"{item.under} {key}" for item in plan.added for key in item.secrets]
     if places and secrets == "keep":
         count = "1 literal secret is" if len(places) == 1 else f"{len(places)} literal secrets are"
-        say(f"{count} copied as they stand: {', '.join(map(_plain, places))}")
+        say(f"{count} copied as written: {', '.join(map(_plain, places))}")
         say("  --secrets variables puts ${VAR} references in their place")
     unset = [each for each in plan.variables if not each.is_set]
     if unset:

@@ -236,7 +236,7 @@ def _tell(plan: Plan, launched: Launch, title: str) -> None:
     if plan.place.scope == "project":
         say("    the paths are those of this machine: others who get the file with the project have to set their own")
     if plan.handed:
-        say(f"    {title} hands on to it: {', '.join(plan.handed)}; set them too where you use a terminal")
+        say(f"    variables that {title} passes to it: {', '.join(plan.handed)}; in a terminal, set them yourself")
 
 
 def _tell_the_rest(plan: Plan, title: str) -> None:
@@ -285,7 +285,7 @@ def _undo(place: Place, *, dry_run: bool) -> None:
     _tell_undone(undoing, title)
     if backup is not None:
         say(f"  the file before is kept as {backup}")
-    say(f"next: {installing.RESTART[place.client]}")
+    say(f"next: {installing.RESTART_AFTER_UNDO[place.client]}")
 
 
 def _tell_undone(undoing: Undoing, title: str) -> None:

@@ -63,15 +63,13 @@ def serve(
     from codemode_mcp.app import DEPTH_VARIABLE, MAX_DEPTH, depth
 
     streams = None
+    at_terminal = sys.stdin is not None and sys.stdin.isatty()
     if transport == "stdio":
         for option, value in (("--host", host), ("--port", port), ("--path", path)):
             if value is not None:
                 stop(2, f"{option} is for --transport http; add that, or leave {option} out")
         from codemode_mcp.stdio import reserve
 
-        if sys.stdin is not None and sys.stdin.isatty():
-            say("this is an MCP server: it waits for an MCP client on standard input; Ctrl-C ends it")
-            say("  to add it to a client: codemode-mcp install --client NAME; to see it work: codemode-mcp demo")
         streams = reserve()
     elif transport != "http":
         stop(2, f"--transport {transport}: it is stdio or http; leave it out for stdio")
@@ -84,6 +82,9 @@ def serve(
             "look for a server entry that starts it, and remove that",
         )
     loaded = load(config, log_level, log_file, read_only=read_only)
+    if transport == "stdio" and at_terminal:
+        say("this is an MCP server: it waits for an MCP client on standard input; Ctrl-C ends it")
+        say("  to add it to a client: codemode-mcp install --client NAME; to see it work: codemode-mcp demo")
     with logging_as(loaded) as redactor:
 
         def load_again(reading: Reading) -> Config:

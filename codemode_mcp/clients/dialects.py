@@ -20,6 +20,13 @@ class LeftOut(Exception):
     """The entry cannot be taken over. The message says why, and holds nothing secret."""
 
 
+LISTS_OF_TOOLS: Final[Mapping[ClientName | None, Mapping[str, str]]] = {
+    "codex": {"enabledTools": "enabled_tools", "disabledTools": "disabled_tools"},
+    "copilot-cli": {"enabledTools": "tools"},
+    "goose": {"enabledTools": "available_tools"},
+}
+"""Each client's own keys for lists of tools, by the shared ones: notes name the key that is in the user's file."""
+
 _APPROVALS: Final = "what needs approval here is up to `tools.ask`"
 
 _DOLLAR: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
@@ -143,7 +150,7 @@ def _from_zed(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]
             if nested.get(key):
                 made[key] = nested[key]
     if made.get("command") is None and made.get("url") is None:
-        raise LeftOut("it is an extension of Zed; it stays with it, since only Zed can start it")
+        raise LeftOut("it is an extension of Zed, and only Zed can start it")
     notes: tuple[str, ...] = ()
     if made.pop("settings", None):
         notes = ("`settings` is not taken over: Zed gives them to extensions only",)
@@ -157,7 +164,7 @@ def _from_goose(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ..
     made.pop("config", None)
     kind = made.get("type")
     if kind in _OF_GOOSE or (made.get("cmd") is None and made.get("uri") is None):
-        raise LeftOut("it is a part of Goose; it stays with it, since only Goose can start it")
+        raise LeftOut("it is a part of Goose, and only Goose can start it")
     notes = []
     _renamed(made, "cmd", "command")
     _renamed(made, "uri", "url")

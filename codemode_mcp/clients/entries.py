@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.clients.dialects import LeftOut, shared
+from codemode_mcp.clients.dialects import LISTS_OF_TOOLS, LeftOut, shared
 from codemode_mcp.clients.secrets import variable_name
 from codemode_mcp.config.expand import Reading
 from codemode_mcp.config.literals import REFERENCE
@@ -245,15 +245,16 @@ class _Converter:
             if not isinstance(listed, list) or not listed:
                 continue
             tools = [each for each in listed if isinstance(each, str) and _is_tool(each)]
+            written = LISTS_OF_TOOLS.get(self.source.client, {}).get(theirs, theirs)
             if len(tools) < len(listed) and ours == "allow":
-                raise LeftOut(f"`{theirs}` has names that no rule of ours can have")
+                raise LeftOut(f"`{written}` has names that no rule of ours can have")
             if len(tools) < len(listed):
                 self.notes.append(
-                    f"{len(listed) - len(tools)} of `{theirs}` cannot be names of tools; they are left out"
+                    f"{len(listed) - len(tools)} of `{written}` cannot be names of tools; they are left out"
                 )
             if tools:
                 made[ours] = list(dict.fromkeys([*(made.get(ours) or []), *tools]))
-                self.notes.append(f"`{theirs}` became `{ours}`: {len(tools)} {'tool' if len(tools) == 1 else 'tools'}")
+                self.notes.append(f"`{written}` became `{ours}`: {len(tools)} {'tool' if len(tools) == 1 else 'tools'}")
         for key in ("autoApprove", "alwaysAllow"):
             if self.given.get(key):
                 self.notes.append(f"`{key}` is not taken over: nothing is asked here but what `tools.ask` says")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from codemode_mcp.clients.dialects import LeftOut
+from codemode_mcp.clients.dialects import LeftOut, shared
 from codemode_mcp.clients.entries import Itself, convert, fitting_name, is_this_server, loads
 from codemode_mcp.clients.places import OWN_CODE_MODE, TITLES
 from codemode_mcp.clients.reading import read_clients, read_file
@@ -25,7 +25,7 @@ from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.config.source import MAX_BYTES, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from codemode_mcp.clients.reading import Document, Here, Source
 
@@ -35,6 +35,9 @@ Status = Literal["new", "there", "same", "differs", "itself", "left out"]
 
 _UNSET: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)(:-)?")
 """A reference to a variable that has no value of its own for when it is not set."""
+
+_VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:\}|:-)")
+"""A reference to a variable, with or without a default."""
 
 _WORDS_SHOWN: Final = 200
 """Characters of a command line or URL that stand for a server in a listing."""
@@ -145,6 +148,21 @@ class _Candidate:
         return self.literal if secrets == "keep" else self.variable
 
 
+def _referenced(sources: Sequence[Source]) -> dict[str, Hashable]:
+    """Return the variables that entries refer to, as taken: a secret of another entry must get a name of its own."""
+    taken: dict[str, Hashable] = {}
+    for source in sources:
+        for given in source.servers.values():
+            if not isinstance(given, dict):
+                continue
+            try:
+                words, _ = shared(source.client, given)
+            except LeftOut:
+                continue
+            taken |= {name: ("reference", name) for name in _VARIABLE.findall(json.dumps(words, default=str))}
+    return taken
+
+
 def existing_at(target: Path) -> Document | None:
     """Our configuration as it is; None where there is none yet.
 
@@ -173,7 +191,7 @@ def make_plan(
         SourceError: that cannot be changed.
     """
     existing, root = _servers_of(before)
-    names = Names()
+    names = Names(_referenced(sources))
     items: list[Item] = []
     chosen: dict[str, _Candidate] = {}
     known = {essence(entry): name for name, entry in existing.items() if isinstance(entry, dict)}

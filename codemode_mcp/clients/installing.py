@@ -59,16 +59,31 @@ RESTART: Final[Mapping[ClientName, str]] = {
     "opencode": "end the session and start `opencode` again; `opencode mcp list` shows the server",
     "copilot-cli": "end the session and start `copilot` again; `/mcp show` then lists the server",
     "zed": "open the settings of Zed's agent panel; the dot beside the server is green when it runs",
-    "goose": "end the session and start `goose session` again; restart Goose Desktop",
+    "goose": "end the session and start `goose session` again, or restart Goose Desktop",
     "qwen-code": "end the session and start `qwen` again; `/mcp` then lists the server",
 }
 """How each client comes to know of what its file says."""
+
+RESTART_AFTER_UNDO: Final[Mapping[ClientName, str]] = {
+    **RESTART,
+    "claude-code": "end the session and start `claude` again",
+    "cursor": "restart Cursor",
+    "vscode": "run `Developer: Reload Window` from VS Code's command palette",
+    "codex": "end the session and start `codex` again",
+    "gemini-cli": "end the session and start `gemini` again",
+    "opencode": "end the session and start `opencode` again",
+    "copilot-cli": "end the session and start `copilot` again",
+    "zed": "open the settings of Zed's agent panel; they list the servers that Zed has now",
+    "qwen-code": "end the session and start `qwen` again",
+}
+"""The same after this server is gone from the file: no text promises that it is there."""
 
 REMARKS: Final[Mapping[ClientName, str]] = {
     "codex": (
         "`codex exec` cannot ask you and refuses this server's `exec`. To allow it, add "
         '`default_tools_approval_mode = "approve"` to the entry: Codex then asks about no call to this server. '
-        "`tools.ask` of codemode-mcp still asks, but `codex exec` has no one who could answer"
+        "`tools.ask` of codemode-mcp still asks; `codex exec` has no one who could answer, so set "
+        '`tools.approval.via` to "terminal" and approve there'
     ),
 }
 """A choice that is left to the user of a client, with what it gives up."""

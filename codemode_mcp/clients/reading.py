@@ -27,7 +27,7 @@ _CLIENT_OF: Mapping[tuple[str, ...], ClientName] = {
     ZED_KEYS: "zed",
     ("extensions",): "goose",
 }
-"""Whose file has servers under these keys."""
+"""The client whose file has servers under these keys."""
 
 _INSIDE_PROJECTS = frozenset((".vscode", ".cursor", ".codex", ".gemini", ".qwen", ".zed", ".github"))
 """Folders of a project in which clients keep their file."""

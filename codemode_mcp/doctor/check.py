@@ -23,6 +23,7 @@ CHECKS: Final = {
     "store": "where suspended programs are kept",
     "trajectory": "the file of `audit.trajectory`",
     "http": "the section `http`",
+    "notify": "the command of `tools.approval.notify`",
     "server": "one upstream server each: `server NAME`",
     "other clients": "clients that start the same servers themselves",
     "client code mode": "clients that start this server and have a code mode of their own",
@@ -31,8 +32,7 @@ CHECKS: Final = {
     "policy": "rules and contexts",
     "byte budget": "what a client is shown before any program has run",
 }
-"""What each check looks at, in the order of the report. Those of servers, clients and plugins have a name behind
-them."""
+"""The subject of each check, in the order of the report. Checks of servers, clients and plugins carry a name too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,7 @@ class Checkup:
             general["store"] = partial(store.check, config)
             general["trajectory"] = _in_thread(machine.trajectory, config)
             general["http"] = _in_thread(machine.http, config)
+            general["notify"] = _in_thread(machine.notify, config)
             general |= {**each, **off}
             if others is not None:
                 general["other clients"] = _in_thread(machine.other_clients, config, others)

@@ -10,6 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mcp.client.stdio import get_default_environment
+
 from codemode_mcp.control.display import counted
 from codemode_mcp.doctor.check import Check
 from codemode_mcp.settings import HttpSettings
@@ -109,6 +111,19 @@ def http(config: Config) -> Iterable[Check]:
         yield Check("http", "warn", detail, 'name https origins in "http.allowedOrigins"')
 
 
+def notify(config: Config) -> Iterable[Check]:
+    """Report whether the command of `tools.approval.notify` is there. It is not run."""
+    command = config.tools.approval.notify
+    if not command:
+        return
+    found = shutil.which(command[0], path=get_default_environment().get("PATH"))
+    if found is None:
+        detail = f"{command[0]} was not found or cannot be run, so no person is notified of approvals"
+        yield Check("notify", "warn", detail, 'give the whole path of the program in "tools.approval.notify"')
+    else:
+        yield Check("notify", "ok", f"{found} is run when a program begins to wait for approvals")
+
+
 def other_clients(config: Config, others: Callable[[Config], Iterable[str]]) -> Iterable[Check]:
     """Servers that another client starts too: two processes, and a way round the policy."""
     found = list(others(config))
@@ -119,7 +134,7 @@ def other_clients(config: Config, others: Callable[[Config], Iterable[str]]) -> 
 
 
 def own_code_mode(titles: Callable[[], Iterable[str]]) -> Iterable[Check]:
-    """Clients that start this server and can run programs over tools themselves: what this server adds there."""
+    """Say what this server adds in clients that start it and can run programs over tools themselves."""
     for title in titles():
         yield Check(
             "client code mode",

@@ -127,7 +127,7 @@ class Approvals:
 
     @property
     def elsewhere(self) -> str | None:
-        """Why the client is not asked, in words; None where it is."""
+        """Reason for not asking the client, in words; None if it is asked."""
         if self._via == "terminal":
             return "Approvals are given in a terminal here, not by this client."
         if self._dismissed:

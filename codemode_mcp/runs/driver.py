@@ -963,7 +963,7 @@ def _places(positions: Positions, thrown: Thrown) -> str:
 
 
 def _behind(run: Run) -> str:
-    """Why a call that has no place among those of its own program waits."""
+    """Say why a call waits that has no place among those of its own program."""
     return f"waits for its turn: {run.executing} calls of this program are in flight"
 
 

@@ -153,7 +153,7 @@ class Questions:
         return [each for each in self._open.values() if _way(each, client) == "return"]
 
     def hand_out(self, client: Client | None) -> tuple[tuple[str, Question | ApprovalQuestion], ...]:
-        """Those that the client gets with the answer that is about to be given, by key."""
+        """Return the questions that the client gets with the next answer, by key."""
         found = self.returned_to(client)
         for each in found:
             each.shown = self._clock()

@@ -75,6 +75,16 @@ def test_secrets_become_variables_on_request_and_it_says_which(target: Path) -> 
     assert plan(target, source("cursor", github=GITHUB), secrets="keep").text is None
 
 
+def test_a_secret_never_gets_the_variable_that_another_server_refers_to(target: Path) -> None:
+    goose = source("goose", other={"type": "stdio", "cmd": "x", "env_keys": ["GITHUB_TOKEN"]})
+    made = plan(target, source("cursor", github=GITHUB), goose, secrets="variables")
+    write(made)
+    assert "hunter2" not in target.read_text()
+    environ = {"GITHUB_TOKEN": "of goose", "GITHUB_TOKEN_2": "hunter2"}
+    upstreams = {each.name: each.env for each in load_config(target, environ=environ).upstreams}
+    assert upstreams == {"github": {"GITHUB_TOKEN": "hunter2"}, "other": {"GITHUB_TOKEN": "of goose"}}
+
+
 def test_what_is_configured_stays_with_its_comments_and_its_backup(target: Path) -> None:
     target.parent.mkdir()
     text = (

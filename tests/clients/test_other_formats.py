@@ -133,8 +133,30 @@ def test_moving_the_servers_and_undoing_it_leaves_the_same_bytes(home: Path, cli
     assert "codemode" in after
     assert "tracker" not in after
     assert "tracker" in (home / "config" / "codemode-mcp.json").read_text("utf-8")
-    run("install", "--client", client, "--undo")
+    told = run("install", "--client", client, "--undo")
     assert file_of(home, client).read_bytes() == FILES[client].encode()
+    assert "next: " in told
+    assert "lists the server" not in told
+    assert "shows the server" not in told
+
+
+@pytest.mark.parametrize(
+    ("client", "given", "key"),
+    [
+        ("codex", {"disabled_tools": ["drop"]}, "`disabled_tools` became `deny`"),
+        ("codex", {"enabled_tools": ["read"]}, "`enabled_tools` became `allow`"),
+        ("copilot-cli", {"tools": ["read"]}, "`tools` became `allow`"),
+        ("goose", {"type": "stdio", "available_tools": ["read"]}, "`available_tools` became `allow`"),
+        ("qwen-code", {"includeTools": ["read"]}, "`includeTools` became `allow`"),
+    ],
+)
+def test_notes_name_a_list_of_tools_by_the_key_in_the_users_file(
+    tmp_path: Path, client: ClientName, given: dict[str, Any], key: str
+) -> None:
+    command = {"cmd" if client == "goose" else "command": "x"}
+    source = Source(client, "user", tmp_path / "file", servers={"s": {**command, **given}})
+    (note,) = convert("s", source.servers["s"], source, Here("linux", tmp_path, {}, tmp_path), Names()).notes
+    assert note == f"{key}: 1 tool"
 
 
 @pytest.mark.parametrize("client", FILES)

@@ -102,7 +102,8 @@ async def test_other_languages_are_not_supported(client: Raw, language: str) -> 
 
 @pytest.mark.parametrize("language", ["js", "javascript", None])
 async def test_null_means_absent_and_what_is_unknown_is_ignored_and_named(client: Raw, language: str | None) -> None:
-    arguments = {"code": "return 1", "command": None, "language": language, "wait_for_previous": True, "x": None}
+    unknown = {"wait_for_previous": True, "x": 1, "y": None}
+    arguments = {"code": "return 1", "command": None, "language": language, **unknown}
     result = await call(client, name="exec", arguments=arguments)
     assert result["structuredContent"]["value"] == 1
     note = "Ignored: 'wait_for_previous', 'x'; exec takes code, language"
