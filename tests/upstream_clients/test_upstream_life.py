@@ -424,7 +424,7 @@ async def test_no_more_calls_are_sent_at_once_than_allowed(sdk_server: Any, pool
             tasks.start_soon(source.call_tool, "wait_cancelled", {})
             tasks.start_soon(source.call_tool, "wait_cancelled", {})
             await anyio.wait_all_tasks_blocked()
-            with pytest.raises(UpstreamUnavailable, match=r"had 2 other calls under way after 0\.3 s; nothing was"):
+            with pytest.raises(UpstreamUnavailable, match=r"had 2 other calls in flight after 0\.3 s; nothing was"):
                 await source.call_tool("echo", {}, timeout=0.3)
             tasks.cancel_scope.cancel()
         assert text(await source.call_tool("echo", {"text": "free"}, timeout=10)) == "free"
