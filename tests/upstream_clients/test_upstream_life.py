@@ -435,7 +435,7 @@ async def test_who_waits_is_admitted_in_order_and_runs_take_turns() -> None:
     order: list[str] = []
 
     async def call(run: str, name: str) -> None:
-        async with gate.admitted(run):
+        async with gate.admitted("", run):
             order.append(name)
             await anyio.wait_all_tasks_blocked()
 
@@ -450,11 +450,11 @@ async def test_a_place_given_to_one_who_has_just_left_goes_to_the_next() -> None
     admitted = []
 
     async def call(name: str) -> None:
-        async with gate.admitted("run"):
+        async with gate.admitted("", "run"):
             admitted.append(name)
 
     async with anyio.create_task_group() as tasks:
-        async with gate.admitted("run"), anyio.create_task_group() as leaving:
+        async with gate.admitted("", "run"), anyio.create_task_group() as leaving:
             leaving.start_soon(call, "leaves while waiting")
             await anyio.wait_all_tasks_blocked()
             leaving.cancel_scope.cancel()
@@ -464,7 +464,7 @@ async def test_a_place_given_to_one_who_has_just_left_goes_to_the_next() -> None
             with quitter:
                 await call("leaves when given")
 
-        async with gate.admitted("run"):
+        async with gate.admitted("", "run"):
             tasks.start_soon(quits)
             await anyio.wait_all_tasks_blocked()
             tasks.start_soon(call, "stays")
