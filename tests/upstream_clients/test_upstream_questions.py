@@ -801,7 +801,7 @@ async def doubtful(connection: ConnectionQuestions) -> CallQuestions:
     return first
 
 
-async def test_a_turn_comes_after_a_second_behind_another_owner_and_after_patience_behind_its_own(
+async def test_a_turn_comes_soon_behind_another_owner_and_after_patience_behind_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(questions, "TURN", 0.05)
@@ -814,6 +814,17 @@ async def test_a_turn_comes_after_a_second_behind_another_owner_and_after_patien
         await connection.enter(CallQuestions("srv", "tool 'x'", asking, anyio.CancelScope()))
         assert least <= anyio.current_time() - began < most
         assert why[0] == "waits for its turn: server 'srv' works on a call of another program"
+
+
+async def test_a_call_that_hangs_delays_all_calls_of_another_owner_once() -> None:
+    connection = ConnectionQuestions()
+    await doubtful(connection)
+    began = anyio.current_time()
+    for _ in range(10):
+        call = CallQuestions("srv", "tool 'x'", Asking("b", nobody, "someone else"), anyio.CancelScope())
+        await connection.enter(call)
+        connection.leave(call)
+    assert questions.TURN <= anyio.current_time() - began < 2 * questions.TURN
 
 
 async def test_nobody_overtakes_in_the_queue_and_who_leaves_it_holds_up_nobody() -> None:
