@@ -35,7 +35,7 @@ VISIBLE_TOOLS = ("exec", "wait")
 """Names of the tools that a client sees."""
 
 LEAST_PREVIEW = 400
-"""Characters of what is too long that are shown. Where nothing else is shown, an eighth of the cap if that is more."""
+"""Bytes of what is too long that are shown. Where nothing else is shown, an eighth of the cap if that is more."""
 
 LINE_BYTES = 2 * 1024
 """JSON that is longer has a line for each element of its arrays of objects: clients cut or hide long lines."""
@@ -226,7 +226,8 @@ def _next_step(ended: Outcome) -> str:
     if more > 0:
         what += f" and {more} more"
     if ended.reason == "yield":
-        why = "it yielded control" if ended.yielded is None else f"it yielded control ({ended.yielded[:MAX_REASON]})"
+        said = "" if ended.yielded is None else f" ({within_line(ended.yielded, MAX_REASON)})"
+        why = f"it yielded control{said}"
     else:
         why = f"it waits for {what}" if what else "its time was over"
     resume, cancel = _wait_call(ended.run_id), _wait_call(ended.run_id, cancel=True)
@@ -408,8 +409,9 @@ def _fit(outputs: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]]
     return fitting, [], crowded
 
 
-def _truncated(size: int, text: str, ref: str | None, characters: int) -> dict[str, Any]:
-    marker: dict[str, Any] = {"truncated": True, "bytes": size, "preview": text[:characters]}
+def _truncated(size: int, text: str, ref: str | None, shown: int) -> dict[str, Any]:
+    preview = text[:shown].encode("utf-8", "replace")[:shown].decode("utf-8", "ignore")
+    marker: dict[str, Any] = {"truncated": True, "bytes": size, "preview": preview}
     if ref is not None:
         marker["ref"] = ref
         marker["read"] = f"await load({json.dumps(ref)})"

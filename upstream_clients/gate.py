@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
@@ -22,16 +22,29 @@ DEFAULT_LIMIT = 32
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A place that is held. Its call may step out while it waits for a person, and steps in again whatever is free."""
+    """A place for a call. The call may step out while it waits for a person, and steps in again whatever is free.
+
+    Attributes:
+        state: `ended` is final: a question may be over only after its call.
+    """
 
     gate: Gate
     lane: str
+    state: Literal["in", "out", "ended"] = "in"
 
     def step_out(self) -> None:
-        self.gate.give_back(self.lane)
+        if self.state == "in":
+            self.state = "out"
+            self.gate.give_back(self.lane)
 
     def step_in(self) -> None:
-        self.gate.take(self.lane)
+        if self.state == "out":
+            self.state = "in"
+            self.gate.take(self.lane)
+
+    def end(self) -> None:
+        self.step_out()
+        self.state = "ended"
 
 
 class Gate:
@@ -55,10 +68,11 @@ class Gate:
         else:
             on_wait()
             await self._wait(lane, run)
+        place = Place(self, lane)
         try:
-            yield Place(self, lane)
+            yield place
         finally:
-            self.give_back(lane)
+            place.end()
 
     def take(self, lane: str) -> None:
         self._held[lane] += 1

@@ -14,8 +14,9 @@ may not notice and go on to ask.
 
 Taking turns never holds up a call for long:
 
-- A call that waits behind a call of another owner is sent after `TURN` seconds, out of turn. Questions that the server
-  asks while calls of several runs are in flight are refused, so none reaches the wrong client.
+- A call of another owner holds up others until it has been in flight for `TURN` seconds, however many calls wait, one
+  after another. Then they are sent out of turn. Questions that the server asks while calls of several runs are in
+  flight are refused, so none reaches the wrong client.
 - A call that waits only behind other runs of its own owner is sent after `PATIENCE` seconds.
 - An open question that no client of its run can answer is refused as soon as a call of another run waits.
 - A question that a client can answer stays open. It belongs to the run that was alone when it came. Its call gives back
@@ -71,8 +72,8 @@ URL_WAIT = 120.0
 ABANDONED = 30.0
 """Seconds for which a server may go on with a call that nobody waits for any more."""
 
-TURN = 1.0
-"""Seconds for which a call waits behind calls of another owner."""
+TURN = 0.8
+"""Seconds for which a call holds up calls of another owner."""
 
 PATIENCE = 60.0
 """Seconds for which a call waits behind other runs of its own owner."""
@@ -108,6 +109,7 @@ class CallQuestions:
     Attributes:
         subject: the call in words, for messages: `tool 'create_issue'`.
         waiting: it waits for the calls of other runs.
+        sent_at: seconds on the clock of the event loop.
         request_id: of its request while that is with a legacy server, unanswered.
         place: its place of `max_concurrent_calls`, given back while a question is open.
     """
@@ -118,6 +120,7 @@ class CallQuestions:
         self.subject = subject
         self.asking = asking
         self.waiting = False
+        self.sent_at = math.inf
         self.request_id: int | None = None
         self._limit = limit
         self._asked = 0
@@ -273,7 +276,7 @@ class ConnectionQuestions:
     async def enter(self, call: CallQuestions) -> None:
         """Count `call` as in flight, until `leave`. Waits where calls of different runs take turns; see the module."""
         if not self._take_turns or (not self._queue and self._fits(call)):
-            self._calls.append(call)
+            self._add(call)
             return
         turn = _Turn(call)
         self._queue.append(turn)
@@ -300,7 +303,7 @@ class ConnectionQuestions:
                 if asked
                 else f"waits for its turn: server {call.server!r} works on a call of another program"
             )
-            with anyio.move_on_after(TURN):
+            with anyio.CancelScope(deadline=self._turn_ends(turn)):
                 await turn.come.wait()
             if not turn.come.is_set() and (
                 self._waits_for_another_owner(turn) or anyio.current_time() >= began + PATIENCE
@@ -309,13 +312,22 @@ class ConnectionQuestions:
                 self._send(turn)
                 self._admit()
 
+    def _turn_ends(self, turn: _Turn) -> float:
+        """Return until when a call waits before it may be sent out of turn."""
+        others = [each.sent_at for each in self._calls if each.owner != turn.call.owner]
+        return TURN + min([anyio.current_time(), *others])
+
     def _waits_for_another_owner(self, turn: _Turn) -> bool:
         ahead = (each.call for each in itertools.takewhile(lambda each: each is not turn, self._queue))
         return any(each.owner != turn.call.owner for each in (*self._calls, *ahead))
 
     def _send(self, turn: _Turn) -> None:
-        self._calls.append(turn.call)
+        self._add(turn.call)
         turn.come.set()
+
+    def _add(self, call: CallQuestions) -> None:
+        call.sent_at = anyio.current_time()
+        self._calls.append(call)
 
     def leave(self, call: CallQuestions) -> None:
         """The call has ended; so have the questions that can belong to no other."""

@@ -210,10 +210,7 @@ class Upstream:
                     if on_sent is not None:
                         on_sent()
                     call.sent = True
-                    try:
-                        return await link.send(method, params, on_progress, questions)
-                    finally:
-                        questions.place = None
+                    return await link.send(method, params, on_progress, questions)
 
         self.calls.add(call)
         self._stir()

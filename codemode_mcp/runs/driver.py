@@ -102,7 +102,11 @@ its snapshot may have."""
 
 SHOWN_PENDING = 20
 SHOWN_QUESTIONS = 5
+MAX_UNCHECKED = 32
+"""Results with `isError` that the guest watches; see `30_bridge.js`."""
 SHOWN_UNCHECKED = 3
+SHOWN_TEXT = 300
+"""Characters of a result with `isError` that its program did not check."""
 
 
 class Driver:
@@ -967,12 +971,18 @@ def _behind(run: Run) -> str:
     return f"waits for its turn: {run.executing} calls of this program are in flight"
 
 
+def _quoted(text: str, limit: int) -> str:
+    """Return the begin of a server's text in quotation marks, with escapes for what would not be seen as it is."""
+    quoted = json_text(text if len(text) <= limit else text[:limit] + "...")
+    return within_line(quoted, len(quoted))
+
+
 def _asked_for(question: Question) -> str:
     """What a server wants, in words; its own words are cut and quoted."""
     match question.method:
         case "elicitation/create":
             message = str(question.params.get("message", ""))
-            return f"the user {json_text(message[:200] + ('...' if len(message) > 200 else ''))}"
+            return f"the user {_quoted(message, 200)}"
         case "sampling/createMessage":
             return "the client's model"
         case "roots/list":
@@ -984,13 +994,14 @@ def _unchecked_notes(run: Run, unchecked: Sequence[UncheckedError]) -> tuple[str
     tools = {record.id: record.tool for record in run.recent}
     notes = []
     for each in unchecked[-SHOWN_UNCHECKED:]:
-        text = f": {json_text(each.text)}" if each.text else ""
+        text = f": {_quoted(each.text, SHOWN_TEXT)}" if each.text else ""
         tool = within_line(tools.get(each.call, f"call {each.call}"))
         notes.append(
             f"{tool} returned isError, and the program did not check it{text}. unwrap(result) throws on isError."
         )
     if len(unchecked) > SHOWN_UNCHECKED:
-        notes.append(f"{len(unchecked) - SHOWN_UNCHECKED} more results with isError were not checked.")
+        least = "At least " if len(unchecked) >= MAX_UNCHECKED else ""
+        notes.append(f"{least}{len(unchecked) - SHOWN_UNCHECKED} more results with isError were not checked.")
     return tuple(notes)
 
 

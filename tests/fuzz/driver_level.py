@@ -33,8 +33,8 @@ MAX_WAITS = 3
 BOUND = 15.0
 """Seconds from the request to its answer, whatever the program does, on a machine that is busy with other things."""
 
-MARKER_BYTES = 6000
-"""What the marker of what was left out may add, its preview in four-byte characters, twice."""
+MARKER_BYTES = 3000
+"""What the marker of what was left out may add, twice."""
 
 CANARY = """
 const { ok } = (await MCP.myFiles.read_file({ path: "canary" })).structuredContent;

@@ -360,8 +360,8 @@ OUTCOMES = st.builds(
     pending_total=st.integers(0, 2000),
     yielded=st.none() | TEXTS,
 )
-MARKER = 2 * (4 * LEAST_PREVIEW + 300)
-"""Bytes of two markers for what was left out, their previews of four-byte characters included."""
+MARKER = 2 * (LEAST_PREVIEW + 300)
+"""Bytes of two markers for what was left out, with their previews."""
 
 
 @FUZZ

@@ -545,3 +545,37 @@ async def test_many_error_results_that_nothing_looked_at_are_counted(engine: Eng
         outcome = await it.execute(code)
     assert outcome.notes[-1] == "7 more results with isError were not checked."
     assert len([note for note in outcome.notes if note == UNCHECKED]) == 3
+
+
+async def test_what_a_program_does_to_a_result_with_an_error_changes_no_note(engine: Engine) -> None:
+    async with bench(engine, failing()) as it:
+        for change in (
+            "r.content = new Proxy([], { getOwnPropertyDescriptor() { while (true) {} } });",
+            "r.content[0].text = 'forged';",
+            "delete r.isError;",
+            "Object.create(r).content = 1;",
+        ):
+            outcome = await it.execute(f"const r = await MCP.s.report(); {change} return 1")
+            assert outcome.notes == (UNCHECKED,), change
+
+
+async def test_a_result_with_an_error_behaves_like_a_plain_object(engine: Engine) -> None:
+    async with bench(engine, failing()) as it:
+        outcome = await it.execute(
+            "const r = await MCP.s.report(), heir = Object.create(r); heir.isError = false;"
+            " return [Object.hasOwn(heir, 'isError'), heir.isError, r.isError]"
+        )
+    assert outcome.value == [True, False, True]
+
+
+async def test_the_text_of_an_unchecked_error_shows_what_would_not_be_seen(engine: Engine) -> None:
+    hidden = ScriptedSource("s", {"report": text_result("no\u202e\u200b\n\u2028yes", isError=True)})
+    async with bench(engine, hidden) as it:
+        outcome = await it.execute("await MCP.s.report(); return 1")
+    assert '"no\\u202e\\u200b\\n\\u2028yes"' in outcome.notes[0]
+
+
+async def test_more_unchecked_errors_than_are_counted_are_told_as_at_least_so_many(engine: Engine) -> None:
+    async with bench(engine, failing()) as it:
+        outcome = await it.execute("for (let i = 0; i < 40; i++) await MCP.s.report({ i }); return 1")
+    assert "At least 29 more results with isError were not checked." in outcome.notes

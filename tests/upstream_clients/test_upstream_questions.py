@@ -318,6 +318,28 @@ async def test_a_call_that_steps_out_lets_the_next_one_in_and_counts_again_after
             pass
 
 
+@pytest.mark.parametrize("how", ["cancelled", "answered"])
+async def test_a_call_that_ends_while_its_question_is_open_frees_one_place_and_no_more(
+    how: str, asking_server: Any, pool_of: Any
+) -> None:
+    async with pool_of(asking_server(max_concurrent_calls=1)) as pool, anyio.create_task_group() as tasks:
+        source, user = pool.source("srv"), User(hold=True)
+        first, second = Started(), Started()
+        tasks.start_soon(first.run, ask(source, user, ELICIT))
+        await user.until_asked()
+        if how == "cancelled":
+            first.scope.cancel()
+        else:
+            await source.call_tool("finish", {}, asking=user.asking)
+        with anyio.fail_after(20):
+            await first.ended.wait()
+        tasks.start_soon(second.run, lambda: source.call_tool("ask_late", {}, asking=user.asking))
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(UpstreamUnavailable, match="had 1 other calls in flight"):
+            await source.call_tool("answer_late", {}, asking=user.asking, timeout=0.3)
+        second.scope.cancel()
+
+
 async def test_a_call_for_which_nobody_can_be_asked_makes_a_question_ambiguous(
     asking_server: Any, pool_of: Any
 ) -> None:
@@ -779,7 +801,7 @@ async def doubtful(connection: ConnectionQuestions) -> CallQuestions:
     return first
 
 
-async def test_a_turn_comes_after_a_second_behind_another_owner_and_after_patience_behind_its_own(
+async def test_a_turn_comes_soon_behind_another_owner_and_after_patience_behind_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(questions, "TURN", 0.05)
@@ -792,6 +814,17 @@ async def test_a_turn_comes_after_a_second_behind_another_owner_and_after_patien
         await connection.enter(CallQuestions("srv", "tool 'x'", asking, anyio.CancelScope()))
         assert least <= anyio.current_time() - began < most
         assert why[0] == "waits for its turn: server 'srv' works on a call of another program"
+
+
+async def test_a_call_that_hangs_delays_all_calls_of_another_owner_once() -> None:
+    connection = ConnectionQuestions()
+    await doubtful(connection)
+    began = anyio.current_time()
+    for _ in range(10):
+        call = CallQuestions("srv", "tool 'x'", Asking("b", nobody, "someone else"), anyio.CancelScope())
+        await connection.enter(call)
+        connection.leave(call)
+    assert questions.TURN <= anyio.current_time() - began < 2 * questions.TURN
 
 
 async def test_nobody_overtakes_in_the_queue_and_who_leaves_it_holds_up_nobody() -> None:

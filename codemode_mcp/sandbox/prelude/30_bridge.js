@@ -100,26 +100,38 @@ function settle(completion) {
   else waiting.reject(bridgeError(completion.error, waiting.site));
 }
 
-// Results with `isError` that the program has not looked at, by the number of their call. The first read of `isError`
-// counts as looking, whoever reads it: unwrap, the program, or JSON, since a model then sees it.
+// The texts of results with `isError` that the program has not looked at, by the number of their call. The first read of
+// `isError` counts as looking: by unwrap, by the program, or by JSON, since a model then sees it. The results themselves
+// are not kept: they may be large, and the program may change them.
 const unchecked = new NativeMap();
 const MAX_UNCHECKED = 32;
 
 function watchError(id, result) {
   if (result === null || typeof result !== "object" || mapSize(unchecked) >= MAX_UNCHECKED) return;
-  const property = getOwnPropertyDescriptor(result, "isError");
-  if (property === undefined || property.value !== true) return;
-  mapSet(unchecked, id, result);
-  function check(v) {
+  if (getOwnPropertyDescriptor(result, "isError")?.value !== true) return;
+  mapSet(unchecked, id, errorText(result));
+  const replace = (target, value) => {
     mapDelete(unchecked, id);
-    const plain = { __proto__: null, value: v, writable: true, enumerable: true, configurable: true };
-    const now = getOwnPropertyDescriptor(result, "isError");
-    if (now !== undefined && now.configurable) defineProperty(result, "isError", plain);
-    return v;
-  }
-  const get = () => check(true);
-  const set = (v) => void check(v);
+    const now = getOwnPropertyDescriptor(target, "isError");
+    if (now !== undefined && !now.configurable) return;
+    defineProperty(target, "isError", { __proto__: null, value, writable: true, enumerable: true, configurable: true });
+  };
+  const accessor = {
+    get: () => (replace(result, true), true),
+    set(value) {
+      // Of an object that inherits from the result, as an assignment to a plain property does.
+      replace(this, value);
+    },
+  };
+  const { get, set } = accessor;
   defineProperty(result, "isError", { __proto__: null, get, set, enumerable: true, configurable: true });
+}
+
+function errorText(result) {
+  const content = getOwnPropertyDescriptor(result, "content")?.value;
+  const block = isArray(content) ? getOwnPropertyDescriptor(content, 0)?.value : undefined;
+  const text = block === null || typeof block !== "object" ? undefined : getOwnPropertyDescriptor(block, "text")?.value;
+  return typeof text === "string" ? clip(text, 300) : "";
 }
 
 function output(text) {

@@ -70,18 +70,6 @@ function deliver(text) {
   for (let i = 0; i < message.completions.length; i++) settle(message.completions[i]);
 }
 
-// The text of a result that the program may have changed since: only own, plain properties are read.
-function errorText(result) {
-  try {
-    const content = getOwnPropertyDescriptor(result, "content")?.value;
-    const block = isArray(content) ? getOwnPropertyDescriptor(content, 0)?.value : undefined;
-    const text = block === null || typeof block !== "object" ? undefined : getOwnPropertyDescriptor(block, "text")?.value;
-    return typeof text === "string" ? clip(text, 300) : "";
-  } catch {
-    return "";
-  }
-}
-
 // Describing a rejection may run a proxy's traps, and so may never end: the next attempt is without.
 let describing = false;
 
@@ -93,10 +81,12 @@ function collect() {
     mapForEach(unhandled, (entry) => {
       rejections += (rejections === "" ? "" : ",") + describeQuietly(entry.reason);
     });
-    mapForEach(unchecked, (result, id) => {
-      errors += (errors === "" ? "" : ",") + '{"id":' + id + ',"text":' + jsonStringify(errorText(result)) + "}";
-    });
     describing = false;
+  }
+  if (state === "done" || state === "failed") {
+    mapForEach(unchecked, (text, id) => {
+      errors += (errors === "" ? "" : ",") + '{"id":' + id + ',"text":' + jsonStringify(text) + "}";
+    });
   }
   const text =
     '{"state":"' + state + '","value":' + result + ',"error":' + failure + ',"fault":' + fault_ +
