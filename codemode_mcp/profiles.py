@@ -38,9 +38,11 @@ class Profile:
     sends_null: bool = False
     """Sends null for arguments that the model left out."""
     adds_arguments: tuple[str, ...] = ()
-    """Arguments that it adds to those of a tool."""
+    """Arguments that it adds to those of a tool. They are ignored without a note."""
+    repeats_failures: bool = False
+    """Shows a model all forms of a failure, and its `_meta`. Such a client is sent the text of a failure alone."""
     evidence: str = ""
-    """The version this was measured with, and what was seen."""
+    """The client and the version this was measured with, a colon, and what was seen."""
 
 
 PROFILES: Final[tuple[Profile, ...]] = (
@@ -57,17 +59,33 @@ PROFILES: Final[tuple[Profile, ...]] = (
         shows_structured=True,
         loses_pictures=True,
         defers_tools=True,
-        max_output_bytes=12_000,
-        evidence="Codex 0.169: shows structuredContent of successes and failures, where a picture is a line of JSON, "
-        "and real pictures without it; hides tools from models that have tool search; cuts a result in the middle at "
-        "12 kB for a model that it does not know, else at 48 kB.",
+        max_output_bytes=45_000,
+        evidence="Codex 0.169.0: shows structuredContent of successes and failures, where a picture is a line of JSON, "
+        "and real pictures without it; hides tools from models that have tool search, which finds exec by its task; "
+        "cuts a result in the middle at 48 kB, and for a model that it does not know shows its first and last 6 kB.",
     ),
     Profile(
         "gemini-cli*",
         max_output_bytes=40_000,
         adds_arguments=("wait_for_previous",),
-        evidence="Gemini CLI 0.61: shows text; cuts it at 40,000 characters; adds wait_for_previous to every tool and "
-        "forwards it.",
+        repeats_failures=True,
+        evidence="Gemini CLI 0.61.0: says gemini-cli-mcp-client; shows text; cuts it at 40,000 characters; adds "
+        "wait_for_previous to every tool and forwards it; of a failure it shows the program and the whole result as "
+        "JSON, with structuredContent and _meta.",
+    ),
+    Profile(
+        "opencode",
+        max_output_bytes=50_000,
+        evidence="opencode 1.18.33: shows text; shows the first 2,000 lines or 51,200 bytes of a longer one, only "
+        "whole lines, so nothing of a line that is longer; puts the whole into a file.",
+    ),
+    Profile(
+        "qwen-cli-mcp-client*",
+        defers_tools=True,
+        repeats_failures=True,
+        evidence="Qwen Code 0.15.10: says qwen-cli-mcp-client- and its name of the server; shows text; of a failure it "
+        "shows the program and the whole result as JSON; shows names and first lines of tools alone, whether they are "
+        "always loaded or not; its search finds exec by its task.",
     ),
     Profile(
         "mcp-use",
@@ -84,6 +102,7 @@ KEYS: Final = {
     "max_output_bytes": "maxOutputBytes",
     "sends_null": "sendsNull",
     "adds_arguments": "addsArguments",
+    "repeats_failures": "repeatsFailures",
 }
 """Names in the configuration and in JSON, by field."""
 
@@ -140,6 +159,7 @@ def traits(profile: Mapping[str, Any]) -> str:
         f"shows at most {limit:,} bytes" if limit is not None else "",
         "sends null for absent arguments" if profile["sendsNull"] else "",
         f"adds the arguments {added}" if added else "",
+        "repeats all forms of a failure" if profile["repeatsFailures"] else "",
     )
     return "; ".join(filter(None, said)) or "plain default"
 

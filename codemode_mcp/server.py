@@ -237,6 +237,7 @@ class Surface:
     ) -> types.CallToolResult | types.InputRequiredResult:
         """`told`: what is told of the answer, to be filled in."""
         profile = self._profile(context)
+        params = params.model_copy(update={"arguments": _without_added(params, profile)})
         notes = () if continued.run_id else ignored_arguments(params.name, params.arguments or {})
         async with open_client(context, rounds=continued.round, lasting=self._lasting) as client:
             try:
@@ -460,6 +461,13 @@ def ignored_arguments(tool: str, arguments: Mapping[str, Any]) -> tuple[str, ...
     return (f"Ignored: {named}; {tool} takes {', '.join(_shown_arguments(tool))}",)
 
 
+def _without_added(params: types.CallToolRequestParams, profile: Profile) -> dict[str, Any]:
+    """Return the arguments of a call without those that its client adds to every tool."""
+    own = _ARGUMENTS.get(params.name, ())
+    given = params.arguments or {}
+    return {name: value for name, value in given.items() if name in own or name not in profile.adds_arguments}
+
+
 def _refuse_unknown(arguments: Mapping[str, Any], tool: str) -> None:
     """Raise for the first unknown argument of a call that lacks the one it needs."""
     for name in arguments:
@@ -502,11 +510,12 @@ def _kind(value: Any) -> str:
 
 def _tool_result(rendered: Rendered, version: str | None, profile: Profile) -> types.CallToolResult:
     content = [_content_block(block, has_audio=version != "2024-11-05") for block in rendered.content]
+    repeated = rendered.is_error and profile.repeats_failures
     return types.CallToolResult(
         content=content,
-        structured_content=None if profile.shows_structured else rendered.structured,
+        structured_content=None if profile.shows_structured or repeated else rendered.structured,
         is_error=rendered.is_error,
-        _meta=rendered.meta or None,
+        _meta=None if repeated else rendered.meta or None,
     )
 
 

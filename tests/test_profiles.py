@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from codemode_mcp.profiles import (
     KEYS,
     MAX_NAME,
@@ -48,7 +50,7 @@ def test_json_of_a_profile_has_each_field_by_its_name_in_the_configuration() -> 
     told = profile_json(profile_of("codex-mcp-client"))
     assert list(told) == ["client", *KEYS.values(), "evidence"]
     assert told["losesPictures"] is True
-    assert told["maxOutputBytes"] == 12_000
+    assert told["maxOutputBytes"] == 45_000
 
 
 def test_each_row_says_what_was_measured_and_differs_from_the_plain_default() -> None:
@@ -58,8 +60,16 @@ def test_each_row_says_what_was_measured_and_differs_from_the_plain_default() ->
 
 
 def test_the_traits_of_a_profile_name_each_of_them() -> None:
-    profile = Profile("x", True, True, True, 12_000, True, ("one", "two"))
+    profile = Profile("x", True, True, True, 12_000, True, ("one", "two"), True)
     assert traits(profile_json(profile)) == (
         "shows structured content instead of text; loses pictures beside structured content; defers tools; "
-        "shows at most 12,000 bytes; sends null for absent arguments; adds the arguments one, two"
+        "shows at most 12,000 bytes; sends null for absent arguments; adds the arguments one, two; "
+        "repeats all forms of a failure"
     )
+
+
+def test_the_page_on_clients_has_the_table_of_profiles() -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "clients.md").read_text("utf-8")
+    table = page.partition("| name | profile | measured with |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    rows = [f"| `{p.client}` | {traits(profile_json(p))} | {p.evidence.partition(':')[0]} |" for p in PROFILES]
+    assert table.splitlines() == rows

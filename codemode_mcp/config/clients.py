@@ -16,6 +16,7 @@ _FLAGS = {
     "losesPictures": "loses_pictures",
     "defersTools": "defers_tools",
     "sendsNull": "sends_null",
+    "repeatsFailures": "repeats_failures",
 }
 _LIMIT, _ADDED = "maxOutputBytes", "addsArguments"
 

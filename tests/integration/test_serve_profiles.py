@@ -102,6 +102,41 @@ async def test_a_client_that_shows_structured_content_gets_text_and_pictures_alo
 
 
 @ERAS
+async def test_a_client_that_repeats_failures_gets_their_text_alone(tmp_path: Path, mode: str) -> None:
+    async with serve(write(tmp_path), mode=mode, client_info=named("gemini-cli-mcp-client")) as session:
+        gets_both_forms(await listed(session.client), await called(session.client))
+        failed = await called(session.client, "throw new Error('the disk is full')")
+        assert (failed.is_error, failed.structured_content) == (True, None)
+        assert "codemode-mcp/telemetry" not in (failed.meta or {})
+        assert "the disk is full" in failed.content[0].text
+
+
+@ERAS
+async def test_an_argument_that_the_client_adds_to_every_tool_is_ignored_without_a_note(
+    tmp_path: Path, mode: str
+) -> None:
+    async with serve(write(tmp_path), mode=mode, client_info=named("gemini-cli-mcp-client")) as session:
+        added = {"wait_for_previous": True}
+        result = await session.client.call_tool("exec", {"code": "await yield_control(); return 1", **added})
+        waiting = result.structured_content
+        assert "notes" not in waiting
+        resumed = await session.client.call_tool("wait", {"runId": waiting["runId"], **added})
+        assert resumed.structured_content == {"status": "completed", "value": 1}
+        other = await session.client.call_tool("exec", {"code": "return 1", **added, "x": 1})
+        assert other.structured_content["notes"] == ["Ignored: 'x'; exec takes code, language"]
+        misspelt = await session.client.call_tool("exec", {**added, "coed": "return 1"})
+        assert "unknown argument 'coed'; did you mean 'code'?" in misspelt.content[0].text
+
+
+@ERAS
+async def test_arguments_that_exec_and_wait_need_cannot_be_configured_away(tmp_path: Path, mode: str) -> None:
+    clients = {"mine": {"addsArguments": ["code", "runId"]}}
+    async with serve(write(tmp_path, clients=clients), mode=mode, client_info=named("mine")) as session:
+        result = await session.client.call_tool("exec", {"code": "return 1"})
+        assert result.structured_content == {"status": "completed", "value": 1}
+
+
+@ERAS
 async def test_an_unknown_client_gets_both_forms(tmp_path: Path, mode: str) -> None:
     async with serve(write(tmp_path), mode=mode, client_info=named("mcp")) as session:
         gets_both_forms(await listed(session.client), await called(session.client))

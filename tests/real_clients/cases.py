@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MOST_WAITS = 8
 BIG_LINES = 500
 BIG_LINE = 80
+LISTED = 250
+LISTED_BYTES = 17_500
+PICTURES = 2
 REASON = "look at the chart first"
 OWN_BYTES = 60
 
@@ -49,12 +52,23 @@ CASES = (
     Case("value", "bytes of `return 1`", "return 1"),
     Case("success", "success", 'return unwrap(await MCP.bench.echo({text: ["the", "quick", "answer"].join(" ")}))'),
     Case("failure", "failure", "return unwrap(await MCP.bench.fail({}))"),
-    Case("picture", "picture", 'const r = await MCP.bench.picture({}); image(r.content[0]); return "dra" + "wn"'),
+    Case(
+        "picture",
+        "pictures",
+        'for (const side of [16, 24]) image((await MCP.bench.picture({side})).content[0]); return "dra" + "wn"',
+    ),
     Case("unawaited", "call not awaited", 'MCP.bench.slow({}); return "left " + "early"'),
+    Case("unchecked", "`isError` not checked", 'await MCP.bench.fail({}); return "carried " + "along"'),
     Case("yielded", "yield", f'await yield_control("{REASON}"); return "after " + "the yield"'),
     Case("arguments", "every argument given", 'await yield_control(); return "all " + "given"', every_argument=True),
     Case("waiting", "waiting", "return unwrap(await MCP.bench.slow({}))", releases=True),
     Case("approval", "approval", 'return unwrap(await MCP.bench.erase({path: "/tmp/marbles"}))', ends=True),
+    Case(
+        "listed",
+        "list of 250 objects",
+        f"return Array.from({{length: {LISTED}}}, (_, id) => "
+        '({id, name: `item number ${id}`, state: "open", labels: ["a", "b"]}))',
+    ),
     Case(
         "big",
         "40 kB of output",
@@ -138,7 +152,7 @@ def picture(seen: Seen, driver: Driver) -> str:
     assert "drawn" in reading.plain, reading.plain
     if not driver.shows_pictures:
         return "-"
-    assert reading.pictures == 1, f"{reading.pictures} pictures in {reading.items!r}"
+    assert reading.pictures == PICTURES, f"{reading.pictures} pictures in {reading.items!r}"
     return "yes"
 
 
@@ -148,6 +162,14 @@ def unawaited(seen: Seen, driver: Driver) -> str:
     assert re.search(r"\bawait|waited for", read), f"nothing about a call that was not awaited in {read!r}"
     assert "bench" in read, read
     assert "slow" in read, read
+    return "yes"
+
+
+def unchecked(seen: Seen, driver: Driver) -> str:
+    read = seen.last("unchecked").plain
+    assert "carried along" in read, read
+    assert re.search(r"bench\W+fail\b.*\bisError\b", read), f"nothing about a result with isError in {read!r}"
+    assert "marbles" in read, f"the text of the error is not in {read!r}"
     return "yes"
 
 
@@ -162,6 +184,8 @@ def yielded(seen: Seen, driver: Driver) -> str:
 def arguments(seen: Seen, driver: Driver) -> str:
     read = seen.last("arguments").plain
     assert "all given" in read, read
+    for name in driver.added:
+        assert name not in read, f"a note about an argument that the client itself adds: {read!r}"
     return "yes"
 
 
@@ -181,14 +205,24 @@ def approval(seen: Seen, driver: Driver) -> str:
     return "yes"
 
 
+def listed(seen: Seen, driver: Driver) -> str:
+    read = seen.last("listed").plain
+    return _share(len(set(re.findall(r'"id": ?(\d+),', read))), LISTED, LISTED_BYTES, read)
+
+
 def big(seen: Seen, driver: Driver) -> str:
     read = seen.last("big").plain
-    lines = len(set(re.findall(r"\bline \d+ x", read)))
-    whole = lines == BIG_LINES
-    assert whole or re.search(r"truncat|omitted|saved|too large|left out|cut", read, re.IGNORECASE), (
-        f"{lines} of {BIG_LINES} lines, and nothing says so"
+    return _share(len(set(re.findall(r"\bline \d+ x", read))), BIG_LINES, BIG_LINES * BIG_LINE, read)
+
+
+def _share(count: int, total: int, size: int, read: str) -> str:
+    """Return the cell for an output of which `count` of `total` parts are to be read."""
+    if count == total:
+        return "whole"
+    assert re.search(r"truncat|omitted|saved|too large|left out|cut", read, re.IGNORECASE), (
+        f"{count} of {total} parts, and nothing says so"
     )
-    return "whole" if whole else f"{lines * BIG_LINE / 1000:.1f} kB, told"
+    return f"{count / total * size / 1000:.1f} kB, told"
 
 
 def question(seen: Seen, driver: Driver) -> str:
@@ -206,10 +240,12 @@ CHECKS: dict[str, Callable[[Seen, Driver], str]] = {
     "failure": failure,
     "picture": picture,
     "unawaited": unawaited,
+    "unchecked": unchecked,
     "yielded": yielded,
     "arguments": arguments,
     "waiting": waiting,
     "approval": approval,
+    "listed": listed,
     "big": big,
     "input": question,
 }

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tests.real_clients.drivers.place import Driver
 
 HERE = Path(__file__).resolve().parent
-MOST_SECONDS = 300
+MOST_SECONDS = 600
+"""The Inspector needs the most: a process for each call."""
 END_SECONDS = 10
 PASSED_ON = ("PATH", "LANG", "SYSTEMROOT", "COMSPEC", "PATHEXT")
 """Variables of ours that clients get; all others would bring proxies, keys and settings of this machine."""

@@ -45,7 +45,7 @@ TEXT = {"type": "string"}
 TOOLS = [
     tool("echo", "Echo a text.", text=TEXT),
     tool("slow", "Answer late."),
-    tool("picture", "Draw a red square."),
+    tool("picture", "Draw a red square.", side={"type": "integer"}),
     tool("fail", "Fail."),
     tool("erase", "Erase a path.", read_only=False, path=TEXT),
     tool("ask", "Ask the user for a name.", read_only=False),
@@ -80,7 +80,8 @@ def call(request: object, name: str, arguments: dict) -> None:
             wait_for_release()
             send(id=request, result=text("the late answer"))
         case "picture":
-            send(id=request, result={"content": [{"type": "image", "mimeType": "image/png", "data": red_square()}]})
+            data = red_square(arguments.get("side", 16))
+            send(id=request, result={"content": [{"type": "image", "mimeType": "image/png", "data": data}]})
         case "fail":
             send(id=request, result=text("the disk is full of marbles", isError=True))
         case "ask":
