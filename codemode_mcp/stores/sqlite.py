@@ -23,6 +23,7 @@ from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.stores.schema import migrate
 from codemode_mcp.stores.work import Alive, Now, Query, Tell
 from upstream_clients.file_lock import NO_LINK, try_lock
+from upstream_clients.private_files import exposure, make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -415,14 +416,14 @@ def _trouble(code: int | None) -> str:
 
 def _make_private(path: Path) -> None:
     """A file that nobody else can read or put something in the place of. Raises OSError, StoreUnavailable."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if sys.platform != "win32":
-        about = os.stat(path.parent)
-        if about.st_uid not in (os.geteuid(), 0) or about.st_mode & 0o022:
-            raise StoreUnavailable(
-                "the store{at} is in a folder that others can write to; give it one in a folder of its own",
-                at=f" {path}",
-            )
+    make_private_folder(path.parent)
+    # SQLite opens it by its path: no other user may be able to exchange what is there in between.
+    why = exposure(path.parent)
+    if why is not None:
+        raise StoreUnavailable(
+            "the store{at} is in a folder that others can write to; give it one in a folder of its own",
+            at=f" {path} ({why})",
+        )
     try:
         # Not opened where it is there already: closing it would let go of the locks of this process.
         about = os.lstat(path)
