@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.store import News, StoredCall, already_observed, expired_run, unknown_run
-from codemode_mcp.stores.rows import Blobs, escaped, unescaped
+from codemode_mcp.stores.rows import Blobs, damaged, escaped, unescaped
 from codemode_mcp.stores.work import Alive, Now, Query, Tell
 
 if TYPE_CHECKING:
@@ -113,7 +113,11 @@ def claim(
     if others or parker not in (None, process):
         yield Tell(plain)
     rows = yield Query("SELECT record, snapshot FROM snapshots WHERE run = ?", (plain,))
+    if not rows:
+        raise damaged("its snapshot is missing")
     record, snapshot = rows[0]
+    if not isinstance(manifest, str):
+        raise damaged("its manifest is missing")
     warm = manifests.get(blobs.content(manifest))
     if warm is None:
         warm = yield from _catalog_text(manifest, blobs)
