@@ -61,6 +61,7 @@ class DurableStore:
         self._blobs = Blobs(seal)
         self._settings = settings
         self._clock = clock
+        self._opened = clock()
         self._mine: dict[str, claiming.Mine] = {}
         self._claiming: dict[str, set[str]] = {}
         self._manifests: OrderedDict[str, str] = OrderedDict()
@@ -168,7 +169,14 @@ class DurableStore:
             mine.unsure.clear()
         found = await self._do(
             lambda: claiming.claim(
-                run_id, owner, self._database.process, mine, self._blobs, self._manifests, self._settings
+                run_id,
+                owner,
+                self._database.process,
+                mine,
+                self._blobs,
+                self._manifests,
+                self._settings,
+                self._clock() - self._opened,
             )
         )
         now = self._clock()
@@ -242,7 +250,8 @@ class DurableStore:
 
     async def sweep(self) -> list[str]:
         known = {run_id: mine.driving for run_id, mine in self._mine.items()}
-        expired = set(await self._do(lambda: ending.expire(self._database.process, self._is_driven)))
+        age = self._clock() - self._opened
+        expired = set(await self._do(lambda: ending.expire(self._database.process, self._is_driven, age)))
         await self._do(lambda: claiming.let_go(self._database.process, self._is_driven))
         await self._do(ending.drop)
         await self._do(lambda: ending.trim(ending.MAX_ENDED, ending.MAX_ENDED_BYTES))

@@ -64,19 +64,25 @@ SHRINK_PAGES = 2000
 
 @asynccontextmanager
 async def open_sqlite(
-    path: Path, *, wall: Callable[[], float] = time.time, synchronous: bool = True, max_pages: int | None = None
+    path: Path,
+    *,
+    wall: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
+    synchronous: bool = True,
+    max_pages: int | None = None,
 ) -> AsyncIterator[SqliteDatabase]:
     """The database in a file, which is made, with its folder, where there is none.
 
     Args:
-        wall: seconds since the epoch.
+        wall: seconds since the epoch; read once, for a clock that is set later must not end what is stored.
+        monotonic: seconds that pass from then on.
         synchronous: what is written outlives a loss of power.
         max_pages: pages of `PAGE_BYTES` that the file may grow to.
 
     Raises:
         StoreUnavailable: it cannot be used; what to do about it.
     """
-    database = SqliteDatabase(path, wall)
+    database = SqliteDatabase(path, wall, monotonic)
     try:
         await database._run(lambda: database._open(synchronous, max_pages))
         yield database
@@ -96,11 +102,12 @@ class SqliteDatabase:
 
     blob = "BLOB"
 
-    def __init__(self, path: Path, wall: Callable[[], float]) -> None:
+    def __init__(self, path: Path, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self.name = str(path)
         self.process = ""
         self._path = path
-        self._wall = wall
+        self._monotonic = monotonic
+        self._epoch = wall() - monotonic()
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._life: Life | None = None
@@ -294,7 +301,7 @@ class SqliteDatabase:
                 assert self._life is not None
                 return self._life.alive(asked.processes)
             case Now():
-                return self._wall()
+                return self._epoch + self._monotonic()
             case Tell():
                 cursor = connection.execute("INSERT INTO news (process, run) VALUES (?, ?)", (self.process, asked.run))
                 connection.execute("DELETE FROM news WHERE id <= ?", ((cursor.lastrowid or 0) - NEWS_KEPT,))
