@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.records import outcome_of, outcome_text, view_of, view_text
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, ParkedRun, StoredCatalog, already_observed
 from codemode_mcp.stores import claiming, ending, listing, parking
-from codemode_mcp.stores.rows import MANIFESTS, TOGETHER, UTF8, Blobs, manifest_hash, portions, unescaped
+from codemode_mcp.stores.rows import MANIFESTS, TOGETHER, UTF8, Blobs, damaged, manifest_hash, portions, unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import CodeModeSettings, StoreKind
     from codemode_mcp.stores.rows import Sealing
     from codemode_mcp.stores.work import Database, Work
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -167,18 +170,23 @@ class DurableStore:
         mine = self._mine.get(run_id)
         if mine is not None:
             mine.unsure.clear()
-        found = await self._do(
-            lambda: claiming.claim(
-                run_id,
-                owner,
-                self._database.process,
-                mine,
-                self._blobs,
-                self._manifests,
-                self._settings,
-                self._clock() - self._opened,
+        try:
+            found = await self._do(
+                lambda: claiming.claim(
+                    run_id,
+                    owner,
+                    self._database.process,
+                    mine,
+                    self._blobs,
+                    self._manifests,
+                    self._settings,
+                    self._clock() - self._opened,
+                )
             )
-        )
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            # Only a program other than this one writes what cannot be read so.
+            log.warning("a row of run %s is damaged: %r", run_id[:12], error)
+            raise damaged("a row has another form than any version writes") from None
         now = self._clock()
         if isinstance(found, claiming.FoundEnd):
             return EndedRun(

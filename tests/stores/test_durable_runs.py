@@ -785,6 +785,7 @@ async def test_a_run_that_cannot_be_opened_is_left_for_whoever_has_the_key(share
         ("UPDATE snapshots SET record = NULL", "record is missing"),
         ("DELETE FROM snapshots", "snapshot is missing"),
         ("UPDATE runs SET manifest = NULL", "manifest is missing"),
+        ("UPDATE calls SET tool = '\"'", "another form"),
     ],
 )
 async def test_a_damaged_row_is_refused_by_name(shared: SharedDatabase, damage: str, said: str) -> None:
