@@ -28,6 +28,16 @@ INTEGRITY: dict[str, str] = {
 }
 """sha512 of the package of each platform, as npm publishes it."""
 
+EXECUTABLE_SHA256: dict[str, str] = {
+    "linux-x64": "e1698a3d5c6c0798fee4fd3b5cc816651f460c63d390a7a26ea4beb0b1884100",
+    "linux-arm64": "90bd269553d258e80b19e3ccab4f98f0831f87442a2f056510ce24fd1b425fc2",
+    "darwin-x64": "7fe5c9c905fff0a05d92db98929434ab4d3b6dd92d7a7688922db74380c75df3",
+    "darwin-arm64": "10b6243df618d374bb2d5c9cfbe7052e1405f6aa4e53a6164f11a91b9f2e1384",
+    "win32-x64": "c7bee37877d0aa6a046e52783fa0a2cf1a9ce5579d68bb3083bda99d4bff18ef",
+    "win32-arm64": "530fb3933af14eefe85dfd06502f826e6ef60fdf4e75228ea67c696db312ecb1",
+}
+"""SHA-256 of the one executable in each of these packages, by which a copy in a cache is known again."""
+
 _ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 _NPM_SECONDS = 120
 _MAX_BINARY_BYTES = 64 << 20
@@ -119,7 +129,9 @@ def _executable(archive: Path, package: str, name: str) -> bytes:
 
 
 def _write_atomically(target: Path, content: bytes) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(target.parents):
+        # One by one: with `parents=True` those above would get the mode of the umask.
+        folder.mkdir(mode=0o700, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -20,7 +20,9 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
+import hashlib
 import json
+import os
 import re
 import secrets
 import shutil
@@ -35,6 +37,7 @@ import anyio.abc
 from codemode_mcp import esbuild_pin
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.source_map import Author, Grown, SourceMap, are_mappings
+from upstream_clients.private_files import exposure, open_private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -353,7 +356,8 @@ def find_esbuild(configured: str | None, *, environ: Mapping[str, str], cache_di
 
     A configured one is the operator's choice and only has to run. One found on `PATH` has to be of the pinned
     major.minor family, for before 1.0 esbuild changes behaviour between minor versions; another is passed over.
-    Ours (bundled, cached) were verified when they were fetched.
+    The bundled one is a part of the installation. The cached one is executed only while it is the pinned executable,
+    in a place that no other user can write.
 
     Raises:
         RuntimeUnavailable: there is none; says where it was looked for and how to get it.
@@ -373,8 +377,12 @@ def find_esbuild(configured: str | None, *, environ: Mapping[str, str], cache_di
     looked.append(f"PATH ({on_path} is {version or 'unusable'}, not {_FAMILY}.x)" if on_path else "PATH")
     cached = _cached(cache_dir)
     if cached.is_file():
-        return cached
-    looked.append(f"cache ({cached})")
+        why = _untrusted(cached)
+        if why is None:
+            return cached
+        looked.append(f"cache ({cached} is not used: {why})")
+    else:
+        looked.append(f"cache ({cached})")
     raise RuntimeUnavailable(
         "TypeScript needs esbuild, which is not there. Run `codemode-mcp setup` to fetch it, or write JavaScript. "
         f"Looked for it: {', '.join(looked)}."
@@ -388,6 +396,12 @@ def fetch_esbuild(cache_dir: Path, *, registry: str | None) -> Path:
         RuntimeUnavailable: no npm, offline, no package for this platform, or not the pinned content.
     """
     try:
+        why = exposure(cache_dir)
+    except OSError as error:
+        why = f"{cache_dir} cannot be looked at: {error.strerror}"
+    if why is not None:
+        raise RuntimeUnavailable(f"esbuild was not fetched, for it could not be trusted in the cache folder: {why}.")
+    try:
         return esbuild_pin.fetch(_cached(cache_dir), registry=registry)
     except esbuild_pin.EsbuildFetchError as error:
         raise RuntimeUnavailable(
@@ -400,6 +414,29 @@ def _cached(cache_dir: Path) -> Path:
     # The version in the name: after an upgrade of ours the old one is not taken for the new.
     name = Path(esbuild_pin.executable_name())
     return cache_dir / f"{name.stem}-{esbuild_pin.VERSION}{name.suffix}"
+
+
+def _untrusted(cached: Path) -> str | None:
+    """Return why a cached esbuild must not be executed; None when it may."""
+    try:
+        why = exposure(cached)
+        if why is not None:
+            return why
+        with open_private(cached) as file:
+            about = os.fstat(file.fileno())
+            key = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+            if key not in _verified:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                if digest != esbuild_pin.EXECUTABLE_SHA256.get(esbuild_pin.platform_key() or ""):
+                    return f"it is not esbuild {esbuild_pin.VERSION} as pinned, its SHA-256 is {digest}"
+                _verified.add(key)
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return None
+
+
+_verified: set[tuple[int, ...]] = set()
+"""Executables whose digest this process has checked."""
 
 
 @functools.cache

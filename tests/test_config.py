@@ -74,6 +74,28 @@ def find(explicit: str | None, root: Path, **environ: str) -> Path | None:
     return find_config(explicit, environ=environ, cwd=root / "cwd", user_config_dir=root / "user")
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_of_another_user_in_the_working_directory_is_only_used_when_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cwd").mkdir()
+    path = tmp_path / "cwd" / FILE_NAME
+    path.write_text("{}")
+    os.chown(path, 12345, 12345)
+    with pytest.raises(ConfigError, match="belongs to another user") as raised:
+        find(None, tmp_path)
+    assert f"pass --config {path}" in raised.value.problems[0]
+    assert find(str(path), tmp_path) == path
+    assert find(None, tmp_path, **{PATH_VARIABLE: str(path)}) == path
+
+    path.rename(tmp_path / "theirs.json")
+    path.symlink_to(tmp_path / "theirs.json")
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        find(None, tmp_path)
+    os.chown(tmp_path / "theirs.json", 0, 0)
+    os.chown(path, 12345, 12345, follow_symlinks=False)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        find(None, tmp_path)
+
+
 def test_the_file_is_looked_for_in_the_documented_order(tmp_path: Path) -> None:
     for name in ("cwd", "user"):
         (tmp_path / name).mkdir()

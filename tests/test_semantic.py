@@ -288,7 +288,7 @@ def test_a_full_or_read_only_disk_is_no_error_and_leaves_nothing_behind(
     def full(*_: object, **__: object) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    owner = {"mkdir": Path, "mkstemp": sys.modules["tempfile"], "replace": os}[failing]
+    owner = {"mkdir": os, "mkstemp": sys.modules["tempfile"], "replace": os}[failing]
     monkeypatch.setattr(owner, failing, full)
     VectorFile(folder, 4).keep(vectors(1))
     assert not folder.exists() or list(folder.iterdir()) == []

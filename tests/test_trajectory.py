@@ -300,13 +300,34 @@ def test_a_place_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path)
     assert problem_with(tmp_path) is not None
 
 
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root can give files away")
+def test_nothing_is_appended_to_a_file_of_another_user(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.touch()
+    path.chmod(0o666)
+    os.chown(path, 12345, 12345)
+    write(path, started())
+    assert path.read_bytes() == b""
+    assert "it belongs to another user" in (problem_with(path) or "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a right on Windows")
+def test_nothing_is_appended_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "other").touch(0o600)
+    path = tmp_path / "t.jsonl"
+    path.symlink_to(tmp_path / "other")
+    write(path, started())
+    assert (tmp_path / "other").read_bytes() == b""
+    assert problem_with(path) is not None
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
 def test_a_pipe_is_refused_without_waiting_for_its_reader(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert problem_with(tmp_path / "pipe") is not None
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        assert "this is not a file" in (problem_with(tmp_path / "pipe") or "")
+        assert "it is not a regular file" in (problem_with(tmp_path / "pipe") or "")
     finally:
         os.close(reader)
 

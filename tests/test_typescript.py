@@ -292,8 +292,55 @@ def nothing_bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "bundled" / "esbuild"
 
 
-def test_the_order_is_configured_bundled_path_cache(nothing_bundled: Path, tmp_path: Path) -> None:
-    cached = fake_esbuild(tmp_path / "cache" / f"esbuild-{esbuild_pin.VERSION}")
+def cached_esbuild(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a stand-in into a cache folder, and its digest into the place of the pinned one."""
+    path = fake_esbuild(folder / f"esbuild-{esbuild_pin.VERSION}")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setattr(esbuild_pin, "platform_key", lambda: "linux-x64")
+    monkeypatch.setitem(esbuild_pin.EXECUTABLE_SHA256, "linux-x64", digest)
+    return path
+
+
+def refused_in_the_cache(folder: Path) -> str:
+    with pytest.raises(RuntimeUnavailable) as raised:
+        find_esbuild(None, environ={"PATH": ""}, cache_dir=folder)
+    assert "codemode-mcp setup" in raised.value.message
+    return raised.value.message
+
+
+@pytest.mark.usefixtures("nothing_bundled")
+def test_a_cached_binary_is_executed_only_while_it_is_the_pinned_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = cached_esbuild(tmp_path / "cache", monkeypatch)
+    assert find_esbuild(None, environ={"PATH": ""}, cache_dir=path.parent) == path
+    path.write_text(path.read_text() + "echo more\n")
+    assert f"not esbuild {esbuild_pin.VERSION} as pinned" in refused_in_the_cache(path.parent)
+
+
+@pytest.mark.usefixtures("nothing_bundled")
+@pytest.mark.parametrize("place", ["file", "folder", "above"])
+def test_a_cached_binary_that_others_can_write_is_not_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    path = cached_esbuild(tmp_path / "above" / "cache", monkeypatch)
+    open_to_all = {"file": path, "folder": path.parent, "above": path.parent.parent}[place]
+    open_to_all.chmod(0o777)
+    assert f"{open_to_all} can be written by others" in refused_in_the_cache(path.parent)
+
+
+@pytest.mark.usefixtures("nothing_bundled")
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+def test_a_cached_binary_of_another_user_is_not_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = cached_esbuild(tmp_path / "cache", monkeypatch)
+    os.chown(path, 12345, 12345)
+    assert f"{path} belongs to another user" in refused_in_the_cache(path.parent)
+
+
+def test_the_order_is_configured_bundled_path_cache(
+    nothing_bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = cached_esbuild(tmp_path / "cache", monkeypatch)
     environ = {"PATH": str(tmp_path / "bin")}
 
     def found(configured: str | None = None) -> Path:

@@ -51,7 +51,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
             yield MemoryValues(max_bytes)
             return
         seal = Seal([b"k" * 32]) if "encrypted" in request.param else Seal()
-        async with open_sqlite(tmp_path / "runs.sqlite3", wall=Ticking()) as database:
+        async with open_sqlite(tmp_path / "runs.sqlite3", monotonic=Ticking()) as database:
             yield StoredValues(database, seal, max_bytes)
 
     return opened

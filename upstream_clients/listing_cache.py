@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import secrets
-import stat
 import tempfile
 import time
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from upstream_clients.lenient import read_tools
+from upstream_clients.private_files import make_private_folder, open_private
 from upstream_clients.tools import UpstreamView
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class ListingCache:
             logger.debug("the listing of server %r is not kept: too large, or it quotes a secret", spec.name)
             data = b""
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self.folder)
             key = self._key(make=True)
             if key is None:
                 return
@@ -224,15 +224,11 @@ def _view_of(spec: UpstreamSpec, saved: Any) -> UpstreamView:
 
 
 def _read(path: Path, limit: int) -> tuple[bytes, float]:
-    """The content and its time. Raises `OSError`, and `ValueError` for what is not a small file of our own."""
-    # Opening a pipe that somebody has put there would wait for ever.
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(path, flags), "rb") as file:
+    """Return the content and its time. Raises `OSError`, and `ValueError` for a file that is too large."""
+    with open_private(path) as file:
         about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode) or about.st_size > limit:
-            raise ValueError("not a file of ours")
-        if hasattr(os, "getuid") and about.st_uid != os.getuid():
-            raise ValueError("another user's file")
+        if about.st_size > limit:
+            raise ValueError("too large to be a file of ours")
         return file.read(limit), about.st_mtime
 
 

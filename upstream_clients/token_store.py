@@ -23,6 +23,7 @@ import platformdirs
 from upstream_clients import keychain
 from upstream_clients.errors import StoreError
 from upstream_clients.file_lock import NO_LINK, try_lock
+from upstream_clients.private_files import make_private_folder
 from upstream_clients.spec import OAuthSettings
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class LoginStore:
             os.close(descriptor)  # which lets go of the lock
 
     def _make_folder(self) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._folder)
 
     def _read_private(self) -> str:
         descriptor = os.open(self._path, os.O_RDONLY | NO_LINK)

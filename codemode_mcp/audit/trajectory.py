@@ -10,7 +10,6 @@ import errno
 import json
 import logging
 import os
-import stat
 import sys
 import threading
 import time
@@ -21,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import to_json
 
 from codemode_mcp.audit.redaction import Inputs
+from upstream_clients.file_lock import NO_LINK
+from upstream_clients.private_files import make_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -267,7 +268,7 @@ class AppendedFile:
 
     def _is_at_path(self, here: os.stat_result) -> bool:
         try:
-            return os.path.samestat(os.stat(self._path), here)
+            return os.path.samestat(os.lstat(self._path), here)
         except FileNotFoundError:
             return False
 
@@ -289,15 +290,11 @@ def aside(path: Path, number: int) -> Path:
 
 
 def _open(path: Path) -> int:
-    # Without waiting, should it be a pipe that nobody reads.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+    # Without waiting, should it be a pipe without a reader.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_LINK | getattr(os, "O_NONBLOCK", 0)
     descriptor = os.open(path, flags, 0o600)
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "this is not a file")
-        if sys.platform != "win32" and status.st_mode & 0o077 and status.st_uid == os.geteuid():
-            os.fchmod(descriptor, 0o600)
+        make_private(descriptor, path)
     except BaseException:
         os.close(descriptor)
         raise

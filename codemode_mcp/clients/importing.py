@@ -23,6 +23,7 @@ from codemode_mcp.config.literals import REFERENCE, secrets_of
 from codemode_mcp.config.nodes import quote
 from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.config.source import MAX_BYTES, SourceError
+from upstream_clients.private_files import make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -258,7 +259,7 @@ def write(plan: Plan) -> Path | None:
     """
     assert plan.text is not None
     path = Path(os.path.realpath(plan.path))
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     if plan.private and plan.before is not None:
         # Before there is anything to read in it; the new file gets the mode of the old one.
         path.chmod(0o600)

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from upstream_clients.private_files import make_private_folder, open_private
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
@@ -84,7 +86,8 @@ def following(
 def read(folder: Path, path: Path, keys: tuple[str, ...]) -> Installed | None:
     """What is known of a place; what cannot be read counts as nothing."""
     try:
-        value = json.loads((folder / _file_name(path, keys)).read_text("utf-8"))
+        with open_private(folder / _file_name(path, keys)) as file:
+            value = json.loads(file.read())
         found = Installed(**value)
     except (OSError, ValueError, TypeError):
         return None
@@ -93,7 +96,7 @@ def read(folder: Path, path: Path, keys: tuple[str, ...]) -> Installed | None:
 
 
 def write(folder: Path, path: Path, keys: tuple[str, ...], installed: Installed) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(folder)
     handle, name = tempfile.mkstemp(dir=folder)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(asdict(installed), file, indent=2)
@@ -104,7 +107,7 @@ def write(folder: Path, path: Path, keys: tuple[str, ...], installed: Installed)
 def alone(folder: Path) -> Iterator[None]:
     """One process at a time changes files of clients and what is known of them, where the system has such locks; else
     the looks before each step have to do."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(folder)
     if sys.platform == "win32":
         yield
         return

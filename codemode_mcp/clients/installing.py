@@ -23,6 +23,7 @@ from codemode_mcp.config.edit import ChangedMeanwhileError, replace_file
 from codemode_mcp.config.formats import parse, with_members, written
 from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.config.source import SourceError, text_of
+from upstream_clients.private_files import make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -445,7 +446,10 @@ def _carried_out(
 
 
 def _written(change: Change, first: Callable[[Path | None], None] | None = None) -> Path | None:
-    change.path.parent.mkdir(mode=0o700 if change.private else 0o777, parents=True, exist_ok=True)
+    if change.private:
+        make_private_folder(change.path.parent)
+    else:
+        change.path.parent.mkdir(parents=True, exist_ok=True)
     if change.secret and change.before is not None:
         # Before there is anything to read in it; the new file gets the mode of the old one.
         change.path.chmod(0o600)

@@ -83,7 +83,8 @@ def launch(
     beside = flavour(program.python).with_name(PROGRAM + suffix)
     if exists(str(beside)):
         return Launch(str(beside), ("serve",))
-    return Launch(program.python, ("-m", "codemode_mcp", "serve"))
+    # Without -P the folder that the client is in comes first in sys.path, and a file there would be imported as ours.
+    return Launch(program.python, ("-P", "-m", "codemode_mcp", "serve"))
 
 
 def _maker(parts: Sequence[str]) -> str | None:

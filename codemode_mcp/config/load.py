@@ -35,6 +35,7 @@ from codemode_mcp.settings import (
     StoreSettings,
     ToolSettings,
 )
+from upstream_clients.private_files import belongs_to_another
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,8 +94,10 @@ class Config:
 def find_config(explicit: str | None, *, environ: Mapping[str, str], cwd: Path, user_config_dir: Path) -> Path | None:
     """The file to use: `--config`, `$CODEMODE_MCP_CONFIG`, `./codemode-mcp.json`, the user config directory (SPEC 2).
 
-    `None` when nothing was asked for and nothing is there. Raises `ConfigError` for a file that was asked for and does
-    not exist.
+    `None` when nothing was asked for and nothing is there.
+
+    Raises:
+        ConfigError: a file that was asked for does not exist, or the one in the working directory is another user's.
     """
     for source, name in (("--config", explicit), (f"${PATH_VARIABLE}", environ.get(PATH_VARIABLE))):
         if name:
@@ -102,7 +105,25 @@ def find_config(explicit: str | None, *, environ: Mapping[str, str], cwd: Path, 
             if not os.path.exists(path):
                 raise ConfigError((f"{source}: the file {_printable(path)} does not exist",))
             return path
-    return next((folder / FILE_NAME for folder in (cwd, user_config_dir) if os.path.exists(folder / FILE_NAME)), None)
+    for folder in (cwd, user_config_dir):
+        path = folder / FILE_NAME
+        if os.path.exists(path):
+            if folder == cwd and cwd != user_config_dir:
+                _check_owner(path)
+            return path
+    return None
+
+
+def _check_owner(path: Path) -> None:
+    """Refuse a file, or a link to one, that another user has put into the working directory: it starts programs."""
+    for about in (os.lstat(path), os.stat(path)):
+        if belongs_to_another(about):
+            raise ConfigError(
+                (
+                    f"{_printable(path)} belongs to another user, and a configuration starts programs as you; "
+                    f"read it, and pass --config {_printable(path)} if you trust it",
+                )
+            )
 
 
 def load_config(path: Path | None, *, environ: Mapping[str, str], reading: Reading | None = None) -> Config:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 import platformdirs
 
+from upstream_clients.private_files import make_private_folder
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -148,7 +150,7 @@ def check_private(folder: Path) -> None:
 
 
 def _make(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(folder)
     if sys.platform == "win32":
         return
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

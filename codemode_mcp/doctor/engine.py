@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio.to_thread
 
 from codemode_mcp.doctor.check import Check
-from codemode_mcp.doctor.folders import exposed
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.plugins.api import EXEC_ID
+from upstream_clients.private_files import exposure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,10 +81,10 @@ def _cache(before: Kept, ready: int) -> Check:
         detail = f"nothing could be kept in {after.path.parent}: every process compiles anew ({ready:,} ms)"
         return Check(name, "warn", detail, "make that folder writable, and room on its disk")
     size = f"{after.path.stat().st_size / 1e6:.1f} MB"
-    why = exposed(after.path)
+    why = exposure(after.path)
     if why is not None:
         advice = "remove it, and see who could; it is made again"
-        return Check(name, "warn", f"{after.path} {why}", advice)
+        return Check(name, "warn", why, advice)
     if before.changed_at is None:
         detail = f"made now, {size}, {after.path}: the next process need not compile for {ready:,} ms"
         return Check(name, "ok", detail)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import sys
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.doctor.check import Check
+from upstream_clients.private_files import exposure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,9 +44,12 @@ def folder(name: str, path: Path, without: str) -> Iterable[Check]:
         advice = f"chmod u+rwx {there}, or give XDG_CACHE_HOME/XDG_DATA_HOME a folder of yours"
         yield Check(name, "warn", f"{there} cannot be written, so {without}", advice)
         return
-    why = exposed(path) if path.exists() else None
+    why = exposure(path)
     if why is not None:
-        yield Check(name, "warn", f"{path} {why}", f"chmod 700 {path} (as its owner), or remove it: it is made again")
+        advice = f"chmod 700 {path} (as its owner), or remove it: it is made again"
+        if not why.startswith(f"{path} "):
+            advice = f"chmod go-w that folder (as its owner), so that only you can put something at {path}"
+        yield Check(name, "warn", f"{why}, so {without}", advice)
     free = shutil.disk_usage(there).free
     if free < LEAST_FREE:
         detail = f"only {free // 1_000_000} MB are free at {there}"
@@ -54,18 +57,6 @@ def folder(name: str, path: Path, without: str) -> Iterable[Check]:
     elif why is None:
         state = "" if path.exists() else ", made when it is needed"
         yield Check(name, "ok", f"{path}{state}; {free / 1e9:.1f} GB free")
-
-
-def exposed(path: Path) -> str | None:
-    """Why somebody else could have put something there; None: nobody could."""
-    if sys.platform == "win32":
-        return None
-    about = path.stat()
-    if about.st_uid != os.getuid():
-        return "belongs to somebody else"
-    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "can be written by others"
-    return None
 
 
 def control() -> Check:

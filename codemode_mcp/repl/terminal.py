@@ -22,6 +22,8 @@ from pygments.lexers.javascript import JavascriptLexer, TypeScriptLexer
 from codemode_mcp.repl.cells import depth, goes_on
 from codemode_mcp.repl.completion import complete
 from codemode_mcp.repl.display import lines_of, pointed, shown
+from upstream_clients.file_lock import NO_LINK
+from upstream_clients.private_files import make_private, make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -164,10 +166,9 @@ def history_path() -> Path:
 
 def open_history(path: Path) -> History:
     """The history in a private file, which is made. Raises `OSError`."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-        if hasattr(os, "fchmod"):
-            os.fchmod(file.fileno(), 0o600)
+    make_private_folder(path.parent)
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600), "r+b") as file:
+        make_private(file.fileno(), path)
         text = file.read()
         if len(text) > MAX_HISTORY:
             # Entries begin with a comment that says when; the first one that is whole.

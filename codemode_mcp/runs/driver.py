@@ -44,6 +44,7 @@ from codemode_mcp.runs.records import calls_of, printed_of, record_of
 from codemode_mcp.runs.run import RECENT_CALLS, Observation, Run
 from codemode_mcp.runs.slots import Slots
 from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_bearer
+from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.values import Get, Put
 
@@ -870,6 +871,14 @@ class Driver:
 
     def _restore(self, engine: Engine, run: Run, parked: ParkedRun) -> None:
         image = engine.image(parked.manifest)
+        limit = self._settings.memory_limit_bytes
+        snapshot.check_limits(
+            parked.snapshot,
+            snapshot.about(parked.snapshot).pages,
+            memory_limit=limit,
+            max_bytes=self._settings.max_snapshot_bytes,
+        )
+        run.memory_limit = min(run.memory_limit, limit)
         run.guest = Guest(engine, image, memory_limit=run.memory_limit, parked=parked.snapshot)
 
     # queueing

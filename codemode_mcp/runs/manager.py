@@ -412,7 +412,7 @@ class RunManager:
             return ended
 
     async def _revive(self, claimed: Claim, caller: Caller | None) -> Run:
-        run = await self._restoring.run_of(claimed, caller)
+        run = await self._restoring.run_of(claimed, caller, self._settings)
         self._runs[run.id] = run
         self._auditor.emit("taken_over", run.id, pending=len(run.calls))
         return run

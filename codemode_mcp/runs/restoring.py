@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.store import Claim, ParkedRun, RunStore, StoredCall
     from codemode_mcp.runs.views import Ledger
     from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.settings import CodeModeSettings
 
 KEPT_CATALOGS = 16
 """Of runs that were taken over."""
@@ -73,18 +74,21 @@ class Restoring:
         # By their hashes.
         self._catalogs: OrderedDict[str, Catalog] = OrderedDict()
 
-    async def run_of(self, claimed: Claim, caller: Caller | None) -> Run:
+    async def run_of(self, claimed: Claim, caller: Caller | None, settings: CodeModeSettings) -> Run:
         """A run that another process has parked, or left behind, suspended as it was; its calls are under way.
 
         Args:
             caller: as it is known now; None: as it was when the run was written down.
+            settings: the limits of today.
 
         Raises:
             CodeModeError: `snapshot_restore_failed`, or this process cannot go on with it now.
         """
         parked = claimed.run
         # None of its calls begins here where it could not go on afterwards.
-        snapshot.check(parked.snapshot, prelude=(await self._engine()).base.prelude)
+        made = snapshot.check(parked.snapshot, prelude=(await self._engine()).base.prelude)
+        limit = settings.memory_limit_bytes
+        snapshot.check_limits(parked.snapshot, made.pages, memory_limit=limit, max_bytes=settings.max_snapshot_bytes)
         catalog = await self._catalog_of(claimed)
         known = caller or records.caller_in(parked.record, parked.owner)
         context = self._dispatcher.context(parked.id, parked.owner, known, catalog)
@@ -99,6 +103,7 @@ class Restoring:
             ledger=self._ledger,
             keep=self._keep,
         )
+        run.memory_limit = min(run.memory_limit, limit)
         run.home, run.kept = self._store, True
         run.stored_catalog, run.expires = parked.catalog, parked.expires
         run.namespaces = await open_namespaces(

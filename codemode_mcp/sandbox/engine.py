@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import tempfile
 import threading
 import time
 from collections import OrderedDict, deque
@@ -26,6 +27,7 @@ from codemode_mcp.errors import InternalError, RuntimeUnavailable
 from codemode_mcp.sandbox import binary
 from codemode_mcp.sandbox.binary import PAGE
 from codemode_mcp.sandbox.instance import GuestTrap, Instance, Modules
+from upstream_clients.private_files import exposure, make_private_folder, open_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -522,13 +524,12 @@ def compiled_path(cache_dir: Path) -> Path | None:
 
 
 def _cache_path(cache_dir: Path, prepared: bytes) -> Path | None:
-    """Where the compiled form belongs, or None when the directory cannot be trusted or made."""
+    """Return the place of the compiled form, or None when the folder cannot be trusted or made."""
     try:
-        cache_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = cache_dir.stat()
+        make_private_folder(cache_dir)
+        if exposure(cache_dir) is not None:
+            return None
     except OSError:
-        return None
-    if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022):
         return None
     key = hashlib.sha256()
     for part in (
@@ -554,9 +555,11 @@ def _cpu_features() -> str:
 
 
 def _from_cache(engine: wasmtime.Engine, path: Path) -> tuple[wasmtime.Module, Entries] | None:
-    # Machine code is only loaded when its digest shows that it is what was written; anything else means recompile.
+    # Machine code is only loaded from a file that no other user can have written, and when its digest shows that it is
+    # what was written; anything else means recompile. The digest alone stops nobody: it is in the same file.
     try:
-        data = path.read_bytes()
+        with open_private(path) as file:
+            data = file.read()
     except OSError:
         return None
     if hashlib.sha256(data[32:]).digest() != data[:32]:
@@ -570,15 +573,17 @@ def _from_cache(engine: wasmtime.Engine, path: Path) -> tuple[wasmtime.Module, E
 
 def _to_cache(path: Path, entries: Entries, code: bytes) -> None:
     data = json.dumps(astuple(entries)).encode() + b"\n" + code
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    scratch = None
     try:
-        scratch.write_bytes(hashlib.sha256(data).digest() + data)
-        scratch.chmod(0o600)
-        scratch.replace(path)
+        descriptor, scratch = tempfile.mkstemp(".tmp", f"{path.name}.", path.parent)  # with mode 0600
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(hashlib.sha256(data).digest() + data)
+        os.replace(scratch, path)
         _remove_stale(path)
     except OSError:
-        with suppress(OSError):
-            scratch.unlink()
+        if scratch is not None:
+            with suppress(OSError):
+                os.unlink(scratch)
 
 
 def _remove_stale(current: Path) -> None:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.sandbox.binary import DIGEST, PAGE, STACK_END, STACK_START
+from codemode_mcp.sandbox.engine import IMAGE_SLACK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,6 +133,24 @@ def check(data: bytes, *, prelude: str) -> SnapshotAbout:
     if why is not None:
         raise _refused(why)
     return made
+
+
+def check_limits(data: bytes, pages: int, *, memory_limit: int, max_bytes: int) -> None:
+    """Check a snapshot against limits that may have been lowered since it was made.
+
+    Args:
+        pages: the size of its memory, see `SnapshotAbout`.
+        memory_limit: what a program may use now, in bytes.
+        max_bytes: what a snapshot may take now.
+
+    Raises:
+        ProgramError: `snapshot_restore_failed`: it is beyond one of them.
+    """
+    if len(data) > max_bytes:
+        raise _refused(f"its snapshot takes {len(data)} bytes, and maxSnapshotBytes is now {max_bytes}")
+    size = pages * PAGE
+    if size > memory_limit + IMAGE_SLACK_BYTES:
+        raise _refused(f"its memory takes {size} bytes, and memoryLimitBytes is now {memory_limit}")
 
 
 def decode(data: bytes, image: Image, *, max_bytes: int) -> Patches:

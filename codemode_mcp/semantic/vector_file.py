@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import stat
 import tempfile
 import time
 from typing import TYPE_CHECKING, Final
+
+from upstream_clients.private_files import exposure, make_private_folder, open_private
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -67,10 +68,8 @@ class VectorFile:
         """The records, or nothing where the file is not there, damaged, not ours or not of this form."""
         size = KEY + self._width
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-            with open(descriptor, "rb") as file:
-                status = os.fstat(descriptor)
-                if not stat.S_ISREG(status.st_mode) or status.st_size > _HEAD + self._limit * size or _foreign(status):
+            with open_private(self._path) as file:
+                if os.fstat(file.fileno()).st_size > _HEAD + self._limit * size:
                     return b""
                 content = file.read()
         except OSError:
@@ -84,8 +83,8 @@ class VectorFile:
         body = b"".join(part for record in records for part in record)
         scratch = None
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _foreign(self._folder.stat()):
+            make_private_folder(self._folder)
+            if exposure(self._folder) is not None:
                 return
             self._sweep()
             descriptor, scratch = tempfile.mkstemp(".tmp", "vectors-", self._folder)  # with mode 0600
@@ -103,8 +102,3 @@ class VectorFile:
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < time.time() - _LEFT_OVER_SECONDS:
                     path.unlink()
-
-
-def _foreign(status: os.stat_result) -> bool:
-    """Whether somebody else owns it or may write to it."""
-    return hasattr(os, "getuid") and (status.st_uid != os.getuid() or bool(status.st_mode & 0o022))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.store import News, StoredCall, already_observed, expired_run, unknown_run
-from codemode_mcp.stores.rows import Blobs, escaped, unescaped
+from codemode_mcp.stores.ending import left_of
+from codemode_mcp.stores.rows import Blobs, damaged, escaped, unescaped
 from codemode_mcp.stores.work import Alive, Now, Query, Tell
 
 if TYPE_CHECKING:
@@ -78,8 +79,14 @@ def claim(
     blobs: Blobs,
     manifests: Mapping[str, str],
     settings: CodeModeSettings,
+    age: float,
 ) -> Work[Found | FoundEnd]:
-    """As `RunStore.claim`; `mine` is what this process knows of the run, if anything."""
+    """Claim a run as `RunStore.claim` does.
+
+    Args:
+        mine: what this process knows of the run, if anything.
+        age: seconds since this process has opened the store.
+    """
     plain = escaped(run_id)
     now: float = yield Now()
     rows = yield Query(
@@ -105,7 +112,8 @@ def claim(
         alive = yield Alive(frozenset((holder,)))
         if holder in alive:
             raise already_observed(run_id)
-    if expires <= now:
+    left = left_of(parked, expires, now, age)
+    if left <= 0:
         raise expired_run(run_id, settings)
     yield Query("UPDATE runs SET token = token + 1, version = version + 1, holder = ? WHERE id = ?", (process, plain))
     calls, others = yield from _take_calls(run_id, owner, process, mine, blobs)
@@ -113,7 +121,11 @@ def claim(
     if others or parker not in (None, process):
         yield Tell(plain)
     rows = yield Query("SELECT record, snapshot FROM snapshots WHERE run = ?", (plain,))
+    if not rows:
+        raise damaged("its snapshot is missing")
     record, snapshot = rows[0]
+    if not isinstance(manifest, str):
+        raise damaged("its manifest is missing")
     warm = manifests.get(blobs.content(manifest))
     if warm is None:
         warm = yield from _catalog_text(manifest, blobs)
@@ -128,7 +140,7 @@ def claim(
         token + 1,
         reason,
         now - parked,
-        expires - now,
+        left,
         blobs.bytes_of(owner, run_id, "snapshot", snapshot),
         blobs.text_of(owner, run_id, "record", record),
         warm,

@@ -22,6 +22,14 @@ CATALOG_SECONDS = 3600.0
 """How long a catalog is kept that no run refers to."""
 
 
+GRACE_SECONDS = 300.0
+"""How long a process spares runs suspended before it opened the store: the clock may have been set forward."""
+
+
+STEP_SECONDS = 24 * 3600.0
+"""Runs that are past their time by more than this are not spared."""
+
+
 MAX_ENDED = 10_000
 
 
@@ -82,29 +90,50 @@ def _forget_calls(runs: tuple[str, ...]) -> Work[None]:
     yield Query(f"DELETE FROM outputs WHERE run IN ({marks(runs)})", runs)
 
 
-def expire(process: str, driven: Callable[[str], bool]) -> Work[list[str]]:
-    """Suspended runs past their time, unless somebody goes on with them; those whose calls this process carries.
+def left_of(parked: float, expires: float, now: float, age: float) -> float:
+    """Return the seconds that a suspended run has left, 0 or less where its time is over; see `GRACE_SECONDS`.
+
+    Args:
+        age: seconds since this process has opened the store.
+    """
+    since, before = _spared(now, age)
+    if expires > now or parked >= since or expires <= before:
+        return expires - now
+    return GRACE_SECONDS - age
+
+
+def _spared(now: float, age: float) -> tuple[float, float]:
+    """Return since when a run must have been suspended, or before when its time must have been over, to be dropped."""
+    return (now - age, now - age - STEP_SECONDS) if age < GRACE_SECONDS else (0.0, 0.0)
+
+
+def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list[str]]:
+    """Drop suspended runs past their time, unless a process drives them; return those whose calls this one carries.
+
+    A run is dropped by the process that has suspended it while that lives: only its clock is known to have gone evenly
+    since.
 
     Args:
         driven: whether this process does, at the time of asking.
+        age: seconds since this process has opened the store.
     """
     now: float = yield Now()
-    rows = yield Query(
-        "SELECT id, holder FROM runs WHERE state = 'waiting' AND expires <= ? ORDER BY expires LIMIT ?", (now, SWEPT)
-    )
+    over = "state = 'waiting' AND expires <= ? AND (parked >= ? OR expires <= ?)"
+    times = (now, *_spared(now, age))
+    rows = yield Query(f"SELECT id, holder, parker FROM runs WHERE {over} ORDER BY expires LIMIT ?", (*times, SWEPT))
     if not rows:
         return []
-    holders = frozenset(holder for _, holder in rows if holder is not None) - {process}
+    others = frozenset(each for _, *both in rows for each in both if each is not None) - {process}
     alive: frozenset[str] = frozenset()
-    if holders:
-        alive = yield Alive(holders)
+    if others:
+        alive = yield Alive(others)
     mine: list[str] = []
-    past = {run: holder for run, holder in rows if holder not in alive}
+    past = {run: holder for run, holder, parker in rows if holder not in alive and parker not in alive}
     for some in portions(list(past)):
         # They may have been claimed, or parked anew, since: those are for the next time.
         rows = yield Query(
-            f"SELECT id, holder FROM runs WHERE state = 'waiting' AND expires <= ? AND id IN ({marks(some)})",
-            (now, *some),
+            f"SELECT id, holder FROM runs WHERE {over} AND id IN ({marks(some)})",
+            (*times, *some),
             locks=True,
         )
         ids = tuple(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 import sys
 import time
 from contextlib import asynccontextmanager
@@ -20,6 +19,7 @@ from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.runs.store import MemoryStore
 from codemode_mcp.settings import StoreSettings
 from codemode_mcp.values import MemoryValues
+from upstream_clients.private_files import exposure, make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -177,11 +177,15 @@ def _chosen(folder: Path) -> StoreSettings:
 def unusable(folder: Path) -> str | None:
     """Why a folder, which is made if need be, cannot hold a database of ours; None: it can. Blocks."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
     except OSError as error:
         return f"{folder} cannot be made: {error.strerror}"
-    if is_exposed(folder):
-        return f"others can write to {folder}"
+    try:
+        why = exposure(folder)
+    except OSError as error:
+        why = f"{folder} cannot be looked at: {error.strerror}"
+    if why is not None:
+        return why
     kind = network_file_system(folder)
     if kind is not None:
         return f"{folder} is on a network file system ({kind})"
@@ -189,14 +193,6 @@ def unusable(folder: Path) -> str | None:
     if os.access(folder, os.W_OK | os.X_OK) or os.path.exists(folder / FILE_NAME):
         return None
     return f"{folder} cannot be written"
-
-
-def is_exposed(folder: Path) -> bool:
-    """Whether somebody else could have put something there. Blocks."""
-    if sys.platform == "win32":
-        return False
-    about = folder.stat()
-    return about.st_uid != os.getuid() or bool(about.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 def network_file_system(path: Path) -> str | None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from anyio.to_thread import run_sync
 
+from codemode_mcp.errors import ProgramError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -67,11 +69,21 @@ class Blobs:
             return self._seal.seal(data, owner=owner, run=run, field=name)
         return await run_sync(lambda: self._seal.seal(data, owner=owner, run=run, field=name))
 
-    def bytes_of(self, owner: str, run: str, name: str, blob: bytes) -> bytes:
+    def bytes_of(self, owner: str, run: str, name: str, blob: object) -> bytes:
+        if not isinstance(blob, bytes):
+            raise damaged(f"its {name} is missing, or no bytes")
         return self._seal.open(blob, owner=owner, run=run, field=name)
 
-    def text_of(self, owner: str, run: str, name: str, blob: bytes) -> str:
+    def text_of(self, owner: str, run: str, name: str, blob: object) -> str:
         return self.bytes_of(owner, run, name, blob).decode(*UTF8)
+
+
+def damaged(why: str) -> ProgramError:
+    """Return the error for a run whose rows another program has changed."""
+    return ProgramError(
+        "snapshot_restore_failed",
+        f"the suspended program cannot be restored: what is stored of it is damaged ({why}); start it again",
+    )
 
 
 def escaped(text: str) -> str:

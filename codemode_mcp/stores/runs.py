@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.records import outcome_of, outcome_text, view_of, view_text
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, ParkedRun, StoredCatalog, already_observed
 from codemode_mcp.stores import claiming, ending, listing, parking
-from codemode_mcp.stores.rows import MANIFESTS, TOGETHER, UTF8, Blobs, manifest_hash, portions, unescaped
+from codemode_mcp.stores.rows import MANIFESTS, TOGETHER, UTF8, Blobs, damaged, manifest_hash, portions, unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import CodeModeSettings, StoreKind
     from codemode_mcp.stores.rows import Sealing
     from codemode_mcp.stores.work import Database, Work
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -61,6 +64,7 @@ class DurableStore:
         self._blobs = Blobs(seal)
         self._settings = settings
         self._clock = clock
+        self._opened = clock()
         self._mine: dict[str, claiming.Mine] = {}
         self._claiming: dict[str, set[str]] = {}
         self._manifests: OrderedDict[str, str] = OrderedDict()
@@ -166,11 +170,23 @@ class DurableStore:
         mine = self._mine.get(run_id)
         if mine is not None:
             mine.unsure.clear()
-        found = await self._do(
-            lambda: claiming.claim(
-                run_id, owner, self._database.process, mine, self._blobs, self._manifests, self._settings
+        try:
+            found = await self._do(
+                lambda: claiming.claim(
+                    run_id,
+                    owner,
+                    self._database.process,
+                    mine,
+                    self._blobs,
+                    self._manifests,
+                    self._settings,
+                    self._clock() - self._opened,
+                )
             )
-        )
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            # Only a program other than this one writes what cannot be read so.
+            log.warning("a row of run %s is damaged: %r", run_id[:12], error)
+            raise damaged("a row has another form than any version writes") from None
         now = self._clock()
         if isinstance(found, claiming.FoundEnd):
             return EndedRun(
@@ -242,7 +258,8 @@ class DurableStore:
 
     async def sweep(self) -> list[str]:
         known = {run_id: mine.driving for run_id, mine in self._mine.items()}
-        expired = set(await self._do(lambda: ending.expire(self._database.process, self._is_driven)))
+        age = self._clock() - self._opened
+        expired = set(await self._do(lambda: ending.expire(self._database.process, self._is_driven, age)))
         await self._do(lambda: claiming.let_go(self._database.process, self._is_driven))
         await self._do(ending.drop)
         await self._do(lambda: ending.trim(ending.MAX_ENDED, ending.MAX_ENDED_BYTES))

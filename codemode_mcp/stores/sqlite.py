@@ -23,6 +23,7 @@ from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.stores.schema import migrate
 from codemode_mcp.stores.work import Alive, Now, Query, Tell
 from upstream_clients.file_lock import NO_LINK, try_lock
+from upstream_clients.private_files import exposure, make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -63,19 +64,25 @@ SHRINK_PAGES = 2000
 
 @asynccontextmanager
 async def open_sqlite(
-    path: Path, *, wall: Callable[[], float] = time.time, synchronous: bool = True, max_pages: int | None = None
+    path: Path,
+    *,
+    wall: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
+    synchronous: bool = True,
+    max_pages: int | None = None,
 ) -> AsyncIterator[SqliteDatabase]:
     """The database in a file, which is made, with its folder, where there is none.
 
     Args:
-        wall: seconds since the epoch.
+        wall: seconds since the epoch; read once, for a clock that is set later must not end what is stored.
+        monotonic: seconds that pass from then on.
         synchronous: what is written outlives a loss of power.
         max_pages: pages of `PAGE_BYTES` that the file may grow to.
 
     Raises:
         StoreUnavailable: it cannot be used; what to do about it.
     """
-    database = SqliteDatabase(path, wall)
+    database = SqliteDatabase(path, wall, monotonic)
     try:
         await database._run(lambda: database._open(synchronous, max_pages))
         yield database
@@ -95,11 +102,12 @@ class SqliteDatabase:
 
     blob = "BLOB"
 
-    def __init__(self, path: Path, wall: Callable[[], float]) -> None:
+    def __init__(self, path: Path, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self.name = str(path)
         self.process = ""
         self._path = path
-        self._wall = wall
+        self._monotonic = monotonic
+        self._epoch = wall() - monotonic()
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._life: Life | None = None
@@ -293,7 +301,7 @@ class SqliteDatabase:
                 assert self._life is not None
                 return self._life.alive(asked.processes)
             case Now():
-                return self._wall()
+                return self._epoch + self._monotonic()
             case Tell():
                 cursor = connection.execute("INSERT INTO news (process, run) VALUES (?, ?)", (self.process, asked.run))
                 connection.execute("DELETE FROM news WHERE id <= ?", ((cursor.lastrowid or 0) - NEWS_KEPT,))
@@ -415,14 +423,14 @@ def _trouble(code: int | None) -> str:
 
 def _make_private(path: Path) -> None:
     """A file that nobody else can read or put something in the place of. Raises OSError, StoreUnavailable."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if sys.platform != "win32":
-        about = os.stat(path.parent)
-        if about.st_uid not in (os.geteuid(), 0) or about.st_mode & 0o022:
-            raise StoreUnavailable(
-                "the store{at} is in a folder that others can write to; give it one in a folder of its own",
-                at=f" {path}",
-            )
+    make_private_folder(path.parent)
+    # SQLite opens it by its path: no other user may be able to exchange what is there in between.
+    why = exposure(path.parent)
+    if why is not None:
+        raise StoreUnavailable(
+            "the store{at} is in a folder that others can write to; give it one in a folder of its own",
+            at=f" {path} ({why})",
+        )
     try:
         # Not opened where it is there already: closing it would let go of the locks of this process.
         about = os.lstat(path)

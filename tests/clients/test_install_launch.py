@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +13,8 @@ from codemode_mcp.clients.launch import Launch, NoLaunchError, Program, entry, l
 from codemode_mcp.config.servers import starts_this_server
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from codemode_mcp.clients.places import ClientName, System
 
 SCRIPT = "/home/me/.local/bin/codemode-mcp"
@@ -35,7 +39,7 @@ def launched(program: Program, *files: str, system: System = "linux") -> tuple[s
         (Program("/src/codemode_mcp/__main__.py", "/v/bin/python"), ["/v/bin/codemode-mcp"], "darwin",
          ("/v/bin/codemode-mcp", "serve")),
         (Program("/src/codemode_mcp/__main__.py", "/v/bin/python"), [], "linux",
-         ("/v/bin/python", "-m", "codemode_mcp", "serve")),
+         ("/v/bin/python", "-P", "-m", "codemode_mcp", "serve")),
         (Program(WINDOWS.removesuffix(".exe"), r"C:\Users\me\venv\Scripts\python.exe"), [WINDOWS], "win32",
          (WINDOWS, "serve")),
         (Program(WINDOWS, r"C:\Users\me\venv\Scripts\python.exe"), [WINDOWS], "win32", (WINDOWS, "serve")),
@@ -111,3 +115,11 @@ def test_what_an_entry_of_ours_had_beside_its_command_stays() -> None:
         "alwaysAllow": ["exec"],
     }
     assert entry("cursor", Launch("/c", ("serve",)), "/f", {"args": ["serve", "--config=/old"]})["args"][3:] == []
+
+
+def test_the_fallback_imports_nothing_from_the_folder_that_the_client_is_in(tmp_path: Path) -> None:
+    (tmp_path / "anyio.py").write_text("raise SystemExit('imported from the working directory')\n", "utf-8")
+    found = launch(Program("/x", sys.executable), "linux", lambda path: False, lambda name: None)
+    command = [found.command, *(word for word in found.args if word != "serve"), "tools", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -278,6 +278,38 @@ def test_a_good_file_in_a_world_writable_directory_is_neither_read_nor_replaced(
     assert list(copy.parent.iterdir()) == [copy]
 
 
+@needs_permissions
+def test_a_directory_below_one_that_others_can_write_to_is_not_trusted(tmp_path: Path) -> None:
+    above = tmp_path / "above"
+    above.mkdir()
+    above.chmod(0o777)
+    assert engines._cache_path(above / "cache", b"") is None
+    above.chmod(0o1777)
+    assert engines._cache_path(above / "cache", b"") is not None, "in a sticky folder nobody else can rename it"
+
+
+@needs_permissions
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+def test_machine_code_of_another_user_is_not_loaded_whatever_its_digest(
+    engine: Engine, engine_cache: Path, tmp_path: Path
+) -> None:
+    copy = copy_of(engine_cache, tmp_path / "cache")
+    os.chown(copy, 12345, 12345)
+    assert engines._from_cache(engine.modules.engine, copy) is None
+
+
+@needs_permissions
+def test_machine_code_behind_a_link_or_that_others_can_write_is_not_loaded(
+    engine: Engine, engine_cache: Path, tmp_path: Path
+) -> None:
+    copy = copy_of(engine_cache, tmp_path / "cache")
+    link = tmp_path / copy.name
+    link.symlink_to(copy)
+    assert engines._from_cache(engine.modules.engine, link) is None
+    copy.chmod(0o666)
+    assert engines._from_cache(engine.modules.engine, copy) is None
+
+
 def test_a_directory_that_cannot_be_made_is_done_without(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     assert engines._cache_path(tmp_path / "file" / "cache", b"") is None

@@ -78,7 +78,7 @@ class SharedSqlite:
         await self.stack.aclose()
 
     async def process(self, settings: CodeModeSettings | None = None, seal: Sealing | None = None) -> Process:
-        opening = open_sqlite(self.path, wall=self.clock, synchronous=self.synchronous)
+        opening = open_sqlite(self.path, wall=self.clock, monotonic=self.clock, synchronous=self.synchronous)
         database = await self.stack.enter_async_context(opening)
         return Process(database, self.clock, settings or CodeModeSettings(), seal or Seal((KEY,)))
 

@@ -15,6 +15,7 @@ from codemode_mcp.runs.views import RunView
 from codemode_mcp.settings import CodeModeSettings
 from codemode_mcp.stores import ending
 from codemode_mcp.stores.seal import Seal
+from codemode_mcp.stores.work import Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -776,3 +777,26 @@ async def test_a_run_that_cannot_be_opened_is_left_for_whoever_has_the_key(share
     assert refused.value.code == "snapshot_restore_failed"
     assert await first.store.dispatching("run_a", 1) is True
     assert (await claimed(first)).current
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("UPDATE snapshots SET record = NULL", "record is missing"),
+        ("DELETE FROM snapshots", "snapshot is missing"),
+        ("UPDATE runs SET manifest = NULL", "manifest is missing"),
+        ("UPDATE calls SET tool = '\"'", "another form"),
+    ],
+)
+async def test_a_damaged_row_is_refused_by_name(shared: SharedDatabase, damage: str, said: str) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.park(parked(first, "run_a", ONCE))
+
+    def spoil() -> Work[None]:
+        yield Query(damage)
+
+    await first.database.do(spoil)
+    with pytest.raises(ProgramError) as refused:
+        await second.store.claim("run_a", ME)
+    assert refused.value.code == "snapshot_restore_failed"
+    assert said in refused.value.message

@@ -205,7 +205,8 @@ async def test_where_the_folder_cannot_be_used_it_is_memory_and_said_once(
 @pytest.mark.skipif(sys.platform == "win32" or not hasattr(os, "getuid"), reason="modes of POSIX")
 def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
     tmp_path.chmod(0o770)
-    assert unusable(tmp_path) == f"others can write to {tmp_path}"
+    assert unusable(tmp_path) == f"{tmp_path} can be written by others"
+    assert unusable(tmp_path / "below") == f"{tmp_path} can be written by others"
     tmp_path.chmod(0o755)
     assert unusable(tmp_path) is None
 

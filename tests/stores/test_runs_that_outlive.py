@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -643,3 +644,44 @@ async def test_a_record_of_another_version_ends_its_run_by_name_with_what_was_pe
         assert "99" in outcome.error
         assert any("mcp:files:write" in note for note in outcome.notes)
         assert (await it.observe(waiting.run_id)).code == "snapshot_restore_failed"
+
+
+HUGE = "const held = new Uint8Array(24 * 1024 * 1024); await yield_control('x'); return held.length"
+
+
+@pytest.mark.parametrize(
+    ("lowered", "said"),
+    [
+        ({"memory_limit_bytes": 16 * 1024 * 1024}, r"memory takes \d+ bytes, and memoryLimitBytes is now 16777216"),
+        ({"max_snapshot_bytes": 1000}, r"snapshot takes \d+ bytes, and maxSnapshotBytes is now 1000"),
+    ],
+)
+@pytest.mark.parametrize("restarted", [True, False], ids=["after a restart", "in the same process"])
+async def test_a_program_beyond_limits_that_were_lowered_is_not_restored(
+    engine: Engine, tmp_path: Path, lowered: dict[str, int], said: str, restarted: bool
+) -> None:
+    async with replica(engine, tmp_path, fast()) as it:
+        waiting = await it.execute(HUGE)
+        assert waiting.status == "waiting"
+        if not restarted:
+            it.manager.apply(replace(SETTINGS, **lowered))
+            outcome = await it.observe(waiting.run_id)
+    if restarted:
+        async with replica(engine, tmp_path, fast(), **lowered) as it:
+            outcome = await it.observe(waiting.run_id)
+    assert (outcome.status, outcome.code) == ("failed", "snapshot_restore_failed")
+    assert re.search(said, outcome.error)
+
+
+async def test_a_restored_program_gets_no_more_memory_than_today_allows(engine: Engine, tmp_path: Path) -> None:
+    code = (
+        "await yield_control('x'); const held = [];"
+        "for (let n = 0; n < 30; n++) held.push(new Uint8Array(1024 * 1024).fill(n)); return held.length"
+    )
+    for lowered, status in (({}, "completed"), ({"memory_limit_bytes": 16 * 1024 * 1024}, "failed")):
+        async with replica(engine, tmp_path, fast()) as first:
+            waiting = await first.execute(code)
+        async with replica(engine, tmp_path, fast(), **lowered) as second:
+            outcome = await second.observe(waiting.run_id)
+        assert outcome.status == status
+        assert not lowered or outcome.code == "memory_limit_exceeded"

@@ -186,6 +186,14 @@ async def test_it_is_not_put_where_others_can_write(path: Path) -> None:
 
 
 @posix
+async def test_it_is_not_put_below_a_folder_that_others_can_write(path: Path) -> None:
+    path.parent.mkdir(mode=0o700)
+    path.parent.parent.chmod(0o777)
+    assert "others can write to" in await refused(path)
+    assert not path.exists()
+
+
+@posix
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
 async def test_a_file_of_another_user_is_not_used(path: Path) -> None:
     path.parent.mkdir()

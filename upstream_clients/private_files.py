@@ -1,0 +1,168 @@
+"""Files and folders that only this user (or root) can change: made so, checked so, opened so.
+
+A check by path followed by an open by path is a race: another user who can write a folder on the way exchanges what is
+there in between. So a file is opened first, without following a link, and the descriptor is checked. For what has to be
+used by path (a program that is executed, a database), `exposure` looks at every folder on the way, behind links too:
+where no other user can rename anything, nothing can be exchanged.
+
+Standard library only: the sandbox imports this module, which may know neither MCP nor an event loop.
+Windows has no user ids; there the folders of the user's profile are private by their access lists.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+_MAX_LINKS: Final = 40
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder and each missing one above it with mode 0700, whatever the umask. Raises `OSError`."""
+    try:
+        os.mkdir(folder, 0o700)
+    except FileNotFoundError:
+        if folder.parent == folder:
+            raise
+        make_private_folder(folder.parent)
+        make_private_folder(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+
+
+def open_private(path: Path) -> BufferedReader:
+    """Open a file for reading, not through a link, that no other user can have written.
+
+    Raises:
+        OSError: there is none, or it is not private; `strerror` says why.
+    """
+    # Opening a pipe without O_NONBLOCK would wait for a writer.
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags)
+    try:
+        check_private(descriptor, path)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def check_private(descriptor: int, path: Path) -> None:
+    """Check that an open file is a regular one of this user (or root) that no other user can write.
+
+    Raises:
+        OSError: it is not; `strerror` says why.
+    """
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    if (why := _why_exposed(about)) is not None:
+        raise PermissionError(errno.EPERM, f"it {why}", str(path))
+
+
+def make_private(descriptor: int, path: Path) -> None:
+    """Give an open file of this user mode 0600.
+
+    Raises:
+        OSError: it is not a regular file of this user; `strerror` says why.
+    """
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    if sys.platform == "win32":
+        return
+    if about.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "it belongs to another user", str(path))
+    if about.st_mode & 0o077:
+        os.fchmod(descriptor, 0o600)
+
+
+def belongs_to_another(about: os.stat_result) -> bool:
+    """Tell whether a file is of a user other than this one and root."""
+    return sys.platform != "win32" and about.st_uid not in _trusted_users()
+
+
+def exposure(path: Path) -> str | None:
+    """Return why another user could change what is at `path`, or put something else there; None when none can.
+
+    Folders above it may be writable by others only when they are sticky. A path that does not exist yet is private
+    when the folders above it are.
+
+    Raises:
+        OSError: a folder cannot be looked at.
+    """
+    if sys.platform == "win32":
+        return None
+    here = Path("/")
+    names = list(reversed((Path.cwd() / path).parts[1:]))
+    links = 0
+    while names:
+        about = os.stat(here)
+        if belongs_to_another(about):
+            return f"{here} belongs to another user"
+        if about.st_mode & _OTHERS_WRITE and not about.st_mode & stat.S_ISVTX:
+            return f"{here} can be written by others"
+        name = names.pop()
+        if name == "..":
+            here = here.parent
+            continue
+        try:
+            found = os.lstat(here / name)
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISLNK(found.st_mode):
+            here /= name
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        if belongs_to_another(found):
+            return f"the link {here / name} belongs to another user"
+        target = Path(os.readlink(here / name))
+        if target.is_absolute():
+            here = Path("/")
+        names += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+    why = _why_exposed(os.stat(here))
+    return None if why is None else f"{here} {why}"
+
+
+def _why_exposed(about: os.stat_result) -> str | None:
+    if sys.platform == "win32":
+        return None
+    if belongs_to_another(about):
+        return "belongs to another user"
+    if about.st_mode & _OTHERS_WRITE:
+        return "can be written by others"
+    return None
+
+
+def _trusted_users() -> frozenset[int]:
+    if sys.platform == "win32":
+        return frozenset()
+    return frozenset({os.geteuid(), 0}) | _unmapped_users()
+
+
+@functools.cache
+def _unmapped_users() -> frozenset[int]:
+    """Return the id that a user namespace shows for users outside it, root among them; empty outside of one.
+
+    Sandboxes that map one user (bubblewrap) show `/` and `/home` with this owner.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        overflow = int(Path("/proc/sys/kernel/overflowuid").read_text("utf-8"))
+        ranges = [line.split() for line in Path("/proc/self/uid_map").read_text("utf-8").splitlines()]
+        if not any(int(first) <= overflow < int(first) + int(count) for first, _, count in ranges):
+            return frozenset({overflow})
+    return frozenset()
