@@ -285,8 +285,11 @@ def _effects(effects: Effects) -> str:
 
 
 def visible(text: str) -> str:
-    """Text, which may be anything, with what cannot be seen, moves a cursor, turns the direction of text or piles up on
-    its neighbours written as JSON escapes. So are spaces in a row but the first two: no line can be made to break."""
+    """Return text, which may be anything, with all that could mislead a reader written as JSON escapes.
+
+    These are characters that cannot be seen, move a cursor, are written from right to left or pile up on their
+    neighbours, and spaces in a row but the first two: no line can be made to break.
+    """
     if text.isascii() and text.isprintable() and "   " not in text:
         return text
     found: list[str] = []
@@ -294,12 +297,22 @@ def visible(text: str) -> str:
     for character in text:
         marks = marks + 1 if unicodedata.category(character)[0] == "M" else 0
         spaces = spaces + 1 if character == " " else 0
-        if character.isprintable() and UNSEEN.match(character) is None and marks <= 2 and spaces <= 2:
+        misleads = UNSEEN.match(character) is not None or is_right_to_left(character)
+        if character.isprintable() and not misleads and marks <= 2 and spaces <= 2:
             found.append(character)
         else:
             units = character.encode("utf-16-be", "surrogatepass")
             found += [f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2)]
     return "".join(found)
+
+
+def is_right_to_left(character: str) -> bool:
+    """Decide if a character has text around it reordered (Unicode Standard Annex 9, classes R, AL and AN).
+
+    A display reverses what stands between two letters of Hebrew or Arabic. Quotes, commas, brackets and numbers of JSON
+    are included, so `["A",90,10,"B"]` could be read as `["B",90,10,"A"]`.
+    """
+    return unicodedata.bidirectional(character) in ("R", "AL", "AN")
 
 
 UNSEEN: Final = re.compile(f"[\u2800{INVISIBLE}]")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import secrets
@@ -44,7 +45,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.client")
 
 PROGRESS_SECONDS = 2.0
-"""How often an open request tells its client that it goes on."""
+"""Interval of the signs of life that an open request sends to its client."""
+
+PROGRESS_INTERVAL = 0.25
+"""Seconds between two progress messages of one request, after the first few."""
+
+PROGRESS_BURST = 5
+"""Progress messages of one request that may follow each other immediately."""
 
 MAX_ROUNDS = 8
 """How often one request is answered with questions. Clients give up after ten; then `wait` begins anew."""
@@ -145,28 +152,29 @@ class McpClient:
     """Satisfies `runs.questions.Client`.
 
     Args:
-        report: sends progress.
+        progress: takes progress messages; None if the client has not asked for any.
         rounds: how often this request was answered with questions already.
     """
 
     def __init__(
         self,
         context: ServerRequestContext[Any],
-        report: Callable[[str], Awaitable[None]],
+        progress: LatestProgress | None,
         *,
         rounds: int,
         lasting: bool,
     ) -> None:
         self._session = context.session
         self._request_id = context.request_id
-        self._report = report
+        self._progress = progress
         self._rounds = rounds
         self._modern = context.session.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.lasting = lasting and not self._modern
         self.supported = supported(context.session.client_capabilities)
 
-    async def progress(self, message: str) -> None:
-        await self._report(message)
+    def progress(self, source: str, message: str) -> None:
+        if self._progress is not None:
+            self._progress.put(source, (None, None, message))
 
     def way(self, question: Question | ApprovalQuestion) -> Way:
         if question.method == "roots/list" and not self.supports(question):
@@ -286,33 +294,83 @@ def _request_of(question: Question | ApprovalQuestion) -> Request | None:
         return None
 
 
-@asynccontextmanager
-async def open_client(context: ServerRequestContext[Any], *, rounds: int, lasting: bool) -> AsyncIterator[McpClient]:
-    """The client of an open request, with progress: at once for every message, and a sign of life in between."""
-    began = time.monotonic()
-    step = 0
+Message = tuple[float | None, float | None, str | None]
+"""The progress, total and text of one message. Without a progress, messages are counted."""
 
-    async def report(message: str) -> None:
-        nonlocal step
-        step += 1
+
+class LatestProgress:
+    """Progress messages to the client of one request: the last one of each source, a few a second, one write at a time.
+
+    An upstream may report progress faster than the client reads. Every message that is queued delays the answers, which
+    share one stream with them. So beyond the first few a message replaces the one of its source that is not yet sent,
+    and `close` drops all that are left: the answer says more than they do.
+    """
+
+    def __init__(self, context: ServerRequestContext[Any]) -> None:
+        self._session = context.session
+        self._unsent: list[tuple[str, Message]] = []
+        self._free_at = -math.inf
+        """When the pauses after all that was sent are over."""
+        self._news = anyio.Event()
+        self._closed = False
+        self._count = 0
+
+    def put(self, source: str, message: Message) -> None:
+        at = next((at for at, (whose, _) in reversed([*enumerate(self._unsent)]) if whose == source), None)
+        could_go = PROGRESS_BURST - max(0.0, self._free_at - anyio.current_time()) / PROGRESS_INTERVAL
+        if at is None or len(self._unsent) < could_go:
+            self._unsent.append((source, message))
+        else:
+            self._unsent[at] = source, message
+        self._news.set()
+
+    def close(self) -> None:
+        """Drop what is not yet sent, and end `run`."""
+        self._closed = True
+        self._news.set()
+
+    async def run(self) -> None:
+        """Send messages until `close`."""
+        while True:
+            await self._news.wait()
+            await anyio.sleep(max(0.0, self._free_at - anyio.current_time() - PROGRESS_BURST * PROGRESS_INTERVAL))
+            if self._closed:
+                return
+            _, message = self._unsent.pop(0)
+            if not self._unsent:
+                self._news = anyio.Event()
+            self._free_at = max(self._free_at, anyio.current_time()) + PROGRESS_INTERVAL
+            await self._send(*message)
+
+    async def _send(self, progress: float | None, total: float | None, text: str | None) -> None:
+        self._count += 1
         # When the client has gone, its request is about to be cancelled.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await context.session.report_progress(float(step), None, message)
+            await self._session.report_progress(float(self._count) if progress is None else progress, total, text)
+
+
+def progress_to(context: ServerRequestContext[Any]) -> LatestProgress | None:
+    """Return where progress of an open request goes; None if its client has not asked for progress."""
+    meta = context.meta or {}
+    return None if meta.get("progressToken", meta.get("progress_token")) is None else LatestProgress(context)
+
+
+@asynccontextmanager
+async def open_client(context: ServerRequestContext[Any], *, rounds: int, lasting: bool) -> AsyncIterator[McpClient]:
+    """Open the client of a request, with progress: messages as they come, and a sign of life in between."""
+    progress = progress_to(context)
+    if progress is None:
+        yield McpClient(context, None, rounds=rounds, lasting=lasting)
+        return
+    began = time.monotonic()
 
     async def tick() -> None:
         while True:
             await anyio.sleep(PROGRESS_SECONDS)
-            await report(f"running for {time.monotonic() - began:.0f} s")
+            progress.put("", (None, None, f"running for {time.monotonic() - began:.0f} s"))
 
-    meta = context.meta or {}
-    if meta.get("progressToken", meta.get("progress_token")) is None:
-        yield McpClient(context, _silent, rounds=rounds, lasting=lasting)
-        return
     async with anyio.create_task_group() as group:
         group.start_soon(tick)
-        yield McpClient(context, report, rounds=rounds, lasting=lasting)
+        group.start_soon(progress.run)
+        yield McpClient(context, progress, rounds=rounds, lasting=lasting)
         group.cancel_scope.cancel()
-
-
-async def _silent(message: str) -> None:
-    """For a client that did not ask for progress."""

@@ -13,7 +13,7 @@ import math
 import re
 import secrets
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -31,7 +31,7 @@ from codemode_mcp.audit.calls import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.bridge import ToolCall, joined_halves, json_text
 from codemode_mcp.catalog import Catalog
-from codemode_mcp.client import MAX_ROUNDS, Continued, McpClient, guard_state, roots_of
+from codemode_mcp.client import MAX_ROUNDS, Continued, McpClient, guard_state, progress_to, roots_of
 from codemode_mcp.dispatch import CallContext
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.nearest import nearest
@@ -52,9 +52,10 @@ if TYPE_CHECKING:
     from codemode_mcp.bridge import Completion
     from codemode_mcp.callers import Caller
     from codemode_mcp.catalog import Entry
+    from codemode_mcp.client import LatestProgress
     from codemode_mcp.dispatch import Dispatcher
     from codemode_mcp.settings import PolicyRules, ToolSettings
-    from upstream_clients.tools import JsonObject, ProgressFn, Question, RootsFn
+    from upstream_clients.tools import JsonObject, Question, RootsFn
 
 log = logging.getLogger("codemode_mcp.server")
 
@@ -226,7 +227,7 @@ class _Call:
         id: unguessable.
         conversation: the same for all calls of one client. A server of the older revisions that asks does not say in
             the course of which call; its question may go to any of these.
-        client, on_progress: of the latest request.
+        client, reporter: of the latest request. The reporter takes the tool's progress.
         patience: seconds after which a request is answered, whatever its client was asked and has not answered.
         ends: when that is for the latest one, monotonic seconds.
         changed: replaced when it was set.
@@ -239,7 +240,7 @@ class _Call:
     conversation: str
     caller: Caller
     client: McpClient
-    on_progress: ProgressFn | None
+    reporter: LatestProgress | None
     patience: float
     ends: float
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -328,8 +329,8 @@ class _Call:
         raise _CannotBeAsked
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        if self.on_progress is not None:
-            await self.on_progress(progress, total, message)
+        if self.reporter is not None:
+            self.reporter.put(self.id, (progress, total, message))
 
     def unanswered(self) -> dict[str, Question | ApprovalQuestion]:
         return {opened.key: opened.question for opened in self.questions.open if opened.answer is None}
@@ -403,20 +404,37 @@ class Passthrough:
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> dict[str, Any] | types.InputRequiredResult:
         self._greet(context)
+        reporter = progress_to(context)
+        if reporter is None:
+            return await self._answer_call(context, params, None)
+        assert self._group is not None
+        self._group.start_soon(reporter.run)
+        try:
+            return await self._answer_call(context, params, reporter)
+        finally:
+            reporter.close()
+
+    async def _answer_call(
+        self,
+        context: ServerRequestContext[Any],
+        params: types.CallToolRequestParams,
+        reporter: LatestProgress | None,
+    ) -> dict[str, Any] | types.InputRequiredResult:
         patience = self._upstreams.settings().code_mode.max_request_ms / 1000
         ends = time.monotonic() + patience
         version = context.protocol_version
         caller = self._caller_of(context)
         owner = caller.owner
         continued = Continued.of(context, params)
-        client, on_progress = McpClient(context, _silent, rounds=continued.round, lasting=False), _progress(context)
+        # Only the tool's own progress is passed on. Signs of life of ours could not be told from it.
+        client = McpClient(context, None, rounds=continued.round, lasting=False)
         if continued.run_id:
             # The same request again, with the answers to what the last one came back with (revision 2026-07-28).
             found = self._calls.get(continued.run_id)
             if found is None or found.caller != caller or found.observed:
                 return _failure("this call is over, or was given up meanwhile; make it again", version)
             call = found
-            call.client, call.on_progress = client, on_progress
+            call.client, call.reporter = client, reporter
             call.patience, call.ends = patience, ends
             call.questions.answer(continued.answers.items())
         else:
@@ -429,7 +447,7 @@ class Passthrough:
                 _conversation(context, owner, call_id),
                 caller,
                 client,
-                on_progress,
+                reporter,
                 patience,
                 ends,
                 remember=self._upstreams.remembers(),
@@ -481,7 +499,7 @@ class Passthrough:
                     ToolCall(1, entry.id, arguments),
                     CallContext(call.conversation, call.caller.owner or call.id, call.caller, listing.catalog),
                     record,
-                    None if call.on_progress is None else call.progress,
+                    None if call.reporter is None else call.progress,
                     call.ask,
                     approve,
                     note=call.notes.append,
@@ -569,23 +587,6 @@ def _conversation(context: ServerRequestContext[Any], owner: str | None, call_id
         return call_id
     session = context.session._connection.session_id or ""
     return "client_" + hashlib.sha256(f"{owner}\0{session}".encode()).hexdigest()[:16]
-
-
-async def _silent(message: str) -> None:
-    """Only what a tool tells is passed on: signs of life of our own could not be told from it."""
-
-
-def _progress(context: ServerRequestContext[Any]) -> ProgressFn | None:
-    meta = context.meta or {}
-    if meta.get("progressToken", meta.get("progress_token")) is None:
-        return None
-
-    async def report(progress: float, total: float | None, message: str | None) -> None:
-        # When the client has gone, its request is about to be cancelled.
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await context.session.report_progress(progress, total, message)
-
-    return report
 
 
 # what the SDK lets through

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+import anyio
+import anyio.lowlevel
 import mcp_types as types
 import pytest
 
-from codemode_mcp.client import as_request, supported
+from codemode_mcp.client import PROGRESS_BURST, PROGRESS_INTERVAL, LatestProgress, as_request, supported
 from upstream_clients.tools import Question
 
 
@@ -73,3 +75,69 @@ def test_what_a_program_asks_begins_with_words_of_ours_and_not_with_a_servers_na
 def test_what_a_client_answers_is_what_it_has_declared(declared: dict[str, Any], answers: set[str]) -> None:
     assert supported(types.ClientCapabilities.model_validate(declared)) == answers
     assert supported(None) == set()
+
+
+class Reports:
+    """A client that keeps its progress messages, and takes each one only while `open` is set."""
+
+    def __init__(self) -> None:
+        self.session = self
+        self.seen: list[tuple[float, str | None]] = []
+        self.open = anyio.Event()
+        self.open.set()
+        self.begun = anyio.Event()
+
+    async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self.begun.set()
+        await self.open.wait()
+        self.seen.append((progress, message))
+
+
+@pytest.mark.anyio
+async def test_of_progress_that_cannot_be_sent_yet_the_last_message_of_each_call_is_kept() -> None:
+    client = Reports()
+    client.open = anyio.Event()
+    progress = LatestProgress(cast("Any", client))
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        progress.put("a", (None, None, "a first"))
+        await client.begun.wait()
+        for step in range(100):
+            progress.put("a", (None, None, f"a {step}"))
+            progress.put("b", (7.0, 8.0, f"b {step}"))
+        client.open.set()
+        while len({"a 99", "b 99"} & {message for _, message in client.seen}) < 2:
+            await anyio.lowlevel.checkpoint()
+        progress.close()
+    texts = [message for _, message in client.seen]
+    assert texts[0] == "a first"
+    assert len(texts) <= PROGRESS_BURST + 2
+
+
+@pytest.mark.anyio
+async def test_progress_that_is_not_yet_sent_is_dropped_once_its_request_is_answered() -> None:
+    client = Reports()
+    client.open = anyio.Event()
+    progress = LatestProgress(cast("Any", client))
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        progress.put("a", (None, None, "first"))
+        await client.begun.wait()
+        progress.put("a", (None, None, "second"))
+        progress.close()
+        client.open.set()
+    assert client.seen == [(1.0, "first")]
+
+
+@pytest.mark.anyio
+async def test_a_request_sends_a_few_progress_messages_a_second() -> None:
+    client = Reports()
+    progress = LatestProgress(cast("Any", client))
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        began = anyio.current_time()
+        while len(client.seen) < PROGRESS_BURST + 3:
+            progress.put("a", (None, None, "more"))
+            await anyio.sleep(0.001)
+        assert anyio.current_time() - began > 1.5 * PROGRESS_INTERVAL
+        progress.close()

@@ -1,7 +1,8 @@
 """Small documents from addresses that an upstream names: bounded in size and time, and only where they may come from.
 
-An upstream is not trusted, and a login follows the addresses that it gives. So they are `https`, never of this machine
-or its link, and redirects stay within their origin. Only a server that is on this machine itself may name its like.
+An upstream is not trusted, and a login follows the addresses that it gives. So they are `https`, lead nowhere but
+where `reach` permits, and redirects stay within their origin. Only a server on this machine may name plain `http`, and
+only for this machine.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ import httpx2
 
 from upstream_clients.errors import LoginError
 from upstream_clients.loopback import is_loopback, literal
+from upstream_clients.reach import NotPublic, ReachClient, permitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from upstream_clients.loopback import Address
 
 MAX_DOCUMENT_BYTES = 256 * 1024
 FETCH_TIMEOUT = 10.0
@@ -32,7 +32,8 @@ async def check_address(url: str, server_url: str, what: str) -> None:
     """Refuse an address that a login to `server_url` has no business with. `what` names it in the message.
 
     Raises:
-        LoginError: it is neither `https` nor on this machine like the server itself, or not a public address.
+        LoginError: it is neither `https` nor on this machine like the server itself, or leads to an address that the
+            server may not name.
     """
     shown = describe_url(url)
     try:
@@ -48,24 +49,15 @@ async def check_address(url: str, server_url: str, what: str) -> None:
         raise LoginError(f"{what} is not https: {shown}")
     if parts.scheme != "https":
         raise LoginError(f"{what} is not https: {shown}")
-    address = literal(host)
-    if address is not None:
-        own = literal(urlsplit(server_url).hostname or "")
-        # A server on a private network may name another one there by its number.
-        if _never(address) or (not address.is_global and (own is None or own.is_global)):
-            raise LoginError(f"{what} is an address that is not public: {shown}")
-        return
-    if is_local(url):
+    if is_local(url) and literal(host) is None:
         raise LoginError(f"{what} is on this machine: {shown}")
     try:
-        with anyio.fail_after(FETCH_TIMEOUT):
-            found = await anyio.getaddrinfo(host, port or 443)
+        await permitted(host, port or 443, server_url)
+    except NotPublic:
+        leads = "leads to" if literal(host) is None else "is"
+        raise LoginError(f"{what} {leads} an address that is not public: {shown}") from None
     except (OSError, UnicodeError, TimeoutError):
         return  # the request will say so, or a proxy knows the name
-    for *_, where in found:
-        resolved = literal(str(where[0]))
-        if resolved is not None and _never(resolved):
-            raise LoginError(f"{what} leads to an address that is not public: {shown}")
 
 
 def is_local(url: str) -> bool:
@@ -92,18 +84,14 @@ def describe_url(url: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text[:200])
 
 
-def _never(address: Address) -> bool:
-    return address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
-
-
 class Fetcher:
     """Requests of one login. An async context manager."""
 
     def __init__(self, server_url: str, *, timeout: float = FETCH_TIMEOUT) -> None:
         self._server_url = server_url
         self._timeout = timeout
-        self._client = httpx2.AsyncClient(
-            timeout=timeout, headers={"Accept": "application/json", "Accept-Encoding": "identity"}
+        self._client = ReachClient(
+            server_url, timeout=timeout, headers={"Accept": "application/json", "Accept-Encoding": "identity"}
         )
 
     async def __aenter__(self) -> Fetcher:
@@ -144,6 +132,8 @@ class Fetcher:
                         await response.aclose()
         except TimeoutError:
             raise LoginError(f"{what} did not answer within {self._timeout:g} s: {describe_url(url)}") from None
+        except NotPublic:
+            raise LoginError(f"{what} leads to an address that is not public: {describe_url(url)}") from None
         except (httpx2.TransportError, httpx2.DecodingError, httpx2.InvalidURL) as error:
             raise LoginError(f"{what} cannot be reached ({type(error).__name__}): {describe_url(url)}") from None
         raise LoginError(f"{what} redirects without end: {describe_url(url)}")

@@ -33,6 +33,8 @@ from mcp_types import (
     PROTOCOL_VERSION_META_KEY,
     URL_ELICITATION_REQUIRED,
     Implementation,
+    JSONRPCError,
+    JSONRPCResponse,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -47,7 +49,7 @@ from upstream_clients.questions import (
     ConnectionQuestions,
     UrlElicitationRequired,
 )
-from upstream_clients.wire import whole
+from upstream_clients.wire import ReadingAllowance, whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
 
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import JsonObject, ProgressFn
-    from upstream_clients.wire import MendedStream
+    from upstream_clients.wire import Incoming, MendedStream
 
 
 CANCEL_TIMEOUT = 5.0
@@ -92,6 +94,10 @@ class WatchedDispatcher(JSONRPCDispatcher):
 
     stream: MendedStream
     """What it reads from."""
+
+    def __init__(self, *streams: Any) -> None:
+        super().__init__(*streams)
+        self._allowance = ReadingAllowance()
 
     async def run(
         self,
@@ -137,6 +143,18 @@ class WatchedDispatcher(JSONRPCDispatcher):
         with anyio.move_on_after(CANCEL_TIMEOUT):
             await super()._cancel_outbound(*told)
         taken.set()
+
+    async def _dispatch(self, item: Incoming, *rest: Any) -> None:
+        pause = 0.0 if self._awaited(item) else self._allowance.spend(item)
+        await super()._dispatch(item, *rest)
+        if pause:
+            await anyio.sleep(pause)
+
+    def _awaited(self, item: Incoming) -> bool:
+        """Decide if a message answers a request that is still open."""
+        message = None if isinstance(item, Exception) else item.message
+        answered = message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
+        return answered is not None and coerce_request_id(answered) in self._pending
 
     def _resolve_pending(self, request_id: int | str | None, outcome: Any) -> None:
         # Answers to requests that nobody waits for any more are told nowhere else.

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio.to_thread
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 if TYPE_CHECKING:
     import contextvars
+    from collections.abc import Callable
     from types import TracebackType
 
 Incoming = SessionMessage | Exception
@@ -31,6 +33,15 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 THREAD_BYTES = 256 * 1024
 """Messages from this size on are read in a thread."""
+
+MESSAGES_PER_SECOND = 1000.0
+"""Messages that answer nothing which one server may make us read in a second, in the long run."""
+
+MESSAGES_BURST = 2000.0
+"""Such messages that it may send without a pause."""
+
+MESSAGE_BYTES = 4096
+"""Bytes of such a message that count as one more message."""
 
 _KEPT = 1024
 """Bytes at both ends of a line that is too long, where the id of its request is looked for."""
@@ -94,6 +105,55 @@ def mend(item: Incoming) -> Incoming:
             case str() | bytes() as line:
                 return _read_again(line) or item
     return item
+
+
+class ReadingAllowance:
+    """A token bucket for what a server may make us read without having been asked for it.
+
+    Reading takes time on the event loop, which all servers and all clients share. A server beyond its allowance is not
+    read for a while. It is held up by its own full pipe or socket then, and nothing is lost.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._left = MESSAGES_BURST
+        self._counted_at = clock()
+
+    def spend(self, item: Incoming) -> float:
+        """Count one message; the seconds for which nothing more may be read, at most about one."""
+        now = self._clock()
+        self._left = min(MESSAGES_BURST, self._left + (now - self._counted_at) * MESSAGES_PER_SECOND)
+        self._counted_at = now
+        self._left -= min(1 + _size(item) / MESSAGE_BYTES, MESSAGES_PER_SECOND)
+        return max(0.0, -self._left / MESSAGES_PER_SECOND)
+
+
+def _size(item: Incoming) -> int:
+    """Return about how many characters a message has, without recursion."""
+    if isinstance(item, Exception):
+        return 0
+    size, left = 0, [_content(item.message)]
+    while left:
+        match left.pop():
+            case str() as text:
+                size += len(text)
+            case dict() as members:
+                size += sum(map(len, members))
+                left.extend(members.values())
+            case list() as items:
+                size += len(items)
+                left.extend(items)
+    return size
+
+
+def _content(message: JSONRPCMessage) -> Any:
+    match message:
+        case JSONRPCResponse():
+            return message.result
+        case JSONRPCError():
+            return [message.error.message, message.error.data]
+        case _:
+            return message.params
 
 
 @dataclass(frozen=True, slots=True)

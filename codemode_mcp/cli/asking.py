@@ -33,7 +33,7 @@ class Person:
     def __repr__(self) -> str:
         return f"<Person at {self._screen}>"
 
-    async def progress(self, message: str) -> None:
+    def progress(self, source: str, message: str) -> None:
         """The line of progress has what calls are under way."""
 
     def way(self, question: tools.Question | ApprovalQuestion) -> Way:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
-from codemode_mcp.approval import UNSEEN
+from codemode_mcp.approval import UNSEEN, is_right_to_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,15 +14,21 @@ _MARKS = 2
 """Marks on one character that are shown; more of them would reach into other lines."""
 
 
-def plain(text: str) -> str:
-    """`text` on one line, with everything that does not print as itself escaped as JavaScript does."""
+def plain(text: str, *, right_to_left: bool = False) -> str:
+    """Return `text` on one line, with everything that does not print as itself escaped as JavaScript does.
+
+    Args:
+        right_to_left: show letters of Hebrew, Arabic and their like as they are. Text around them is displayed in
+            another order, so this is for text that no decision rests on.
+    """
     if text.isascii() and text.isprintable():
         return text
     shown: list[str] = []
     marks = 0
     for char in text:
         marks = marks + 1 if unicodedata.category(char) in ("Mn", "Me") else 0
-        if char.isprintable() and UNSEEN.match(char) is None and marks <= _MARKS and not (marks and not shown):
+        misleads = UNSEEN.match(char) is not None or (not right_to_left and is_right_to_left(char))
+        if char.isprintable() and not misleads and marks <= _MARKS and not (marks and not shown):
             shown.append(char)
         elif ord(char) < 0x100:
             shown.append(f"\\x{ord(char):02x}")

@@ -128,11 +128,12 @@ async def listening(settings: HttpSettings, host: str, port: int, path: str) -> 
 async def _verifier(settings: HttpSettings, stack: AsyncExitStack) -> Verifier | None:
     if settings.oauth is None:
         return StaticTokens(settings.tokens) if settings.tokens else None
-    import httpx2
-
     from codemode_mcp.http.oauth import FETCH_SECONDS, AccessTokens, Keys
+    from upstream_clients.reach import ReachClient
 
-    client = await stack.enter_async_context(httpx2.AsyncClient(timeout=FETCH_SECONDS))
+    # An issuer may name public addresses for its keys, or those of its own network. `jwksUrl` is the operator's word.
+    trusted = settings.oauth.jwks_url or settings.oauth.issuer
+    client = await stack.enter_async_context(ReachClient(trusted, trust_named_by=True, timeout=FETCH_SECONDS))
     return AccessTokens(settings.oauth, Keys(settings.oauth, client, time.monotonic))
 
 

@@ -159,14 +159,15 @@ def quoted(text: str) -> str:
     """A string as JavaScript writes it, in quotes that it does not hold."""
     escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     mark = next((each for each in ("'", '"', "`") if each not in text), "'")
-    return mark + plain(escaped.replace("'", "\\'") if mark == "'" and "'" in text else escaped) + mark
+    escaped = escaped.replace("'", "\\'") if mark == "'" and "'" in text else escaped
+    return mark + plain(escaped, right_to_left=True) + mark
 
 
 def lines_of(text: str) -> str:
     """Text of a program for a terminal: its lines, and nothing that moves the cursor."""
     if text.isascii() and text.isprintable():
         return text
-    return "\n".join(plain(line.expandtabs(8)) for line in re.split(r"\r\n|\n", text))
+    return "\n".join(plain(line.expandtabs(8), right_to_left=True) for line in re.split(r"\r\n|\n", text))
 
 
 def pointed(source: str, line: int, column: int, width: int) -> list[str]:

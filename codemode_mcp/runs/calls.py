@@ -230,7 +230,8 @@ class Calls:
             if observation is not None and observation.client is not None:
                 share = _number(progress) if total is None else f"{_number(progress)}/{_number(total)}"
                 said = f" {within_line(message, MAX_PROGRESS)}" if message else ""
-                await observation.client.progress(f"{within_line(live.record.tool)}: {share}{said}")
+                text = f"{within_line(live.record.tool)}: {share}{said}"
+                observation.client.progress(f"call {live.call.id}", text)
 
         async def ask(question: Question) -> JsonObject:
             return await run.questions.put(live.call.id, question, self._clock())

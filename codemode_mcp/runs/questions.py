@@ -50,8 +50,8 @@ class Client(Protocol):
         """What it has declared that it answers."""
         ...
 
-    async def progress(self, message: str) -> None:
-        """Tell it how far the open request is; never raises."""
+    def progress(self, source: str, message: str) -> None:
+        """Report how far the open request is. A message replaces the last one of its source if that is not yet sent."""
         ...
 
     def way(self, question: Question | ApprovalQuestion) -> Way: ...

@@ -217,12 +217,12 @@ def _span(bar: Bar, earliest: float) -> str:
 
 
 def _text(text: str) -> str:
-    return html.escape(plain(text))
+    return html.escape(plain(text, right_to_left=True))
 
 
 def plain_lines(text: str) -> str:
     """Text of several lines with everything escaped that does not print as itself."""
-    return "\n".join(plain(line) for line in text.split("\n"))
+    return "\n".join(plain(line, right_to_left=True) for line in text.split("\n"))
 
 
 def _number(value: float) -> str:

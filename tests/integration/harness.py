@@ -366,10 +366,14 @@ class Raw:
         line, _, self._rest = self._rest.partition(b"\n")
         return line
 
+    async def message(self) -> dict[str, Any]:
+        """The next message."""
+        return parse_message(await self.line())
+
     async def answer_to(self, request: int) -> dict[str, Any]:
         """The answer to one request; notifications before it are kept, anything else is a failure."""
         while True:
-            message = parse_message(await self.line())
+            message = await self.message()
             if "method" in message:
                 self.notifications.append(message)
                 continue

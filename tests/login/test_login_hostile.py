@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ssl
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import httpx2
 import pytest
+from anyio.streams.tls import TLSListener
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from protected import browse, log_in_with, protected
 
 from upstream_clients import UpstreamSpec
@@ -15,6 +23,7 @@ from upstream_clients.challenge import Challenge, read_challenge
 from upstream_clients.errors import LoginError, LoginRefused
 from upstream_clients.fetch import MAX_DOCUMENT_BYTES, Fetcher, check_address
 from upstream_clients.oauth import discover
+from upstream_clients.reach import ReachClient
 from upstream_clients.spec import OAuthSettings
 from upstream_clients.token_store import LoginStore
 
@@ -153,6 +162,21 @@ async def test_the_page_says_nothing_of_what_was_asked() -> None:
         "file:///etc/passwd",
         "https://",
         "https://auth.example:99999/",
+        "https://0xC0A80101/",
+        "https://3232235777/",
+        "https://192.168.257/",
+        "https://10.1/",
+        "https://100.64.0.1/",
+        "https://0x7f.1/",
+        "https://0xA9FEA9FE/latest/meta-data/",
+        "https://[fc00::1]/",
+        "https://[::127.0.0.1]/",
+        "https://[::192.168.1.1]/",
+        "https://[64:ff9b::7f00:1]/",
+        "https://[64:ff9b::192.168.1.1]/",
+        "https://[64:ff9b:1::10.0.0.1]/",
+        "https://[2002:7f00:1::]/",
+        "https://[2002:c0a8:101::1]/",
         "nonsense",
     ],
 )
@@ -172,19 +196,143 @@ async def test_a_remote_server_cannot_point_a_login_at_this_machine_or_its_netwo
         ("http://localhost:1/", "http://127.0.0.1:2/mcp"),
         ("https://auth.example/", "http://localhost:2/mcp"),
         ("https://10.0.0.1/", "https://10.0.0.2/mcp"),
+        ("https://0x0A000001/", "https://10.0.0.2/mcp"),
+        ("https://[64:ff9b::93.184.216.34]/", REMOTE),
     ],
 )
 async def test_an_address_that_a_server_may_name_is_taken(address: str, server: str) -> None:
     await check_address(address, server, "the metadata")
 
 
-async def test_a_name_that_leads_to_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def resolve(host: str, port: int) -> list[Any]:
-        return [(None, None, None, "", ("93.184.216.34", port)), (None, None, None, "", ("169.254.169.254", port))]
+Answers = dict[str, list[list[str]]]
+"""The addresses of a name, at each look-up; the last ones from then on."""
+
+
+def resolving(monkeypatch: pytest.MonkeyPatch, answers: Answers) -> None:
+    async def resolve(host: str, port: int, **_: Any) -> list[Any]:
+        found = answers[host]
+        return [(None, None, None, "", (each, port)) for each in (found.pop(0) if len(found) > 1 else found[0])]
 
     monkeypatch.setattr(anyio, "getaddrinfo", resolve)
+
+
+@pytest.mark.parametrize(
+    "inside", ["169.254.169.254", "127.0.0.1", "192.168.1.1", "10.9.8.7", "100.64.1.1", "fd00::1", "64:ff9b::a00:1"]
+)
+async def test_a_name_that_leads_inside_is_refused(inside: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolving(monkeypatch, {"auth.example": [["93.184.216.34", inside]], "mcp.example": [["93.184.216.35"]]})
     with pytest.raises(LoginError, match="leads to an address that is not public: https://auth"):
         await check_address("https://auth.example/", REMOTE, "the metadata")
+
+
+async def test_a_server_of_a_private_network_may_name_its_like_but_not_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = {"auth.corp": [["10.0.0.5"]], "mcp.corp": [["10.0.0.6"]], "meta.corp": [["169.254.169.254"]]}
+    resolving(monkeypatch, names)
+    await check_address("https://auth.corp/", "https://mcp.corp/mcp", "the metadata")
+    with pytest.raises(LoginError, match="leads to an address that is not public: https://meta"):
+        await check_address("https://meta.corp/", "https://mcp.corp/mcp", "the metadata")
+
+
+async def test_a_name_that_leads_inside_at_the_second_look_up_is_not_connected_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        reached = anyio.Event()
+
+        async def note(stream: anyio.abc.SocketStream) -> None:
+            reached.set()
+            await stream.aclose()
+
+        tasks.start_soon(listener.serve, note)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        resolving(monkeypatch, {"auth.example": [["93.184.216.34"], ["127.0.0.1"]], "mcp.example": [["93.184.216.35"]]})
+        async with Fetcher(REMOTE) as fetcher:
+            with pytest.raises(LoginError, match="the metadata leads to an address that is not public: https://auth"):
+                await fetcher.get(f"https://auth.example:{port}/", "the metadata")
+        assert not reached.is_set()
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_connection_goes_to_the_address_that_was_judged_in_the_name_of_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[httpx2.Request] = []
+
+    async def send(self: object, request: httpx2.Request) -> httpx2.Response:
+        sent.append(request)
+        if request.url.host == "93.184.216.34":
+            raise httpx2.ConnectError("not there")
+        return httpx2.Response(200, json={"issuer": "x"})
+
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", send)
+    resolving(
+        monkeypatch,
+        {"auth.example": [["93.184.216.34", "2606:2800:21f:cb07::1"]], "mcp.example": [["93.184.216.35"]]},
+    )
+    async with Fetcher(REMOTE) as fetcher:
+        assert await fetcher.get("https://auth.example/a?b=c", "the metadata") == (200, {"issuer": "x"})
+    assert [str(request.url) for request in sent] == [
+        "https://93.184.216.34/a?b=c",
+        "https://[2606:2800:21f:cb07::1]/a?b=c",
+    ]
+    for request in sent:
+        assert request.headers["host"] == "auth.example"
+        assert request.extensions["sni_hostname"] == "auth.example"
+
+
+async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server, client = tls_contexts(tmp_path, "auth.example")
+    resolving(monkeypatch, {"auth.example": [["127.0.0.1"]], "other.example": [["127.0.0.1"]]})
+
+    async def answer(stream: anyio.abc.ByteStream) -> None:
+        async with stream:
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                await stream.receive()
+                await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as tcp,
+        anyio.create_task_group() as tasks,
+        ReachClient("http://localhost/", verify=client) as fetcher,
+    ):
+        listener = TLSListener(tcp, server, standard_compatible=False)
+        tasks.start_soon(listener.serve, answer)
+        port = tcp.extra(anyio.abc.SocketAttribute.local_port)
+        assert (await fetcher.get(f"https://auth.example:{port}/")).json() == {}
+        with pytest.raises(httpx2.ConnectError, match=r"(?i)hostname mismatch|not valid for"):
+            await fetcher.get(f"https://other.example:{port}/")
+        tasks.cancel_scope.cancel()
+
+
+def tls_contexts(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The contexts of a server with a certificate of its own making for `name`, and of a client that trusts it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "server.pem"
+    path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + certificate.public_bytes(serialization.Encoding.PEM)
+    )
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(path)
+    client = ssl.create_default_context(cadata=certificate.public_bytes(serialization.Encoding.PEM).decode())
+    return server, client
 
 
 async def test_a_challenge_that_points_at_a_metadata_service_is_refused_before_anything_is_sent() -> None:

@@ -80,7 +80,7 @@ class FakeClient:
         self._way = way
         self._replies = list(replies)
 
-    async def progress(self, message: str) -> None:
+    def progress(self, source: str, message: str) -> None:
         self.heard.append(message)
         self.on_progress()
 

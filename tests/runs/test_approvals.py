@@ -853,12 +853,20 @@ async def test_a_flood_of_large_calls_keeps_each_question_small(engine: Engine) 
     assert len(message_of(question)) < 16_000
 
 
-async def test_readable_text_of_any_language_is_shown_as_it_is(engine: Engine) -> None:
-    text = "Grüße, 你好, привет, नमस्ते, שלום 🙂"
+async def test_readable_text_from_left_to_right_is_shown_as_it_is(engine: Engine) -> None:
+    text = "Grüße, 你好, привет, नमस्ते 🙂"
     async with bench(engine, files(), rules=RULES) as it:
         code = f"return MCP.files.remove({{ text: {json.dumps(text)} }})"
         _, question = only_question(await it.execute(code, client=FakeClient("return")))
     assert f'"text": "{text}"' in question.message
+
+
+async def test_letters_from_right_to_left_are_shown_as_escapes(engine: Engine) -> None:
+    shares = ["\u05d3\u05e0\u05d4", 90, 10, "\u05d2\u05d9\u05dc"]
+    async with bench(engine, files(), rules=RULES) as it:
+        code = f"return MCP.files.remove({{ shares: {json.dumps(shares)} }})"
+        _, question = only_question(await it.execute(code, client=FakeClient("return")))
+    assert r'"shares": ["\u05d3\u05e0\u05d4",90,10,"\u05d2\u05d9\u05dc"]' in question.message
 
 
 # Dismissed questions, and approvals without a dialog.

@@ -1,0 +1,57 @@
+"""How much a server may make us read that nobody has asked it for."""
+
+from __future__ import annotations
+
+import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
+
+from upstream_clients.wire import MESSAGES_BURST, MESSAGES_PER_SECOND, ReadingAllowance
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def note(text: str = "") -> SessionMessage:
+    params = {"level": "info", "data": {"lines": [text]}}
+    return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params=params))
+
+
+def test_a_server_that_says_little_is_never_held_up() -> None:
+    clock = Clock()
+    allowance = ReadingAllowance(clock)
+    for _ in range(5000):
+        clock.now += 0.01
+        assert allowance.spend(note()) == 0.0
+
+
+def test_a_flood_is_read_at_the_rate_of_the_allowance() -> None:
+    clock = Clock()
+    allowance = ReadingAllowance(clock)
+    count = 10_000
+    for _ in range(count):
+        clock.now += allowance.spend(note())
+    assert clock.now == pytest.approx((count - MESSAGES_BURST) / MESSAGES_PER_SECOND, rel=0.05)
+
+
+def test_junk_counts_too() -> None:
+    clock = Clock()
+    allowance = ReadingAllowance(clock)
+    for _ in range(4000):
+        clock.now += allowance.spend(ValueError("no JSON"))
+    assert clock.now > 1
+
+
+def test_a_large_message_counts_for_many_but_holds_its_server_up_for_a_second_at_most() -> None:
+    clock = Clock()
+    allowance = ReadingAllowance(clock)
+    pauses = []
+    for _ in range(10):
+        pauses.append(allowance.spend(note("x" * 16_000_000)))
+        clock.now += pauses[-1]
+    assert sum(pauses) > 5
+    assert max(pauses) <= 1.01

@@ -1,0 +1,157 @@
+"""The addresses that a document of another party may lead us to, and a client that connects to no others.
+
+A server names addresses for logins, an issuer names one for its keys. A name or an unusual notation of a number
+(`0xC0A80101`, `10.1`) may stand for an address of this machine or of its network. So a decision is always about the
+resolved addresses, and the connection goes to an address that was decided about: a second look-up could give another.
+
+A server on a private network may name its like there. A server on this machine may name any address.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+
+from upstream_clients.loopback import is_loopback, literal
+
+if TYPE_CHECKING:
+    from upstream_clients.loopback import Address
+
+RESOLVE_TIMEOUT = 10.0
+"""Seconds for one look-up of a name."""
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_LOCAL_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")
+_COMPATIBLE = ipaddress.ip_network("::/96")
+
+
+class NotPublic(httpx2.ConnectError):
+    """A host leads to an address that the other party has no business with."""
+
+
+def is_public(address: Address) -> bool:
+    """Decide if an address is one of the public Internet, by every address that is in it."""
+    return all(each.is_global and not each.is_multicast for each in _with_embedded(address))
+
+
+def is_forbidden(address: Address) -> bool:
+    """Decide if an address is this machine, its link or no single machine: nothing that another party may name."""
+    return any(
+        each.is_loopback or each.is_link_local or each.is_unspecified or each.is_multicast
+        for each in _with_embedded(address)
+    )
+
+
+def _with_embedded(address: Address) -> list[Address]:
+    """Return an address, or the IPv4 address that a packet to it ends at (RFC 6052, RFC 8215, RFC 3056, RFC 4291)."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return [address]
+    last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if address.ipv4_mapped is not None:
+        return [address.ipv4_mapped]
+    if address in _NAT64:
+        return [last]
+    if address.sixtofour is not None:
+        return [address, address.sixtofour]
+    if address in _LOCAL_NAT64 or (address in _COMPATIBLE and int(address) > 1):
+        return [address, last]
+    return [address]
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a host as text, an IPv6 scope included.
+
+    Raises:
+        OSError: there are none.
+        UnicodeError: this is no name.
+        TimeoutError: the look-up takes too long.
+    """
+    if literal(host) is not None:
+        return [host.strip("[]")]
+    with anyio.fail_after(RESOLVE_TIMEOUT):
+        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(where[0]) for *_, where in found))
+
+
+async def permitted(host: str, port: int, named_by: str) -> list[str]:
+    """Return the addresses of a host that the server or issuer at the URL `named_by` has named.
+
+    Raises:
+        NotPublic: one of them is none that it may name.
+        OSError, UnicodeError, TimeoutError: as `resolve`.
+    """
+    found = await resolve(host, port)
+    namer = urlsplit(named_by).hostname or ""
+    if is_loopback(namer):
+        return found
+    addresses = [address for each in found if (address := literal(each)) is not None]
+    if len(addresses) < len(found) or any(map(is_forbidden, addresses)):
+        raise NotPublic(f"{host} leads to an address that is not public")
+    if not all(map(is_public, addresses)) and not await _is_private(namer):
+        raise NotPublic(f"{host} leads to an address that is not public")
+    return found
+
+
+async def _is_private(host: str) -> bool:
+    """Decide if a host is on a private network with every address that it has."""
+    try:
+        addresses = [literal(each) for each in await resolve(host, 443)]
+    except (OSError, UnicodeError, TimeoutError):
+        return False
+    return all(address is not None and not is_public(address) for address in addresses)
+
+
+class ReachClient(httpx2.AsyncClient):
+    """An HTTP client for what the server or issuer at `named_by` names. It connects to `permitted` addresses alone.
+
+    `trust_named_by` permits all addresses of that host itself, where the operator has chosen it. A proxy of the
+    environment looks names up by itself, so requests through one are not held to this.
+    """
+
+    def __init__(self, named_by: str, *, trust_named_by: bool = False, **options: Any) -> None:
+        self._named_by = named_by
+        self._trusted = urlsplit(named_by).hostname if trust_named_by else None
+        # Connections are pooled by address, but a certificate is checked for a name. So none is used twice.
+        super().__init__(limits=httpx2.Limits(max_keepalive_connections=0), **options)
+
+    # Not by an argument: with a transport of its own, httpx2 looks for no proxies in the environment.
+    def _init_transport(self, *, transport: None = None, **options: Any) -> httpx2.AsyncHTTPTransport:  # type: ignore[override]
+        return _ReachTransport(self._named_by, self._trusted, **options)
+
+
+class _ReachTransport(httpx2.AsyncHTTPTransport):
+    def __init__(self, named_by: str, trusted: str | None, **options: Any) -> None:
+        super().__init__(**options)
+        self._named_by = named_by
+        self._trusted = trusted
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url = request.url
+        try:
+            if url.host == self._trusted:
+                addresses = await resolve(url.host, url.port or 443)
+            else:
+                addresses = await permitted(url.host, url.port or 443, self._named_by)
+        except TimeoutError:
+            raise httpx2.ConnectTimeout(f"{url.host} is not resolved in time") from None
+        except (OSError, UnicodeError):
+            raise httpx2.ConnectError(f"{url.host} cannot be resolved") from None
+        failure: httpx2.TransportError = httpx2.ConnectError(f"{url.host} has no address")
+        for address in addresses:
+            there = httpx2.Request(
+                request.method,
+                url.copy_with(host=address),
+                headers=request.headers,  # `Host` among them
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": url.host},
+            )
+            try:
+                return await super().handle_async_request(there)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                failure = error
+        raise failure
