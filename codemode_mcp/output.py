@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.outcome import Usage
+from codemode_mcp.pictures import strings_without_base64, without_base64
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,6 +112,9 @@ async def render(
     over = False
     if ended.status == "completed":
         value_text = _dump(value)
+        marked = strings_without_base64(value_text)
+        if marked != value_text:
+            value, value_text = json.loads(marked), marked
         value_size = _size(value_text)
         if value_size > cap:
             over = True
@@ -303,10 +307,17 @@ def _shown(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _readable(item: dict[str, Any]) -> dict[str, Any]:
-    """An output with the base64 that clients take, who refuse a whole answer otherwise: on one line, in the standard
-    alphabet, padded. An image gets its `bytes`; without valid data it is a line that says so."""
-    if item["type"] != "image":
-        return item
+    """Return an output as clients take it.
+
+    An image has its base64 on one line, in the standard alphabet, padded: clients refuse a whole answer otherwise. It
+    gets its `bytes`; without valid data it becomes a line that says so. Text has no base64 of pictures.
+    """
+    if item["type"] == "text":
+        return {**item, "text": without_base64(item["text"])}
+    if item["type"] == "json":
+        text = _dump(item["value"])
+        marked = strings_without_base64(text)
+        return item if marked == text else {**item, "value": json.loads(marked)}
     data = item["data"].translate(_PLAIN_BASE64).rstrip("=")
     data += "=" * (-len(data) % 4)
     try:

@@ -304,3 +304,31 @@ def test_pictures_beyond_their_room_fail_where_the_limit_is_to_fail() -> None:
     assert "more pictures than an answer has room for" in rendered.structured["error"]
     dropped = shown(outcome(outputs=(picture(),), dropped=9_000_000), on_output_limit="fail")
     assert dropped.structured["code"] == "output_limit_exceeded"
+
+
+BASE64 = "QUJD" * 100
+CONTENT = {"content": [{"type": "image", "data": BASE64, "mimeType": "image/png"}, {"type": "text", "text": "x"}]}
+MARK = "[image/png, 300 bytes; show it with image(block)]"
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_base64_of_a_picture_in_text_made_of_a_result_is_marked(levels: int, indent: int | None) -> None:
+    told = json.dumps(CONTENT, indent=indent)
+    for _ in range(levels - 1):
+        told = json.dumps(told)
+    output = {"type": "json", "value": {"log": [told]}}
+    rendered = shown(outcome(value=told, outputs=(text(f"got {told}"), output)))
+    assert BASE64 not in json.dumps([rendered.structured, rendered.content])
+    value = rendered.structured["value"]
+    for _ in range(levels):
+        value = json.loads(value)
+    assert value["content"] == [{**CONTENT["content"][0], "data": MARK}, CONTENT["content"][1]]
+
+
+def test_base64_that_is_no_content_of_a_result_stays() -> None:
+    own = {"data": BASE64, "mimeType": "image/png"}
+    told = json.dumps({"data": BASE64, "name": "x"})
+    rendered = shown(outcome(value=own, outputs=(text(told), text(BASE64))))
+    assert rendered.structured["value"] == own
+    assert [item["text"] for item in rendered.structured["output"]] == [told, BASE64]

@@ -46,6 +46,7 @@ from codemode_mcp.runs.slots import Slots
 from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_bearer
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.values import Get, Put
+from codemode_mcp.time_zones import named_zones
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -161,6 +162,7 @@ class Driver:
         try:
             message = start_message(
                 code=program.code,
+            zones = await anyio.to_thread.run_sync(named_zones, program.code) if "timeZone" in program.code else {}
                 fallback=program.fallback,
                 seed=secrets.token_bytes(32),
                 output_limit=min(OUTPUT_CHARACTERS, self._settings.memory_limit_bytes // 4),
@@ -170,6 +172,7 @@ class Driver:
                 label=f"cell_{secrets.token_hex(8)}" if program.suspect else None,
                 namespaces=run.namespaces.text,
             )
+                zones=zones,
             if not await self._admit(run, observation):
                 return await self._turned_away(run, observation)
             try:
