@@ -22,7 +22,7 @@ from codemode_mcp.outcome import Usage
 from codemode_mcp.pictures import strings_without_base64, without_base64
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.outcome import Outcome, PendingCall
@@ -125,13 +125,12 @@ async def render(
         over = True
         text = _dump([_shown(item) for item in left])
         outputs.append({"type": "json", "value": _truncated(_size(text), text, await keep(text))})
-    # A suspended program goes on, and its runId must not be lost: what is over is offloaded there in any case.
+    # The driver fails a program whose output is over the cap before it suspends it. What is over the smaller cap of a
+    # client is offloaded: the program is not over, and its runId must not be lost.
     failing = settings.code_mode.on_output_limit == "fail" and ended.status != "waiting"
     if failing and (over or crowded or ended.dropped):
         outputs = outputs[:-1] if left else outputs
-        message = f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
-        if crowded and not over:
-            message = f"more pictures than an answer has room for ({_PICTURE_ROOM}); show fewer, or smaller ones"
+        message = _TOO_MANY_PICTURES if crowded and not over else _too_much(cap)
         return answer.failed(message, "output_limit_exceeded", outputs, ended.notes)
     notes = (*ended.notes, *dict.fromkeys(lost))
     if ended.dropped:
@@ -143,6 +142,16 @@ async def render(
             return answer.waiting(ended, outputs, notes)
         case _:
             return answer.completed(value, outputs, notes)
+
+
+def exceeds(outputs: Iterable[dict[str, Any]], cap: int) -> str | None:
+    """Say why outputs are more than an answer shows; None where they fit."""
+    _, left, crowded = _fit([_readable(item) for item in outputs], cap)
+    return _too_much(cap) if left else _TOO_MANY_PICTURES if crowded else None
+
+
+def _too_much(cap: int) -> str:
+    return f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
 
 
 def render_error(
@@ -329,6 +338,7 @@ def _readable(item: dict[str, Any]) -> dict[str, Any]:
 
 _PLAIN_BASE64 = str.maketrans({"-": "+", "_": "/", "\n": None, "\r": None, " ": None, "\t": None})
 _PICTURE_ROOM = f"{PICTURE_BYTES * 3 // 4 // 1024 // 1024} MiB, {MAX_PICTURES} pictures"
+_TOO_MANY_PICTURES = f"more pictures than an answer has room for ({_PICTURE_ROOM}); show fewer, or smaller ones"
 
 
 def _block(item: dict[str, Any]) -> dict[str, Any]:
