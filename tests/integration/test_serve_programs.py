@@ -277,3 +277,17 @@ async def test_a_date_is_written_in_the_time_zone_that_a_program_names(session: 
 async def test_an_error_is_shown_with_its_code_and_data(session: Session) -> None:
     value = await session.value("try { await tools.call('mcp:nothing:there', {}) } catch (e) { return e }")
     assert value["code"] == "nested_tool_failed"
+
+
+@pytest.mark.parametrize("search", ["API.search", "tools.search"])
+async def test_the_limit_of_a_search_is_a_positive_integer(session: Session, search: str) -> None:
+    program = f"""
+        const told = [];
+        for (const limit of ["3", true, 1.5, 0, -1, NaN, null, {{}}]) {{
+          await {search}("x", {{ limit }}).then(() => told.push(limit), (error) => told.push(error.message));
+        }}
+        return [told, await Promise.all([1, 51, 1e12].map((limit) => {search}("x", {{ limit }}).then(Array.isArray)))];
+    """
+    told, clamped = await session.value(program)
+    assert all(message.startswith("the option limit must be a positive integer, not ") for message in told)
+    assert clamped == [True, True, True]

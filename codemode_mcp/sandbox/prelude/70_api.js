@@ -62,6 +62,15 @@ function argumentText(v, whole) {
   });
 }
 
+const MAX_LIMIT = 1e6; // the host's is lower
+
+function limitArgument(v) {
+  if (typeof v !== "number" || !isFinite_(v) || v < 1 || mathFloor(v) !== v) {
+    throw new NativeTypeError("the option limit must be a positive integer, not " + clip(toJsonText(v), 100));
+  }
+  return v > MAX_LIMIT ? MAX_LIMIT : v;
+}
+
 function options(v, names) {
   let text = "";
   if (v === undefined || v === null) return text;
@@ -79,7 +88,7 @@ function options(v, names) {
   for (let i = 0; i < names.length; i++) {
     const option = v[names[i]];
     if (option === undefined) continue;
-    if (typeof option === "number" && option >= 1 && option < 1e9) text += ',"' + names[i] + '":' + mathFloor(option);
+    if (names[i] === "limit") text += ',"limit":' + limitArgument(option);
     else if (option === true) text += ',"' + names[i] + '":true';
     else if (typeof option === "string") text += ',"' + names[i] + '":' + textArgument("the option " + names[i], "a name", option);
     else if (option !== false) throw new NativeTypeError("the option " + names[i] + " cannot be " + clip(toJsonText(option), 100));
