@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from codemode_mcp.errors import CodeModeError, InternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 
 class Absent:
@@ -289,6 +289,7 @@ def start_message(
     elapsed_ms: float,
     file: str | None = None,
     label: str | None = None,
+    zones: Mapping[str, Sequence[int]] | None = None,
     namespaces: str = "[]",
 ) -> str:
     """The first turn.
@@ -301,6 +302,7 @@ def start_message(
         file: how stacks name the cell, where the guest can tell its lines.
         label: an identifier that the program cannot know, to check that it does not leave the function it is put into.
         call_limit: unsettled calls from which on the guest refuses more by itself; the host has limits of its own.
+        zones: time zones that the program may name, as `prelude/65_locale.js` takes them.
         namespaces: JSON text, as `prelude/75_namespaces.js` takes it.
     """
     message = json.dumps(
@@ -313,6 +315,7 @@ def start_message(
             "callLimit": call_limit,
             "file": file,
             "elapsed": elapsed_ms,
+            "zones": zones or {},
         }
     )
     return f'{message[:-1]},"namespaces":{namespaces}}}'

@@ -13,13 +13,12 @@ import shlex
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.entries import Entry, Offered, OfferedNamespace, Source, one_line
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.finder import Finder
-from codemode_mcp.nearest import nearest
+from codemode_mcp.nearest import nearest, plain
 from codemode_mcp.operations import OPERATIONS
 from codemode_mcp.policy import Deny, Effects
 from codemode_mcp.toolset import NO_TOOLS, Toolset, select
@@ -35,7 +34,7 @@ from declarations.render import (
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from codemode_mcp.finder import Meaning
     from codemode_mcp.policy import Policy
@@ -198,7 +197,7 @@ class Catalog:
                 if server.status != "ready" and entry_id.startswith(f"mcp:{server.name}:"):
                     why = server.trouble or "was still connecting when this program started; run the program again"
                     raise ProgramError("nested_tool_failed", f"MCP.{server.identifier} {why}")
-            near = nearest(entry_id, chain(self._by_id, self.toolset.ids))
+            near = _nearest_ids(entry_id, [*self._by_id, *self.toolset.ids])
             raise ProgramError("nested_tool_failed", f"there is no tool {_shown(entry_id)}.{_did_you_mean(near)}")
         return entry
 
@@ -221,16 +220,49 @@ class Catalog:
                 "nested_tool_failed",
                 f"{_shown(entry_id)} is an MCP tool: call {mcp.path}({{...}}); its declaration is in {_header(mcp)}",
             )
+        meant = self.meant_by(entry_id) if near and not entry_id.startswith("mcp:") else []
+        if meant:
+            calls = " or ".join(f"{each.path}({{...}})" for each in meant)
+            raise ProgramError("nested_tool_failed", f"there is no tool {_shown(entry_id)}; call {calls}")
         found: list[str] = []
         if near and entry_id.startswith("mcp:"):
             found = [f"{self._by_id[each].path}({{...}})" for each in nearest(entry_id, self._by_id)]
         elif near:
-            found = nearest(entry_id, self.toolset.ids)
+            found = _nearest_ids(entry_id, self.toolset.ids)
         raise ProgramError(
             "nested_tool_failed",
             f"there is no tool {_shown(entry_id)}.{_did_you_mean(found)} "
             "See ALL_TOOLS and tools.search(); MCP tools are found by API.search().",
         )
+
+    def meant_by(self, written: str) -> list[Entry]:
+        """Return the MCP tools that another spelling stands for: `mcp__time__get_current_time`, `getCurrentTime`.
+
+        Only whole names count, up to three of one name.
+        """
+        return self._by_spelling.get(plain(_PREFIX.sub("", written)), [])[:3]
+
+    def expression_for(self, name: str) -> str:
+        """Return the expression for a name that a program took for a tool or a server; empty where there is none."""
+        meant = self.meant_by(name)
+        if meant:
+            return " or ".join(f"{each.path}({{...}})" for each in meant)
+        for server in self.servers:
+            if name in (server.identifier, server.name) or plain(name) == plain(server.name):
+                return f"MCP.{server.identifier}"
+        return ""
+
+    @cached_property
+    def _by_spelling(self) -> dict[str, list[Entry]]:
+        found: dict[str, list[Entry]] = {}
+        for server in self.servers:
+            for entry in server.tools:
+                name = entry.tool.name
+                for spelling in {plain(name), plain(entry.identifier), plain(f"{server.name}.{name}")} | {
+                    plain(f"{server.identifier}.{entry.identifier}")
+                }:
+                    found.setdefault(spelling, []).append(entry)
+        return found
 
     # files
 
@@ -726,6 +758,24 @@ def _header(entry: Entry) -> str:
 def login_advice(server: str) -> str:
     """What a model can do about a server, by its name in the configuration, that nobody has logged in to."""
     return f"needs a login; ask the user to run: codemode-mcp login {shlex.quote(server)}"
+
+
+def _nearest_ids(wanted: str, ids: Collection[str]) -> list[str]:
+    """Return the nearest ids, else those whose last part is near to what was written, or is a word of it."""
+    found = nearest(wanted, ids)
+    if found:
+        return found
+    by_name: dict[str, list[str]] = {}
+    for each in ids:
+        by_name.setdefault(each.rpartition(":")[2], []).append(each)
+    last = wanted.rpartition(":")[2]
+    parts = {plain(part) for part in _WORD.findall(last)}
+    names = nearest(last, by_name) or [name for name in by_name if plain(name) in parts]
+    return [each for name in names for each in by_name[name]][:3]
+
+
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
+_PREFIX = re.compile(r"\A(?:mcp__|mcp[.:]|MCP\.|tools\.|functions\.)")
 
 
 def _did_you_mean(near: Sequence[str]) -> str:

@@ -205,6 +205,12 @@ class Dispatcher:
 
     # programs
 
+    @property
+    def admits_programs(self) -> bool:
+        """Whether any hook may judge programs."""
+        interception = self._interception
+        return interception is not None and (not interception.is_ready or bool(interception.hooks(EXEC_ID)))
+
     async def admit_program(
         self,
         run_id: str,

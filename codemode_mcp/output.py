@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.outcome import Usage
+from codemode_mcp.pictures import strings_without_base64, without_base64
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.outcome import Outcome, PendingCall
@@ -113,6 +114,9 @@ async def render(
     over = False
     if ended.status == "completed":
         value_text = _dump(value)
+        marked = strings_without_base64(value_text)
+        if marked != value_text:
+            value, value_text = json.loads(marked), marked
         value_size = _size(value_text)
         if value_size > cap:
             over = True
@@ -128,13 +132,12 @@ async def render(
                 "value": _truncated(_size(text), text, await keep(text), LEAST_PREVIEW if outputs else preview),
             }
         )
-    # A suspended program goes on, and its runId must not be lost: what is over is offloaded there in any case.
+    # The driver fails a program whose output is over the cap before it suspends it. What is over the smaller cap of a
+    # client is offloaded: the program is not over, and its runId must not be lost.
     failing = settings.code_mode.on_output_limit == "fail" and ended.status != "waiting"
     if failing and (over or crowded or ended.dropped):
         outputs = outputs[:-1] if left else outputs
-        message = f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
-        if crowded and not over:
-            message = f"more pictures than an answer has room for ({_PICTURE_ROOM}); show fewer, or smaller ones"
+        message = _TOO_MANY_PICTURES if crowded and not over else _too_much(cap)
         return answer.failed(message, "output_limit_exceeded", outputs, ended.notes)
     notes = (*ended.notes, *dict.fromkeys(lost))
     if ended.dropped:
@@ -146,6 +149,16 @@ async def render(
             return answer.waiting(ended, outputs, notes)
         case _:
             return answer.completed(value, outputs, notes)
+
+
+def exceeds(outputs: Iterable[dict[str, Any]], cap: int) -> str | None:
+    """Say why outputs are more than an answer shows; None where they fit."""
+    _, left, crowded = _fit([_readable(item) for item in outputs], cap)
+    return _too_much(cap) if left else _TOO_MANY_PICTURES if crowded else None
+
+
+def _too_much(cap: int) -> str:
+    return f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
 
 
 def render_error(
@@ -312,10 +325,17 @@ def _shown(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _readable(item: dict[str, Any]) -> dict[str, Any]:
-    """An output with the base64 that clients take, who refuse a whole answer otherwise: on one line, in the standard
-    alphabet, padded. An image gets its `bytes`; without valid data it is a line that says so."""
-    if item["type"] != "image":
-        return item
+    """Return an output as clients take it.
+
+    An image has its base64 on one line, in the standard alphabet, padded: clients refuse a whole answer otherwise. It
+    gets its `bytes`; without valid data it becomes a line that says so. Text has no base64 of pictures.
+    """
+    if item["type"] == "text":
+        return {**item, "text": without_base64(item["text"])}
+    if item["type"] == "json":
+        text = _dump(item["value"])
+        marked = strings_without_base64(text)
+        return item if marked == text else {**item, "value": json.loads(marked)}
     data = item["data"].translate(_PLAIN_BASE64).rstrip("=")
     data += "=" * (-len(data) % 4)
     try:
@@ -327,6 +347,7 @@ def _readable(item: dict[str, Any]) -> dict[str, Any]:
 
 _PLAIN_BASE64 = str.maketrans({"-": "+", "_": "/", "\n": None, "\r": None, " ": None, "\t": None})
 _PICTURE_ROOM = f"{PICTURE_BYTES * 3 // 4 // 1024 // 1024} MiB, {MAX_PICTURES} pictures"
+_TOO_MANY_PICTURES = f"more pictures than an answer has room for ({_PICTURE_ROOM}); show fewer, or smaller ones"
 
 
 def _block(item: dict[str, Any]) -> dict[str, Any]:

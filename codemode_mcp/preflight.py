@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.settings import Language
 
-__all__ = ["MemberCall", "Preflight", "check_members", "inspect", "looks_like_shell"]
+__all__ = ["MemberCall", "Preflight", "check_members", "has_types", "inspect", "looks_like_shell"]
 
 CELL_FILES: dict[Language, str] = {"javascript": "cell.js", "typescript": "cell.ts"}
 """What positions call the program (SPEC 3.5)."""
@@ -94,6 +94,33 @@ class Preflight:
     def inserted(self) -> Grown | None:
         """Where `returning` is longer than `source`."""
         return None if self.returned_at is None else Grown(*self.returned_at, len(_RETURN))
+
+
+_TYPES = words(
+    "abstract_class_declaration accessibility_modifier ambient_declaration as_expression enum_declaration "
+    "implements_clause interface_declaration internal_module non_null_expression optional_parameter predefined_type "
+    "satisfies_expression type_alias_declaration type_annotation type_parameters"
+)
+"""Nodes that TypeScript has and JavaScript has not. `a<b>(c)` is both, and counts only with a type such as `string`."""
+
+
+def has_types(source: str) -> bool:
+    """Return whether a program is TypeScript, by syntax that JavaScript has not."""
+    tree = parse(utf16_units(source))
+    if tree is None:
+        return False
+    cursor = tree.root_node.walk()
+    while True:
+        node = cursor.node
+        if node is not None and node.type in _TYPES:
+            return True
+        if cursor.goto_first_child() or cursor.goto_next_sibling():
+            continue
+        while cursor.goto_parent():
+            if cursor.goto_next_sibling():
+                break
+        else:
+            return False
 
 
 _ODD_SPACE = re.compile("[\v\f\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\ufeff]")

@@ -37,6 +37,9 @@ NOT_NAMES: Final = OBJECT_PROTOTYPE | RESERVED_WORDS | SPECIAL_MEMBERS | {"searc
 MANY: Final = 300
 """Tools from which on a program has their text, and the functions and the list only when it looks at them."""
 
+_OWN: Final = frozenset({"core", "client"})
+"""Sources of this product's own tools, which take no name from a plugin's."""
+
 MAX_NAME: Final = 128
 """Characters of a name that is a function of `tools`."""
 
@@ -107,7 +110,12 @@ class Toolset:
 
     def _row(self, entry: Entry) -> tuple[str, str, str | None, int]:
         listed = self.listed(entry)
-        return listed["name"], listed["description"], listed.get("label"), int(entry.tool.name in self.names)
+        return (
+            listed["name"],
+            listed["description"],
+            listed.get("label"),
+            int(self.names.get(entry.tool.name) == entry.id),
+        )
 
     def listed(self, entry: Entry) -> dict[str, Any]:
         """A `ToolCatalogEntry`, of few bytes."""
@@ -179,17 +187,24 @@ def select(
         if not isinstance(policy.decide(each.id, effects), Deny):
             kept[each.id] = each, effects
     chosen = [(tool_id, *kept[tool_id]) for tool_id in sorted(kept)]
-    named = _functions([each.tool.name for _, each, _ in chosen])
+    of_plugins = {each.tool.name for _, each, _ in chosen if each.source not in _OWN}
+    may_be_named = [
+        (tool_id, each.tool.name)
+        for tool_id, each, _ in chosen
+        if each.source not in _OWN or each.tool.name not in of_plugins
+    ]
+    functions = _functions([name for _, name in may_be_named])
+    named = {tool_id: name for tool_id, name in may_be_named if name in functions}
     entries = []
-    for _, each, effects in chosen:
-        is_function = each.tool.name in named
+    for tool_id, each, effects in chosen:
+        is_function = tool_id in named
         entry = entry_of(each.source, each.source_name, each.tool, effects, is_function=is_function)
         entries.append((entry, each.label or each.tool.title))
     owned = {(each.source_name, each.tool.name) for _, each, _ in chosen if each.source == "plugin"}
     visible = [each for each in namespaces if all((each.plugin, required) in owned for required in each.required_tools)]
     return Toolset(
         entries,
-        [(each.tool.name, tool_id) for tool_id, each, _ in chosen if each.tool.name in named],
+        [(name, tool_id) for tool_id, name in named.items()],
         visible,
         meaning,
     )

@@ -64,7 +64,12 @@ LANGUAGE_GLOBALS: Final = _set_of("""
 """)
 """Global names of JavaScript and its engines."""
 
-SERVER_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | HOST_GLOBALS | LANGUAGE_GLOBALS
+FILE_NAMES: Final = frozenset({"index", "INDEX"})
+"""`mcp/index.d.ts` describes all servers; some file systems ignore case."""
+
+SERVER_RESERVED: Final = (
+    RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | HOST_GLOBALS | LANGUAGE_GLOBALS | FILE_NAMES
+)
 
 _ALIAS_RESERVED: Final = OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"", "prompts", "resources"}
 

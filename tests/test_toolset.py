@@ -52,6 +52,38 @@ def test_every_tool_has_an_id_of_its_source_and_its_owner() -> None:
     ]
 
 
+def test_the_tools_of_this_product_take_no_name_from_a_plugin() -> None:
+    results = [replace(offer(name, "results"), source="core") for name in ("list", "load")]
+    toolset = chosen(*results, offer("list"), replace(offer("sample", "session"), source="client"), offer("sample"))
+    assert toolset.names == {
+        "list": "plugin:issues:list",
+        "load": "core:results:load",
+        "sample": "plugin:issues:sample",
+    }
+    paths = {entry.id: entry.path for entry in toolset.entries}
+    assert paths["core:results:list"] == 'tools.call("core:results:list")'
+    assert paths["plugin:issues:list"] == "tools.list"
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("file_write", "Nearest: plugin:files:write."),
+        ("fake_nop", "Nearest: plugin:fake:fake_noop."),
+        ("plugin:files:wirte", "Nearest: plugin:files:write."),
+        ("github.createIssue", "call MCP.github.createIssue({...})"),
+        ("mcp__github__create_issue", "call MCP.github.createIssue({...})"),
+        ("createIssue", "call MCP.github.createIssue({...})"),
+        ("MCP.github.createIssue", "call MCP.github.createIssue({...})"),
+    ],
+)
+def test_a_slip_in_an_id_is_told_what_to_write(written: str, told: str) -> None:
+    catalog = build([GITHUB], ANYBODY, offered=[offer("write", "files"), offer("fake_noop", "fake")])
+    with pytest.raises(ProgramError) as raised:
+        catalog.resolve_by_id(written)
+    assert told in raised.value.message
+
+
 def test_the_order_in_which_tools_are_offered_makes_no_difference() -> None:
     tools = [offer("b"), offer("a"), offer("c", "other")]
     catalogs = [build([GITHUB], ANYBODY, offered=order) for order in (tools, tools[::-1])]
@@ -123,7 +155,10 @@ def test_names_are_functions_of_exactly_one_visible_tool(offered: list[tuple[str
     toolset = select(tools, (), Policy(PolicyRules(deny=tuple(denied))))
     assert list(toolset.ids) == sorted(toolset.ids)
     assert len({entry.path for entry in toolset.entries}) == len(toolset)
-    visible = [entry.tool.name for entry in toolset.entries]
+    of_plugins = {entry.tool.name for entry in toolset.entries if entry.source == "plugin"}
+    visible = [
+        entry.tool.name for entry in toolset.entries if entry.source == "plugin" or entry.tool.name not in of_plugins
+    ]
     for name, tool_id in toolset.names.items():
         entry = toolset.get(tool_id)
         assert entry is not None

@@ -45,8 +45,14 @@ class CallEvents:
             why=verdict.why or None,
         )
 
-    def ended(self, record: CallRecord, code: str | None, now: float) -> None:
-        """`code`: of the error that it ended with. `now`: on the clock of the record."""
+    def ended(self, record: CallRecord, code: str | None, now: float, *, late: bool = False) -> None:
+        """Report the end of a call.
+
+        Args:
+            code: of the error that it ended with.
+            now: on the clock of the record.
+            late: its program was over before.
+        """
         self._emit(
             "call_ended",
             record.tool,
@@ -57,6 +63,7 @@ class CallEvents:
             **record.seen,
             dispatched=record.dispatched,
             repeatable=record.repeatable,
+            late=True if late else None,
         )
 
     def _emit(self, kind: EventKind, tool: str, **more: Any) -> None:

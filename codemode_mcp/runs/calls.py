@@ -6,6 +6,7 @@ Each call under way is a task of the manager's group. What settles is left with 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ class Calls:
         clock: monotonic seconds.
         notify: takes the id of a run whose calls begin to wait for a person.
         on_late: told of a run that is not gone on with as it was here, when a call of it has ended that was sent here.
+        on_late_failure: told, with the owner and a sentence, of a call that failed after its program was over.
     """
 
     def __init__(
@@ -78,9 +80,11 @@ class Calls:
         auditor: Auditor | None = None,
         on_late: Callable[[str], None] = lambda _: None,
         notify: Callable[[str], None] = lambda _: None,
+        on_late_failure: Callable[[str, str], None] = lambda _owner, _note: None,
     ) -> None:
         self._on_late = on_late
         self._notify = notify
+        self._on_late_failure = on_late_failure
         self._dispatcher = dispatcher
         self._store = store
         self._settings = settings
@@ -272,11 +276,24 @@ class Calls:
                 live.record.ended = self._clock()
                 completion = _cancelled(live)
             code = None if completion.error is None else completion.error.code
-            live.events.ended(live.record, code, self._clock())
+            live.events.ended(live.record, code, self._clock(), late=live.left)
+            if live.left and not run.fenced:
+                self._tell_late_failure(run, live, completion)
             if run.state in ("running", "waiting") and not run.fenced:
                 run.settled.append(completion)
                 run.change()
             self._give_slot(run, live)
+
+    def _tell_late_failure(self, run: Run, live: LiveCall, completion: Completion) -> None:
+        if run.state == "aborted":
+            return  # it was cancelled on purpose
+        error = completion.error
+        why = error_of(completion.value) if error is None else f": {error.message}"
+        if why is not None:
+            tool, run_id = within_line(live.record.tool), run.id[:12]
+            self._on_late_failure(
+                run.owner, f"{tool} failed after its program ({run_id}) was over, which did not await it{why[:300]}"
+            )
 
     async def _note_dispatch(self, run: Run, live: LiveCall) -> None:
         """Right before a call is sent: once a run is kept, nothing is sent that nobody would know of after a crash, and
@@ -363,6 +380,20 @@ def _arguments_fit(run: Run, call: ToolCall) -> bool:
 
 def _input_size(call: ToolCall) -> int:
     return len(call.input) if isinstance(call.input, str) else 0
+
+
+def error_of(value: str) -> str | None:
+    """Return what an MCP result with `isError` says, after a colon; None for any other."""
+    try:
+        result = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(result, dict) or result.get("isError") is not True:
+        return None
+    content = result.get("content")
+    first = content[0] if isinstance(content, list) and content else None
+    text = first.get("text") if isinstance(first, dict) else None
+    return f": {within_line(text, MAX_PROGRESS)}" if isinstance(text, str) and text else ""
 
 
 def _cancelled(live: LiveCall) -> Completion:

@@ -38,6 +38,7 @@ from codemode_mcp.catalog_text import catalog_hash, catalog_text
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, StoreUnavailable
 from codemode_mcp.outcome import Outcome, PendingCall, PendingStatus, Usage
+from codemode_mcp.output import exceeds
 from codemode_mcp.runs.calls import RETRY_SECONDS, Calls
 from codemode_mcp.runs.questions import WINDOW
 from codemode_mcp.runs.records import calls_of, printed_of, record_of
@@ -46,6 +47,7 @@ from codemode_mcp.runs.slots import Slots
 from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_bearer
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.time_zones import named_zones
 from codemode_mcp.values import Get, Put
 
 if TYPE_CHECKING:
@@ -117,7 +119,7 @@ class Driver:
         spawn: start a task that outlives the request.
         clock: monotonic seconds.
         wall: seconds since the epoch.
-        on_late: see `Calls`.
+        on_late, on_late_failure: see `Calls`.
         program: the command that runs this program at a terminal, quoted for a shell.
         shelter: where a run is parked for the first time while `store` does not answer.
         notify: see `Calls`.
@@ -136,6 +138,7 @@ class Driver:
         auditor: Auditor | None = None,
         wall: Callable[[], float] = time.time,
         on_late: Callable[[str], None] = lambda _: None,
+        on_late_failure: Callable[[str, str], None] = lambda _owner, _note: None,
         shelter: RunStore | None = None,
         program: str = "codemode-mcp",
         notify: Callable[[str], None] = lambda _: None,
@@ -151,7 +154,7 @@ class Driver:
         self._clock = clock
         self._wall = wall
         self._auditor = auditor or Auditor()
-        self.calls = Calls(dispatcher, store, settings, spawn, clock, self._auditor, on_late, notify)
+        self.calls = Calls(dispatcher, store, settings, spawn, clock, self._auditor, on_late, notify, on_late_failure)
         self._turns = Slots(settings.max_running_runs)
         self._rooms = Slots(LIVE_PER_RUNNING * settings.max_running_runs)
 
@@ -166,6 +169,7 @@ class Driver:
         run.observed_by(observation)
         engine = await self._engine()
         try:
+            zones = await anyio.to_thread.run_sync(named_zones, program.code) if "timeZone" in program.code else {}
             message = start_message(
                 code=program.code,
                 fallback=program.fallback,
@@ -175,6 +179,7 @@ class Driver:
                 elapsed_ms=self._elapsed_ms(run),
                 file=program.positions.file if program.positions.language == "javascript" else None,
                 label=f"cell_{secrets.token_hex(8)}" if program.suspect else None,
+                zones=zones,
                 namespaces=run.namespaces.text,
             )
             if not await self._admit(run, observation):
@@ -304,7 +309,11 @@ class Driver:
             run.history.extend(report.outputs)
             run.tell(report.outputs)
             run.dropped = report.dropped_size
-            if report.state != "syntax":
+            over = self._over_cap(run) if report.outputs else None
+            if over is not None and report.state == "pending":
+                run.cancel_unsent()
+                return await self._fail(run, "output_limit_exceeded", over)
+            if report.state != "syntax" and over is None:
                 self._accept(run, report.requests)
         if turn.stopped is not None:
             return await self._stopped(run, observation, turn, report)
@@ -320,6 +329,12 @@ class Driver:
                 return SyntaxFault(report.error)
             case "pending":
                 return None
+
+    def _over_cap(self, run: Run) -> str | None:
+        """Say why a program has printed too much, where that is to end it."""
+        if self._settings.on_output_limit != "fail":
+            return None
+        return exceeds(run.outputs, self._settings.max_output_bytes)
 
     def _accept(self, run: Run, requests: Iterable[Request]) -> None:
         now = self._clock()
@@ -598,6 +613,7 @@ class Driver:
     def _leave_calls(self, run: Run) -> tuple[str, ...]:
         """What becomes of calls that are still unsettled when their program is over."""
         cancelled: list[str] = []
+        dropped: list[str] = []
         left: list[str] = []
         unasked: list[str] = []
         run.approvals.end()
@@ -606,15 +622,20 @@ class Driver:
                 unasked.append(live.record.tool)
                 live.scope.cancel()
                 continue
-            (cancelled if live.record.read_only else left).append(live.record.tool)
             if live.record.read_only:
+                (cancelled if live.record.dispatched else dropped).append(live.record.tool)
                 live.scope.cancel()
+            else:
+                left.append(live.record.tool)
+                live.left = True
         self.calls.go_on(run)
         notes = []
         if left:
             notes.append(f"Not waited for, still going on: {counted(left)}")
         if cancelled:
             notes.append(f"Not waited for, cancelled: {counted(cancelled)}")
+        if dropped:
+            notes.append(f"Not waited for, never sent: {counted(dropped)}; await such calls")
         if unasked:
             notes.append(f"Not waited for, given up before anybody approved: {counted(unasked)}; await such calls")
         return tuple(notes)

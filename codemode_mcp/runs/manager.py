@@ -19,7 +19,7 @@ from codemode_mcp.audit.events import MAX_NAME, Auditor
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable, StoreUnavailable
 from codemode_mcp.hints import PYTHON, looks_like_python, syntax_hint
 from codemode_mcp.localize import fault_column, regex_offsets, stray_await
-from codemode_mcp.preflight import check_members, inspect, looks_like_shell
+from codemode_mcp.preflight import check_members, has_types, inspect, looks_like_shell
 from codemode_mcp.program_form import take_fence
 from codemode_mcp.runs import program as programs
 from codemode_mcp.runs.driver import Driver, SyntaxFault
@@ -69,6 +69,11 @@ WATCH_SECONDS = 1.0
 
 ADOPTED_SECONDS = 2.0
 """For the calls of a run that was adopted to come to wait for an approval."""
+
+MAX_LATE = 5
+"""Sentences kept for an owner about calls that failed after their program was over."""
+
+MAX_LATE_OWNERS = 200
 
 LOOKS_AT_ONCE = 4
 """Of runs that others may have done something to."""
@@ -172,6 +177,7 @@ class RunManager:
         self._registered = registered
         self._runs: dict[str, Run] = {}
         self._ledger = Ledger()
+        self._late: dict[str, list[str]] = {}
         self._ended: deque[_Ended] = deque(maxlen=SHOWN_ENDED)
         self._closing = False
         self._looking = anyio.CapacityLimiter(LOOKS_AT_ONCE)
@@ -192,6 +198,7 @@ class RunManager:
             auditor=self._auditor,
             wall=wall,
             on_late=self._heard,
+            on_late_failure=self._failed_late,
             shelter=self._shelter,
             program=program,
             notify=notify,
@@ -211,6 +218,19 @@ class RunManager:
 
     def __repr__(self) -> str:
         return f"<RunManager: {len(self._runs)} runs>"
+
+    def _failed_late(self, owner: str, note: str) -> None:
+        """Keep, for the next answer to an owner, what failed after a program was over."""
+        notes = self._late.pop(owner, [])
+        if len(notes) < MAX_LATE:
+            notes.append(note)
+        self._late[owner] = notes
+        if len(self._late) > MAX_LATE_OWNERS:
+            del self._late[next(iter(self._late))]
+
+    def _with_late(self, outcome: Outcome) -> Outcome:
+        notes = self._late.pop(outcome.owner, None)
+        return outcome if notes is None else replace(outcome, notes=(*outcome.notes, *notes))
 
     def apply(self, settings: CodeModeSettings) -> None:
         """These limits count from now on, except for how many runs compute at once."""
@@ -277,7 +297,7 @@ class RunManager:
         self._runs[run.id] = run
         self._group.start_soon(self._drive_cell, run, cell, found, first, observation)
         try:
-            return await observation.outcome()
+            return self._with_late(await observation.outcome())
         except anyio.get_cancelled_exc_class():
             self._stop(run, observation)
             raise
@@ -336,7 +356,8 @@ class RunManager:
             if observation.queueing is not None:
                 observation.queueing.cancel()
             raise
-        return replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
+        outcome = replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
+        return self._with_late(outcome)
 
     # runs that outlive a process
 
@@ -690,6 +711,7 @@ class RunManager:
                     except ProgramError as error:
                         refused = error
                 if second is not None:
+                    await self._admit_as_typescript(run, cell)
                     again = await self._driver.start(run, second, observation)
                     if not isinstance(again, SyntaxFault):
                         return again
@@ -810,6 +832,8 @@ class RunManager:
     async def _admit(self, cell: Cell, run_id: str, arrived: float, note: Callable[[str], None]) -> Cell:
         """What is run for this: hooks of plugins may have changed it. Raises `CodeModeError`."""
         owner = cell.caller.owner or bearer_of(run_id)
+        if cell.language is None and self._dispatcher.admits_programs and await self._is_typescript(cell.source):
+            cell = replace(cell, language="typescript")  # it runs as what it was shown as
         language = cell.language or "javascript"
         with anyio.move_on_after(arrived + self._settings.max_request_ms / 1000 - self._clock()):
             source = await self._dispatcher.admit_program(run_id, owner, cell.caller, cell.source, language, note)
@@ -818,6 +842,21 @@ class RunManager:
             _check_size(source)
             return replace(cell, source=source)
         raise ProgramError("timeout", "plugins took too long to look at the program; nothing of it has run")
+
+    async def _admit_as_typescript(self, run: Run, cell: Cell) -> None:
+        """Have hooks judge a program, which they saw as JavaScript, as what runs. Raises `CodeModeError`."""
+        if not self._dispatcher.admits_programs:
+            return
+        admitted = await self._dispatcher.admit_program(
+            run.id, run.owner, cell.caller, cell.source, "typescript", run.note
+        )
+        if admitted != cell.source:
+            raise ProgramError("invalid_input", 'a hook changes this program; send it with language: "typescript"')
+
+    async def _is_typescript(self, source: str) -> bool:
+        if "typescript" not in self._settings.languages:
+            return False
+        return await anyio.to_thread.run_sync(_is_typescript, source, limiter=self._inspecting)
 
     async def _unfence(self, cell: Cell, note: Callable[[str], None]) -> Cell:
         """Return the program in the fence, where there is one. Raises `ProgramError`."""
@@ -910,6 +949,16 @@ async def open_manager(
                 elif run.state == "waiting":
                     manager._over(run, "aborted")
             group.cancel_scope.cancel()
+
+
+def _is_typescript(source: str) -> bool:
+    try:
+        fenced = take_fence(source)
+    except ProgramError:
+        return False  # it is refused later
+    if fenced is not None and fenced.language is not None:
+        return fenced.language == "typescript"
+    return has_types(source if fenced is None else fenced.source)
 
 
 def _refuse_shell(source: str) -> None:

@@ -103,6 +103,7 @@ class LiveCall:
         noted: set once a durable store has it.
         sending: it is about to be sent, which is being written down, or was.
         elsewhere: another process has sent it, and writes down its end.
+        left: its program is over, and did not await it.
     """
 
     call: ToolCall
@@ -113,6 +114,7 @@ class LiveCall:
     noted: anyio.Event = field(default_factory=anyio.Event)
     sending: bool = False
     elsewhere: bool = False
+    left: bool = False
     resumes: anyio.Event = field(default_factory=anyio.Event)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
@@ -343,6 +345,12 @@ class Run:
         self.queue.clear()
         for live in list(self.calls.values()):
             live.scope.cancel()
+
+    def cancel_unsent(self) -> None:
+        """Cancel the calls that no tool has got."""
+        for live in list(self.calls.values()):
+            if not live.record.dispatched and not live.sending:
+                live.scope.cancel()
 
     def close(self) -> None:
         if self.guest is not None:

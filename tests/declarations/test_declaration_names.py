@@ -69,6 +69,10 @@ def test_a_tool_name_becomes_this_identifier(name: str, identifier: str) -> None
         ("API", "API_"),
         ("resources", "resources"),
         ("", "server_"),
+        ("index", "index_"),
+        ("Index", "index_"),
+        ("INDEX", "INDEX_"),
+        ("indexer", "indexer"),
     ],
 )
 def test_a_server_keeps_clear_of_global_names(name: str, identifier: str) -> None:

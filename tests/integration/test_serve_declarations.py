@@ -99,3 +99,15 @@ async def test_an_option_that_there_is_not_is_refused(session: Session, call: st
 async def test_a_hit_can_be_read(session: Session) -> None:
     part = await session.value("const [hit] = await API.search('give'); return (await API.read(hit.path)).content")
     assert "function give(" in part
+
+
+async def test_a_server_called_index_has_declarations_of_its_own(tmp_path: Path) -> None:
+    servers = {"index": {"command": sys.executable, "args": [str(SERVERS / "echo.py"), str(tmp_path)]}}
+    async with serve(write_config(tmp_path, servers)) as session:
+        paths = await session.value("return (await API.list()).files.map((file) => file.path)")
+        assert paths == ["mcp/index.d.ts", "mcp/index_.d.ts"]
+        part = await session.value("const [hit] = await API.search('give'); return (await API.read(hit.path)).content")
+        assert "function give(" in part
+        for name in ("index_", "index"):
+            header = await session.value(f"return await MCP.{name}.$api()")
+            assert "give" in [each["method"] for each in header["tools"]]

@@ -263,3 +263,31 @@ async def test_a_tool_that_needs_approval_waits_with_advice_and_is_not_called(fo
         assert f"{shlex.join(COMMAND)} runs approve" in answer.structured["next"]
         state = "return unwrap(await MCP.tracker.getIssue({ issue_id: 1 })).state"
         assert await session.value(state) == "open"
+
+
+async def test_a_date_is_written_in_the_time_zone_that_a_program_names(session: Session) -> None:
+    program = """
+        const zone = { timeZone: "America/New_York" };
+        const dates = ["2026-01-01T00:00:00Z", "2026-07-01T00:00:00Z", "2026-03-08T07:00:00Z"].map((d) => new Date(d));
+        return dates.map((date) => date.toLocaleString("en-US", zone));
+    """
+    assert await session.value(program) == ["12/31/2025, 7:00:00 PM", "6/30/2026, 8:00:00 PM", "3/8/2026, 3:00:00 AM"]
+
+
+async def test_an_error_is_shown_with_its_code_and_data(session: Session) -> None:
+    value = await session.value("try { await tools.call('mcp:nothing:there', {}) } catch (e) { return e }")
+    assert value["code"] == "nested_tool_failed"
+
+
+@pytest.mark.parametrize("search", ["API.search", "tools.search"])
+async def test_the_limit_of_a_search_is_a_positive_integer(session: Session, search: str) -> None:
+    program = f"""
+        const told = [];
+        for (const limit of ["3", true, 1.5, 0, -1, NaN, null, {{}}]) {{
+          await {search}("x", {{ limit }}).then(() => told.push(limit), (error) => told.push(error.message));
+        }}
+        return [told, await Promise.all([1, 51, 1e12].map((limit) => {search}("x", {{ limit }}).then(Array.isArray)))];
+    """
+    told, clamped = await session.value(program)
+    assert all(message.startswith("the option limit must be a positive integer, not ") for message in told)
+    assert clamped == [True, True, True]

@@ -74,10 +74,8 @@ SENT: dict[str, list[tuple[str, str]]] = {
     "`Number`, `String`, `Boolean` object": [
         ("{ a: Object('s'), b: Object(1), c: Object(true), d: Object(Symbol()) }", '{"a":"s","b":1,"c":true,"d":{}}')
     ],
-    "`Map`, `Set`, `Error`, `RegExp` and the like": [
-        ("{ a: new Map([['a', 1]]), b: new Set([1]), c: /x/, d: new Error('m') }", '{"a":{},"b":{},"c":{},"d":{}}'),
-        ("{ b: new WeakMap(), c: new ArrayBuffer(2) }", '{"b":{},"c":{}}'),
-        ("new Map([['a', 1]])", "{}"),
+    "`Error`, `RegExp` and the like": [
+        ("{ c: /x/, d: new Error('m'), e: new WeakMap() }", '{"c":{},"d":{},"e":{}}'),
         ("Object.assign(new Error('m'), { status: 404 })", '{"status":404}'),
         ("{ a: Object.fromEntries(new Map([['a', 1]])), b: [...new Set([1])] }", '{"a":{"a":1},"b":[1]}'),
     ],
@@ -93,9 +91,22 @@ NEST = "((n) => {{ let a = 1; for (let i = 0; i < n; i++) a = [a]; return {{ a }
 
 REFUSED: dict[str, list[tuple[str, str]]] = {
     "`bigint`": [("{ a: 1n }", "BigInt"), ("5n", "BigInt"), ("{ a: Object(1n) }", "BigInt")],
-    "a promise, or an object with one as a member": [
+    "a promise, anywhere in it": [
         ("{ a: 1, b: Promise.resolve(1) }", "b is a promise; await it first"),
         ("Promise.resolve({ a: 1 })", "the input is a promise; await it first"),
+        ("{ a: [{ b: Promise.resolve(1) }] }", "a[0].b is a promise; await it first"),
+    ],
+    "`Map`, `Set`, `ArrayBuffer`, anywhere in it": [
+        ("new Map([['a', 1]])", "the input is a Map"),
+        ("{ a: new Map() }", "a is a Map, which JSON has no form for; pass Object.fromEntries(map)"),
+        ("{ a: 1, b: [0, { c: new Set([1]) }] }", "b[1].c is a Set, which JSON has no form for; pass [...set]"),
+        ("{ a: { b: 1 }, c: { d: new ArrayBuffer(2) } }", "c.d is an ArrayBuffer"),
+        ("{ a: new (class Cache extends Map { get [Symbol.toStringTag]() { return 'Cache' } })() }", "a is a Map"),
+        (
+            "{ a: new Proxy({}, { get: (t, k) => (k === 'b' ? new Set() : t[k]), ownKeys: () => ['b'],"
+            "getOwnPropertyDescriptor: () => ({ enumerable: true, configurable: true }) }) }",
+            "a.b is a Set",
+        ),
     ],
     "a cycle; a getter, proxy or `toJSON` that throws": [
         ("(() => { const a = {}; a.a = a; return a })()", "circular"),

@@ -9,11 +9,12 @@ import pytest
 
 from codemode_mcp.approval import ApprovalRequest, Verdict
 from codemode_mcp.bridge import ToolCall, json_text
-from codemode_mcp.errors import CodeModeError
+from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.outcome import CallRecord
 from codemode_mcp.plugins import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent
 from codemode_mcp.plugins.bundled.duplicates import Duplicates
 from codemode_mcp.plugins.interception import Interceptors, Registered
+from codemode_mcp.runs.manager import Cell
 from codemode_mcp.settings import DuplicateSettings, PolicyRules, ToolSettings
 from tests.runs.bench import CALLER, OWNER, FakeClient, bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
@@ -302,6 +303,30 @@ async def test_hooks_see_the_program_before_anything_looks_at_it_and_may_change_
     (event,) = seen
     assert (event.tool_id, event.tool_kind, event.tool_input_kind) == (EXEC_ID, "code_mode_exec", "javascript")
     assert event.run_id == outcome.run_id
+
+
+@pytest.mark.parametrize(
+    ("code", "kinds"),
+    [
+        ("const a: number = 1; return a", ["typescript"]),
+        ("interface A { x: number } return 1", ["typescript"]),
+        ("return new Map<string, number>().size", ["typescript"]),
+        ("```ts\nreturn 1\n```", ["typescript"]),
+        ("const a = 1 < 2; return a ? 1 : 2", ["javascript"]),
+        ("return [1].map((a, b) => a < b).length", ["javascript"]),
+    ],
+)
+async def test_hooks_are_told_the_language_that_runs(engine: Engine, code: str, kinds: list[str]) -> None:
+    seen: list[str] = []
+
+    async def look(event: ToolCallEvent) -> DenyCall:
+        seen.append(event.tool_input_kind)
+        return DenyCall("seen")
+
+    async with bench(engine, interception=with_hooks(look)) as it:
+        with pytest.raises(ProgramError, match="seen"):
+            await it.manager.execute(Cell(code, None, CALLER))
+    assert seen == kinds
 
 
 async def test_what_a_hook_makes_of_a_program_is_checked_like_any(engine: Engine) -> None:

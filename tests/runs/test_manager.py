@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -12,11 +12,12 @@ import pytest
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import OWNER, bench, texts
-from upstream_clients.errors import UpstreamUnavailable
+from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.testing import FailingSource, ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Annotations, Tool
 
 if TYPE_CHECKING:
+    from codemode_mcp.audit.events import Event
     from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
@@ -249,13 +250,60 @@ async def test_read_only_calls_are_cancelled_when_their_program_is_over_and_othe
         assert outcome.value == "over"
         assert outcome.notes == (
             "Not waited for, still going on: mcp:slow:change",
-            "Not waited for, cancelled: mcp:slow:look",
+            "Not waited for, never sent: mcp:slow:look; await such calls",
         )
         slow.release.set()
         with anyio.fail_after(5):
             while not slow.calls:
                 await anyio.lowlevel.checkpoint()
     assert [tool for tool, _ in slow.calls] == ["change"]
+
+
+async def test_read_only_calls_that_were_sent_are_named_as_cancelled(engine: Engine) -> None:
+    slow = SlowSource("slow", {"look": text_result("1")}, tools=[READ_ONLY])
+    async with bench(engine, slow, timeout_ms=50) as it:
+        first = await it.execute("MCP.slow.look({}); await new Promise((r) => setTimeout(r, 100)); return 'over'")
+        outcome = await it.observe(first.run_id)
+        while outcome.status == "waiting":
+            outcome = await it.observe(first.run_id)
+        assert outcome.notes == ("Not waited for, cancelled: mcp:slow:look",)
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [UpstreamCallError("slow", "the disk is full", dispatched=True), text_result("the disk is full", isError=True)],
+    ids=["error", "isError"],
+)
+async def test_a_call_that_fails_after_its_program_is_told_with_the_next_answer(engine: Engine, failing: Any) -> None:
+    slow = SlowSource("slow", {"change": failing}, tools=[WRITING])
+    heard: list[Event] = []
+    async with bench(engine, slow) as it:
+        it.auditor.add(heard.append)
+        first = await it.execute("MCP.slow.change({}); return 'over'")
+        with anyio.fail_after(5):
+            await slow.wait_pending(1)
+        slow.release.set()
+        await anyio.wait_all_tasks_blocked()
+        (event,) = [each for each in heard if each.kind == "call_ended"]
+        assert (event.fields["late"], first.value) == (True, "over")
+        second = await it.execute("return 2")
+        (note,) = second.notes
+        assert "mcp:slow:change failed after its program" in note
+        assert "the disk is full" in note
+        assert (await it.execute("return 3")).notes == ()
+
+
+async def test_too_much_output_ends_a_program_before_it_calls_on_where_that_is_to_fail(engine: Engine) -> None:
+    source = echo()
+    settings = {"max_output_bytes": 1024, "on_output_limit": "fail"}
+    async with bench(engine, source, **settings) as it:
+        outcome = await it.execute(
+            "await MCP.echo.say({ text: 'first' }); text('x'.repeat(2000)); await MCP.echo.say({ text: 'second' })"
+        )
+        assert (outcome.status, outcome.code) == ("failed", "output_limit_exceeded")
+        assert [arguments["text"] for _, arguments in source.calls] == ["first"]
+        waiting = await it.execute("text('x'.repeat(2000)); await new Promise((r) => setTimeout(r, 60_000))")
+        assert (waiting.status, waiting.code) == ("failed", "output_limit_exceeded")
 
 
 async def test_an_endless_program_delays_no_other(engine: Engine) -> None:

@@ -129,6 +129,15 @@ CASES: dict[str, list[tuple[str, Any]]] = {
         ("Object.assign(new Error('m'), { errors: [1] })", {"name": "Error", "message": "m", "errors": [1]}),
         ("new (class Mine extends Error { name = 'Mine' })('m')", {"name": "Mine", "message": "m"}),
         ("[new Error('m')]", [{"name": "Error", "message": "m"}]),
+        (
+            "Object.defineProperties(new Error('m'), { code: { value: 'E' }, data: { value: { tool: 't' } } })",
+            {"name": "Error", "message": "m", "code": "E", "data": {"tool": "t"}},
+        ),
+        (
+            "Object.defineProperty(new Error('m'), 'toJSON', { value: () => ({ fine: true }) })",
+            {"name": "Error", "message": "m"},
+        ),
+        ("new (class E extends Error { toJSON() { return 'fine' } })('m')", {"name": "Error", "message": "m"}),
     ],
     "`Map`": [
         ("new Map()", {}),
@@ -659,3 +668,51 @@ def test_a_picture_for_which_the_output_has_no_room_left_leaves_a_line_and_count
     assert [item["type"] for item in told.report.outputs] == ["image", "text", "text"]
     assert told.texts == ["[left out, about 3,036 bytes: all outputs of a program together were too large]", "after"]
     assert (told.report.dropped_items, told.report.dropped_size > 4_000) == (1, True)
+
+
+LOCALES: list[tuple[str, str]] = [
+    ("(1234567.891).toLocaleString()", "1,234,567.891"),
+    ("(1234.5).toLocaleString('en-US')", "1,234.5"),
+    ("(1.0005).toLocaleString('en')", "1.001"),
+    ("(999.9995).toLocaleString(['en-US'], {})", "1,000"),
+    ("(0.1 + 0.2).toLocaleString()", "0.3"),
+    ("(-0.0001).toLocaleString()", "-0"),
+    ("(1e21).toLocaleString()", "1,000,000,000,000,000,000,000"),
+    ("(1.2345678901234566e25).toLocaleString()", "12,345,678,901,234,566,000,000,000"),
+    ("[NaN, -Infinity].map((n) => n.toLocaleString()).join(' ')", "NaN -∞"),
+    ("(-1234567n).toLocaleString()", "-1,234,567"),
+    ("[1234.5, null, new Date(0)].toLocaleString()", "1,234.5,,1/1/1970, 12:00:00 AM"),
+    ("new Float64Array([1234.5, 1]).toLocaleString('en-US')", "1,234.5,1"),
+    ("new Date('2026-01-02T15:04:05Z').toLocaleString()", "1/2/2026, 3:04:05 PM"),
+    ("new Date('2026-01-02T15:04:05Z').toLocaleDateString('en-US')", "1/2/2026"),
+    ("new Date('2026-12-31T00:00:00Z').toLocaleTimeString()", "12:00:00 AM"),
+    ("new Date(NaN).toLocaleString()", "Invalid Date"),
+    ("new Date('2026-07-01T12:00:00Z').toLocaleString('en-US', { timeZone: 'UTC' })", "7/1/2026, 12:00:00 PM"),
+]
+
+
+@pytest.mark.parametrize(("expression", "expected"), LOCALES)
+def test_numbers_and_dates_are_written_as_in_the_united_states(run: RunCode, expression: str, expected: str) -> None:
+    assert run(f"return {expression}").value == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        ("(1).toLocaleString('de-DE')", "knows the locale en-US only"),
+        ("(1).toLocaleString('en-US', { style: 'percent' })", "the option style"),
+        ("[1].toLocaleString('de-DE')", "knows the locale en-US only"),
+        (
+            "new Date(0).toLocaleDateString(undefined, { weekday: 'long' })",
+            "the option weekday: there is timeZone only",
+        ),
+        (
+            "new Date(0).toLocaleString('en-US', { timeZone: 'Europe/' + 'Berlin' })",
+            "is not known; write its whole name",
+        ),
+    ],
+)
+def test_a_form_that_there_is_not_is_refused_with_advice(run: RunCode, expression: str, told: str) -> None:
+    message = run(f"try {{ return {expression} }} catch (e) {{ return e.message }}").value
+    assert told in message
+    assert "toISOString()" in message or "such as" in message

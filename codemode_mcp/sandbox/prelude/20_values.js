@@ -133,7 +133,8 @@ function encodeObject(v, here, depth) {
   } catch (error) {
     return thrown("toJSON", error);
   }
-  if (typeof toJSON === "function") {
+  // What an error says of itself is never hidden by what it gives for JSON.
+  if (typeof toJSON === "function" && !isError(v)) {
     let replaced;
     try {
       replaced = apply(toJSON, v, [""]);
@@ -195,7 +196,7 @@ function encodeMembers(v, here, depth, start) {
   return "{" + text + "}";
 }
 
-const ofErrors = ["cause", "errors"];
+const ofErrors = ["code", "data", "cause", "errors"];
 
 function encodeError(v, here, depth) {
   let text = '"name":' + jsonStringify(clip(safeString(read(v, "name")), 200));

@@ -15,29 +15,60 @@ function textArgument(fn, name, v) {
 function callFields(id, args) {
   let text = ',"target":' + id + ',"count":' + args.length;
   if (args.length > 0 && args[0] !== undefined) {
-    refusePromises(args[0]);
-    const input = jsonStringify(args[0]);
+    const input = argumentText(args[0], "the input");
     if (input === undefined) throw new NativeTypeError("a " + typeof args[0] + " has no JSON form");
     text += ',"input":' + jsonStringify(input);
   }
   if (args.length > 1 && args[1] !== undefined) {
-    refusePromises(args[1]);
-    text += ',"options":' + jsonStringify(jsonStringify(args[1]) ?? "null");
+    text += ',"options":' + jsonStringify(argumentText(args[1], "the second argument") ?? "null");
   }
   return text;
 }
 
-// JSON makes {} of a promise, and the tool would be told that.
-function refusePromises(input) {
-  if (isPromise(input)) throw new NativeTypeError("the input is a promise; await it first");
-  if (input === null || typeof input !== "object") return;
-  const names = objectKeys(input);
-  for (let i = 0; i < names.length && i < 1000; i++) {
-    const property = getOwnPropertyDescriptor(input, names[i]);
-    if (property !== undefined && isPromise(property.value)) {
-      throw new NativeTypeError(clip(names[i], 100) + " is a promise; await it first");
+const MAX_SENT_DEPTH = 200; // the host's limit is lower, and has the last word
+
+// JSON makes {} of a promise, a Map, a Set and an ArrayBuffer, and the tool would be told that.
+function unsendable(v) {
+  const tag = objectToString(v);
+  if (tag === "[object Object]" || tag === "[object Array]") return null;
+  if (tag === "[object Promise]") return "a promise; await it first";
+  if (is(mapSize, v)) return "a Map, which JSON has no form for; pass Object.fromEntries(map)";
+  if (is(setSize, v)) return "a Set, which JSON has no form for; pass [...set]";
+  if (is(arrayBufferByteLength, v)) return "an ArrayBuffer, which JSON has no form for; pass [...new Uint8Array(buffer)]";
+  return null;
+}
+
+// JSON of what a call is given, or undefined where there is none. What JSON would silently empty is refused by its path.
+function argumentText(v, whole) {
+  const within = objectCreate(null); // the objects that the current one is in, and the names they have there
+  const names = objectCreate(null);
+  let depth = 0;
+  return jsonStringify(v, function (name, item) {
+    if (item === null || typeof item !== "object") return item;
+    while (depth > 0 && within[depth - 1] !== this) depth -= 1;
+    names[depth] = name;
+    const refused = unsendable(item);
+    if (refused !== null) {
+      let path = "";
+      for (let i = 1; i <= depth; i++) {
+        path += isArray(within[i - 1]) ? "[" + names[i] + "]" : (path === "" ? "" : ".") + clip(names[i], 100);
+      }
+      throw new NativeTypeError((path === "" ? whole : clip(path, 300)) + " is " + refused);
     }
+    within[depth] = item;
+    depth += 1;
+    if (depth > MAX_SENT_DEPTH) throw new NativeTypeError(whole + " is nested deeper than 100 levels; nothing was sent");
+    return item;
+  });
+}
+
+const MAX_LIMIT = 1e6; // the host's is lower
+
+function limitArgument(v) {
+  if (typeof v !== "number" || !isFinite_(v) || v < 1 || mathFloor(v) !== v) {
+    throw new NativeTypeError("the option limit must be a positive integer, not " + clip(toJsonText(v), 100));
   }
+  return v > MAX_LIMIT ? MAX_LIMIT : v;
 }
 
 function options(v, names) {
@@ -57,7 +88,7 @@ function options(v, names) {
   for (let i = 0; i < names.length; i++) {
     const option = v[names[i]];
     if (option === undefined) continue;
-    if (typeof option === "number" && option >= 1 && option < 1e9) text += ',"' + names[i] + '":' + mathFloor(option);
+    if (names[i] === "limit") text += ',"limit":' + limitArgument(option);
     else if (option === true) text += ',"' + names[i] + '":true';
     else if (typeof option === "string") text += ',"' + names[i] + '":' + textArgument("the option " + names[i], "a name", option);
     else if (option !== false) throw new NativeTypeError("the option " + names[i] + " cannot be " + clip(toJsonText(option), 100));

@@ -10,8 +10,7 @@ function argumentTexts(args) {
   if (count > MAX_ARGUMENTS) throw new NativeTypeError("a call takes at most " + MAX_ARGUMENTS + " arguments");
   let text = ',"arguments":[';
   for (let i = 0; i < count; i++) {
-    refusePromises(args[i]);
-    const json = args[i] === undefined ? "null" : jsonStringify(args[i]);
+    const json = args[i] === undefined ? "null" : argumentText(args[i], "the input");
     if (json === undefined) throw new NativeTypeError("a " + typeof args[i] + " has no JSON form");
     text += (i === 0 ? "" : ",") + (args[i] === undefined ? "null" : jsonStringify(json));
   }

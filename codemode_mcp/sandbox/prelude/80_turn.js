@@ -35,7 +35,7 @@ function compile(body, label) {
   return cell;
 }
 
-// start: { code, fallback: string | null, label: string | null, seed: 64 hex digits, outputLimit, callLimit, file, elapsed, namespaces }
+// start: { code, fallback: string | null, label: string | null, seed: 64 hex digits, outputLimit, callLimit, file, elapsed, zones, namespaces }
 function start(text) {
   const message = jsonParse(text);
   seedRandom(message.seed);
@@ -43,6 +43,7 @@ function start(text) {
   outputLimit = message.outputLimit;
   callLimit = message.callLimit;
   cellFile = message.file;
+  setZones(message.zones);
   defineNamespaces(message.namespaces);
   let cell;
   try {
