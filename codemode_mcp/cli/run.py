@@ -24,6 +24,7 @@ from codemode_mcp.cli.shared import (
     fitted,
     load,
     logging_as,
+    plugins_on_stderr,
     say,
     stop,
 )
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 
     from codemode_mcp.app import App
     from codemode_mcp.audit.events import Event
+    from codemode_mcp.cli.asking import Unattended
     from codemode_mcp.config import Config
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.runs.manager import RunManager
-    from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import Language
     from codemode_mcp.trace.progress import Record
 
@@ -99,7 +100,7 @@ def run(
     ok: bool | None = False
     """None: a person has interrupted it."""
     try:
-        with screen, logging_as(loaded):
+        with screen, logging_as(loaded), plugins_on_stderr():
             running = _Running(loaded, screen, record, as_json=as_json, quiet=quiet)
             ok = anyio.run(partial(running.follow, program.source, program.language))
     except KeyboardInterrupt:
@@ -145,12 +146,11 @@ class _Running:
     async def follow(self, source: str, language: Language | None) -> bool:
         """Whether it has completed."""
         from codemode_mcp.app import DEPTH_VARIABLE, open_app
+        from codemode_mcp.cli.asking import Person, Unattended
 
-        client = None
+        client = Unattended()
         # What our own upstream servers start decides nothing.
         if is_at_terminal() and DEPTH_VARIABLE not in os.environ:
-            from codemode_mcp.cli.asking import Person
-
             client = Person(self._screen)
         loop = asyncio.get_running_loop()
         async with open_app(self._config) as opened:
@@ -183,7 +183,7 @@ class _Running:
             await self._calm.wait()
 
     async def _rounds(
-        self, opened: App, manager: RunManager, source: str, language: Language | None, client: Client | None
+        self, opened: App, manager: RunManager, source: str, language: Language | None, client: Unattended
     ) -> bool:
         from codemode_mcp.output import render, render_error
 
@@ -197,7 +197,7 @@ class _Running:
                     outcome = await opened.execute(source, language, opened.operator, client, on_output=watch)
                 else:
                     outcome = await opened.observe(run_id, opened.operator.owner, cancel=cancel, client=client)
-                if outcome.status == "waiting" and client is None:
+                if outcome.status == "waiting" and not client.decides:
                     manager.decide(outcome.run_id, None, approved=False, by=_NOBODY)
                 # Nobody can answer here, and without an answer it would not go on.
                 cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)

@@ -14,7 +14,7 @@ import typer
 
 from codemode_mcp.cli.completion import server_names
 from codemode_mcp.cli.listing import find, lines, problems
-from codemode_mcp.cli.shared import COLUMNS, ConfigOption, JsonOption, load, logging_as, say, stop
+from codemode_mcp.cli.shared import COLUMNS, ConfigOption, JsonOption, load, logging_as, plugins_on_stderr, say, stop
 from codemode_mcp.errors import ProgramError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def tools(
     """List the tools a program can call, or search them."""
     query = " ".join(words) if words else None
     loaded = load(config, "warning", None)
-    with logging_as(loaded, level="error"):  # servers that are down are told in the end
+    with logging_as(loaded, level="error"), plugins_on_stderr():  # servers that are down are told in the end
         found = anyio.run(partial(_tools, loaded, query, server))
     if isinstance(found, ProgramError):
         stop(1, found.message)
@@ -85,7 +85,7 @@ def types(
     from codemode_mcp.editor import EXAMPLE, PROJECT, keep
 
     loaded = load(config, "warning", None)
-    with logging_as(loaded, level="error"):
+    with logging_as(loaded, level="error"), plugins_on_stderr():
         files, problems = anyio.run(partial(_types, loaded))
     try:
         kept = keep(out, files)

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from harness import COMMAND, QUICKSTART, counting, events, npm_server, quickstart, tsc, write_config
+from harness import COMMAND, QUICKSTART, SERVERS, counting, events, npm_server, quickstart, tsc, write_config
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 def invoke(*arguments: str, env: dict[str, str] | None = None) -> Result:
     """A command in this process: where it takes a process of its own to see something, a test starts one."""
     return CliRunner().invoke(app, list(arguments), prog_name="codemode-mcp", env=env, catch_exceptions=False)
+
+
+def typed_into_repl(config: str, text: str) -> Result:
+    arguments = ["repl", "--config", config]
+    return CliRunner().invoke(app, arguments, input=text, prog_name="codemode-mcp", catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +73,47 @@ def test_run_denies_what_a_person_would_have_to_approve(tmp_path: Path) -> None:
     assert "MCP.up.count was not approved: denied by `codemode-mcp run`, which asks nobody" in done.stdout
     assert "runs approve" not in done.stderr, "no other process reaches this one"
     assert events(tmp_path / "log") == []
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_run_and_repl_give_a_server_that_asks_for_folders_an_empty_list(tmp_path: Path, era: str) -> None:
+    entry = {"command": sys.executable, "args": [str(SERVERS / "asking.py"), era]}
+    config = str(write_config(tmp_path, {"asking": entry}))
+    code = "JSON.stringify(unwrap(await MCP.asking.folders({ label: 'x' })).said)"
+    done = invoke("run", "--config", config, "-e", f"return {code}")
+    assert (done.exit_code, done.stdout) == (0, '{"roots":[]}\n'), done.stderr
+    typed = typed_into_repl(config, f"{code}\n")
+    assert (typed.exit_code, typed.stdout) == (0, '{"roots":[]}\n'), typed.stderr
+
+
+LOUD = """
+from codemode_mcp.plugins.api import PluginTool
+
+def register(api):
+    print("loud: registered")
+    def shout(call):
+        print("loud: called")
+        return "done"
+    api.tool(PluginTool(name="shout", description="Shout.", run=shout))
+    api.on_unload(lambda: print("loud: bye"))
+"""
+
+
+def test_what_a_plugin_prints_never_reaches_stdout(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text(LOUD, "utf-8")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"plugins": {"loud": {"module": "./loud.py:register"}}}), "utf-8")
+    config = str(path)
+    program = "return await tools.call('plugin:loud:shout', {})"
+    done = invoke("run", "--config", config, "--json", "-e", program)
+    assert json.loads(done.stdout)["status"] == "completed", done.stderr
+    assert "loud: called" in done.stderr
+    assert "loud: bye" in done.stderr
+    assert [each["call"] for each in json.loads(invoke("tools", "--json", "--config", config).stdout)]
+    json.loads(invoke("doctor", "--json", "--config", config).stdout)
+    assert "loud" not in invoke("types", "--out", str(tmp_path / "types"), "--config", config).stdout
+    typed = typed_into_repl(config, "1\n")
+    assert typed.stdout == "1\n"
 
 
 def test_run_follows_a_program_that_waits(bare: str) -> None:
