@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from dataclasses import dataclass
@@ -193,6 +194,13 @@ def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | Non
             return unreachable(spec, error)
         case OSError() if spec.cwd is not None and not os.path.isdir(spec.cwd):
             return f'its working directory {spec.cwd!r} does not exist; check "cwd" of {key}'
+        case FileNotFoundError() if (words := (spec.command or "").split())[1:]:
+            args = ", ".join(json.dumps(word) for word in (*words[1:], *spec.args[:1]))
+            more = ", ..." if len(spec.args) > 1 else ""
+            return (
+                f'"command" of {key} is the program alone, and {spec.command!r} is none; '
+                f'write "command": {json.dumps(words[0])}, "args": [{args}{more}]'
+            )
         case FileNotFoundError():
             where = "does not exist" if os.path.dirname(spec.command or "") else "was not found on PATH"
             return f'command {spec.command!r} {where}; check "command" of {key}'

@@ -120,6 +120,14 @@ async def test_a_command_that_does_not_exist_is_named_with_its_key(pool_of: Any)
             await pool.source("github").call_tool("any", {})
 
 
+async def test_a_whole_command_line_in_command_is_told_apart_into_command_and_args(pool_of: Any) -> None:
+    async with pool_of(UpstreamSpec("memory", command="npx -y server-memory", args=("--x",))) as pool:
+        assert pool.views()[0].error == (
+            "server 'memory' did not start: \"command\" of mcpServers.memory is the program alone, and "
+            '\'npx -y server-memory\' is none; write "command": "npx", "args": ["-y", "server-memory", "--x"]'
+        )
+
+
 async def test_a_working_directory_that_does_not_exist_is_named(raw_server: Any, pool_of: Any) -> None:
     async with pool_of(raw_server(cwd="/no/such/place")) as pool:
         assert "working directory '/no/such/place' does not exist" in str(pool.views()[0].error)
