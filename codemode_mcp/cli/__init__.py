@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "setup": "doctor",
     "serve": "serve",
     "run": "run",
+    "call": "call",
     "repl": "repl",
     "tools": "tools",
     "types": "tools",

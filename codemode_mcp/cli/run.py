@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shutil
 import sys
 import time
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import typer
 
+from codemode_mcp.cli.completion import server_names
+from codemode_mcp.cli.selection import for_program, with_servers
 from codemode_mcp.cli.shared import (
     COLUMNS,
     ConfigOption,
@@ -29,10 +33,10 @@ from codemode_mcp.cli.shared import (
     stop,
 )
 from codemode_mcp.cli.terminal import TICK_SECONDS, Screen, is_at_terminal
-from codemode_mcp.errors import CodeModeError
+from codemode_mcp.errors import CodeModeError, ProgramError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from codemode_mcp.app import App
     from codemode_mcp.audit.events import Event
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.settings import Language
     from codemode_mcp.trace.progress import Record
+    from upstream_clients.pool import UpstreamPool
 
 _NOBODY = "`codemode-mcp run`, which asks nobody here; tools.approved lets a call pass"
 
@@ -62,6 +67,10 @@ def run(
     code: Annotated[str | None, typer.Option("-e", metavar="CODE", help="Program text.")] = None,
     language: Annotated[
         str | None, typer.Option(help="javascript or typescript; default: by file name or by trying.")
+    ] = None,
+    server: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Start this server alone; may be repeated.", autocompletion=server_names),
     ] = None,
     config: ConfigOption = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Admit read-only tools only.")] = False,
@@ -91,18 +100,46 @@ def run(
         program = exec_arguments({"code": code, "language": language})
     except CodeModeError as error:
         stop(1, error.message)
+    loaded = with_servers(loaded, server) if server else for_program(loaded, program.source, program.language)
     record = None
     if trace or trace_html is not None:
         from codemode_mcp.trace.progress import Record
 
         record = Record()
+
+    async def given(_: App) -> str:
+        return program.source
+
+    ok = execute(
+        loaded, given, program.language, record=record, as_json=as_json, quiet=quiet, all_logged=log_level is not None
+    )
+    if record is not None:
+        _show(record, loaded, trace_html, drawn=trace)
+    end(ok)
+
+
+def execute(
+    config: Config,
+    program: Callable[[App], Awaitable[str]],
+    language: Language | None = None,
+    *,
+    record: Record | None = None,
+    as_json: bool = False,
+    quiet: bool = False,
+    all_logged: bool = False,
+) -> bool | None:
+    """Run a program and show what it gives. Return whether it completed; None if a person interrupted it.
+
+    Args:
+        program: gives the text of the program once everything is open.
+        all_logged: log why servers do not start, in place of one line that names them.
+    """
     screen = Screen()
     ok: bool | None = False
-    """None: a person has interrupted it."""
     try:
-        with screen, logging_as(loaded), plugins_on_stderr():
-            running = _Running(loaded, screen, record, as_json=as_json, quiet=quiet)
-            ok = anyio.run(partial(running.follow, program.source, program.language))
+        with screen, logging_as(config), plugins_on_stderr(), _start_failures(logged=all_logged):
+            running = _Running(config, screen, record, as_json=as_json, quiet=quiet)
+            ok = anyio.run(partial(running.follow, program, language))
     except KeyboardInterrupt:
         if screen.is_stuck:
             os._exit(130)  # whoever reads our output does not; everything else is closed
@@ -114,10 +151,28 @@ def run(
         if error is not screen.gone:
             raise
         stop(1, f"cannot write the output: {error.strerror}; the program was cancelled")
-    if record is not None:
-        _show(record, loaded, trace_html, drawn=trace)
+    return ok
+
+
+def end(ok: bool | None) -> None:
+    """End the command with the exit code for what `execute` returned."""
     if ok is not True:
         raise typer.Exit(130 if ok is None else 1)
+
+
+@contextmanager
+def _start_failures(*, logged: bool) -> Iterator[None]:
+    """Keep the warnings about servers that do not start out of the log: the program or one line tells of them."""
+
+    def others(record: logging.LogRecord) -> bool:
+        return logged or record.levelno != logging.WARNING or " did not start: " not in record.getMessage()
+
+    log = logging.getLogger("upstream_clients.connection")
+    log.addFilter(others)
+    try:
+        yield
+    finally:
+        log.removeFilter(others)
 
 
 def _read(file: Path) -> str:
@@ -143,8 +198,8 @@ class _Running:
         self._under_way: set[str] = set()
         self._calm: anyio.Event | None = None
 
-    async def follow(self, source: str, language: Language | None) -> bool:
-        """Whether it has completed."""
+    async def follow(self, program: Callable[[App], Awaitable[str]], language: Language | None) -> bool:
+        """Run the program. Return whether it has completed."""
         from codemode_mcp.app import DEPTH_VARIABLE, open_app
         from codemode_mcp.cli.asking import Person, Unattended
 
@@ -163,7 +218,12 @@ class _Running:
                 if self._counts:
                     group.start_soon(self._count, opened, manager)
                 try:
-                    return await self._rounds(opened, manager, source, language, client)
+                    ok = await self._rounds(opened, manager, await program(opened), language, client)
+                    self._say_down(await opened.pool(), told=not ok)
+                    return ok
+                except ProgramError as error:
+                    self._screen.say(fitted(error.message))
+                    return False
                 except anyio.get_cancelled_exc_class():
                     with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
                         await self._give_up(manager)
@@ -172,6 +232,12 @@ class _Running:
                     self._screen.status = ""
                     group.cancel_scope.cancel()
         return False
+
+    def _say_down(self, pool: UpstreamPool, *, told: bool) -> None:
+        """Name the servers that did not start, in one line, unless the error of the program has told of one."""
+        down = [view.name for view in pool.views() if view.error and view.state != "ready"]
+        if down and not told:
+            self._screen.say(fitted(f"not started: {', '.join(down)}; codemode-mcp doctor says why"))
 
     async def _give_up(self, manager: RunManager) -> None:
         """Cancel the program, and return once its calls are told."""

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from harness import COMMAND, QUICKSTART, SERVERS, counting, events, npm_server, quickstart, tsc, write_config
+from harness import COMMAND, QUICKSTART, SERVERS, counting, events, npm_server, pids, quickstart, tsc, write_config
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
@@ -114,6 +114,66 @@ def test_what_a_plugin_prints_never_reaches_stdout(tmp_path: Path) -> None:
     assert "loud" not in invoke("types", "--out", str(tmp_path / "types"), "--config", config).stdout
     typed = typed_into_repl(config, "1\n")
     assert typed.stdout == "1\n"
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> str:
+    """A server that works and two that do not."""
+    servers = {
+        "up": counting(tmp_path / "up"),
+        "other": counting(tmp_path / "other"),
+        "dead": {"command": "no-such-one"},
+    }
+    return str(write_config(tmp_path, servers))
+
+
+def test_call_makes_one_call_and_starts_one_server(several: str, tmp_path: Path) -> None:
+    for arguments in (["name=42"], ["--json", '{"name": "42"}']):
+        done = invoke("call", "up.count", *arguments, "--config", several)
+        assert (done.exit_code, done.stdout, done.stderr) == (0, "42\n", "")
+    assert pids(tmp_path / "up")
+    assert not pids(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["upp.count"], 2, "did you mean 'up'?"),
+        (["up"], 2, "write SERVER.TOOL"),
+        (["up.cuont", "name=a"], 1, "did you mean up.count?"),
+        (["up.count", "name"], 2, "KEY=VALUE"),
+        (["up.count", "--json", "{'a'}"], 2, "this is no JSON"),
+        (["dead.count"], 1, "was not found on PATH"),
+    ],
+)
+def test_a_call_that_cannot_be_made_says_what_to_write(
+    several: str, arguments: list[str], code: int, said: str
+) -> None:
+    done = invoke("call", *arguments, "--config", several)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert said in " ".join(done.stderr.split())
+
+
+def test_run_starts_the_servers_that_a_program_names_and_no_others(several: str, tmp_path: Path) -> None:
+    done = invoke("run", "--config", several, "-e", "return unwrap(await MCP.up.count({ name: 'a' }))")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "a\n", "")
+    assert not pids(tmp_path / "other")
+    dynamic = invoke("run", "--config", several, "-e", "return (await MCP.$api()).servers.length")
+    assert dynamic.stdout == "3\n"
+    assert dynamic.stderr.splitlines() == ["not started: dead; codemode-mcp doctor says why"]
+    chosen = invoke("run", "--server", "up", "--config", several, "-e", "return (await MCP.$api()).servers.length")
+    assert (chosen.stdout, chosen.stderr) == ("1\n", "")
+    assert invoke("run", "--server", "upp", "--config", several, "-e", "1").exit_code == 2
+
+
+def test_tools_of_one_server_start_it_alone_and_then_none(several: str, tmp_path: Path) -> None:
+    first = invoke("tools", "--server", "up", "--json", "--config", several)
+    started = pids(tmp_path / "up")
+    assert len(started) == 1
+    again = invoke("tools", "--server", "up", "--json", "--config", several)
+    assert again.stdout == first.stdout
+    assert pids(tmp_path / "up") == started, "the kept listing is fresh"
+    assert not pids(tmp_path / "other")
 
 
 def test_run_follows_a_program_that_waits(bare: str) -> None:
