@@ -6,6 +6,8 @@ import asyncio
 import json
 import logging
 import os
+import re
+import shlex
 import shutil
 import sys
 import time
@@ -84,8 +86,10 @@ def run(
     log_file: LogFileOption = None,
 ) -> None:
     """Run one program against the configured servers, following it until it ends."""
-    if (file is None) == (code is None):
-        stop(2, "give either a FILE or -e CODE")
+    if file is None and code is None:
+        stop(2, "give a FILE, or the program itself: codemode-mcp run -e 'return 1'")
+    if file is not None and code is not None:
+        stop(2, f"give a FILE or -e CODE, not both: leave out {file} or -e")
     if file is not None:
         code = _read(file)
         if language is None and file.suffix in (".ts", ".mts", ".cts"):
@@ -99,7 +103,9 @@ def run(
     try:
         program = exec_arguments({"code": code, "language": language})
     except CodeModeError as error:
-        stop(1, error.message)
+        stop(2 if error.code == "unsupported_language" else 1, error.message)
+    if loaded.path is None:
+        say("no configuration: programs have no servers; codemode-mcp import takes over those of your clients")
     loaded = with_servers(loaded, server) if server else for_program(loaded, program.source, program.language)
     record = None
     if trace or trace_html is not None:
@@ -180,6 +186,10 @@ def _read(file: Path) -> str:
         if str(file) == "-":
             return sys.stdin.buffer.read().decode("utf-8")
         return file.read_text("utf-8")
+    except FileNotFoundError:
+        if re.search(r"[\s(;=]", str(file)):
+            stop(2, f"there is no file {str(file)!r}; to run this text: codemode-mcp run -e {shlex.quote(str(file))}")
+        stop(2, f"there is no file {file}; the program itself can stand behind -e")
     except (OSError, UnicodeDecodeError) as error:
         what = "the program from stdin" if str(file) == "-" else str(file)
         stop(1, f"cannot read {what}: {getattr(error, 'strerror', None) or error}")
