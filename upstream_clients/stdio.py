@@ -76,6 +76,8 @@ async def open_process(
             try:
                 async for chunk in process.stdout:
                     for line in buffer.feed(chunk):
+                        if isinstance(line, bytes) and line.strip() and not line.lstrip().startswith((b"{", b"[")):
+                            stderr.note_stray(line)
                         await heard.send(too_long(line) if isinstance(line, TooLong) else await read_line(line))
             except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
                 pass  # either the connection is being closed, or it has just ended

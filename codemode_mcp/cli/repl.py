@@ -276,7 +276,10 @@ async def _talk(reader: Reader, running: _Running) -> None:
     while True:
         try:
             text = await reader.read()
-        except Interrupted:
+        except Interrupted as interrupted:
+            if interrupted.typed:
+                given_up = False
+                continue
             if given_up:
                 return
             given_up = True
