@@ -987,3 +987,18 @@ def test_how_a_person_is_asked_is_read(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             load_config(path, environ={})
         assert problem in str(caught.value)
+
+
+def test_null_withholds_a_variable_from_a_server_and_proxies_are_secret(folder: Folder) -> None:
+    proxy = "http://me:hunter2@proxy.example:3128"
+    spec = folder.server({"command": "x", "env": {"TZ": None, "A": "b"}}, HTTPS_PROXY=proxy, NO_PROXY="localhost")
+    assert (spec.env, spec.withheld) == ({"A": "b"}, frozenset({"TZ"}))
+    assert spec.redact(f"{proxy} hunter2 localhost") == "*** *** localhost"
+    assert folder.server_problems({"url": "https://x.example", "headers": {"A": None}})
+
+
+def test_values_of_home_and_its_like_are_never_hidden(folder: Folder) -> None:
+    entry = {"command": "x", "args": ["${HOME}", "${TOKEN}"], "env": {"PATH": "/opt/bin", "ROOT": "${HOME}"}}
+    spec = folder.server(entry, HOME="/home/ada", TOKEN="hunter22", USER="ada-lovelace", TMPDIR="/var/tmp")
+    text = "/home/ada/.cache /opt/bin ada-lovelace"
+    assert spec.redact(f"{text} hunter22") == f"{text} ***"

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.config import load_config
-from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, replace_file
+from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, backups_of, replace_file
 from codemode_mcp.config.jsontext import with_items
 from codemode_mcp.config.source import SourceError, parse
 from codemode_mcp.errors import ConfigError
@@ -303,3 +303,16 @@ def test_a_file_that_never_comes_to_rest_is_told_of(tmp_path: Path, monkeypatch:
     with pytest.raises(ConfigError, match="changed by somebody else all the time; add the tools by hand"):
         add_approved(path, ("mcp:mine:a",))
     assert json.loads(path.read_text()) == {}
+
+
+def test_copies_of_a_file_in_a_repository_are_kept_out_of_it(tmp_path: Path, own_folders: None) -> None:
+    project = tmp_path / "project" / "deep"
+    project.mkdir(parents=True)
+    (tmp_path / "project" / ".git").mkdir()
+    path = project / ".mcp.json"
+    path.write_text('{"tools": {}}')
+    add_approved(path, ["mcp:a:b"])
+    assert [each.name for each in project.iterdir()] == [".mcp.json"]
+    (copy,) = backups_of(path).iterdir()
+    assert copy.read_text() == '{"tools": {}}'
+    assert stat.S_IMODE(backups_of(path).stat().st_mode) == 0o700

@@ -322,6 +322,13 @@ def test_machine_code_that_others_could_have_written_is_told(tmp_path: Path, mon
             id="exit",
         ),
         pytest.param(
+            UpstreamSpec("s", command="serve"),
+            "it exited with code 1; the last line on its stderr was: Error: GITHUB_TOKEN is required",
+            'GITHUB_TOKEN is set in this shell, and the server does not get it: add "GITHUB_TOKEN": "${GITHUB_TOKEN}" '
+            "to mcpServers.s.env",
+            id="not passed on",
+        ),
+        pytest.param(
             UpstreamSpec("s", command="slow", connect_timeout=5),
             "no complete answer from command 'slow' within 5 s",
             "raise mcpServers.s.connectTimeoutMs (now 5000)",
@@ -342,7 +349,7 @@ def test_machine_code_that_others_could_have_written_is_told(tmp_path: Path, mon
     ],
 )
 def test_what_to_do_about_a_server_that_is_not_there(spec: UpstreamSpec, why: str, advice: str) -> None:
-    told = advice_for(spec, why, {"PATH": os.pathsep.join(("/nowhere", "/else"))})
+    told = advice_for(spec, why, {"PATH": os.pathsep.join(("/nowhere", "/else")), "GITHUB_TOKEN": SECRET})
     assert advice in told
     assert SECRET not in told
 

@@ -20,6 +20,7 @@ import pytest
 
 from codemode_mcp.catalog import build
 from codemode_mcp.finder import Finder
+from codemode_mcp.installation import install_command
 from codemode_mcp.policy import Policy
 from codemode_mcp.semantic import Embedder, Meaning, Unavailable, available
 from codemode_mcp.semantic.model import TOKENIZER, WEIGHTS, PinnedFile
@@ -411,7 +412,7 @@ def test_what_fails_is_told_once_with_what_to_do_and_words_rank(
     (record,) = [record for record in caplog.records if record.name == "codemode_mcp.semantic"]
     assert record.levelname == "WARNING"
     assert told in record.getMessage()
-    assert "pip install --force-reinstall 'codemode-mcp[semantic]'" in record.getMessage()
+    assert install_command("semantic", again=True) in record.getMessage()
 
 
 # the real model

@@ -245,15 +245,15 @@ class Connection:
                 failure = error
         ready_at, self._ready_at = self._ready_at, None
         if ready_at is not None:
-            return _Ended(faults.lost(self._spec, stderr.last_line), lived=self._clock() - ready_at)
+            return _Ended(faults.lost(self._spec, stderr.telling_line), lived=self._clock() - ready_at)
         if watch.logged_out:
             return _Ended(faults.login_needed(self._spec), logged_out=True, login=watch.login)
         if failure is None and self._over.is_set() and watch.failure is not None:
             return _Ended(faults.not_started(self._spec, watch.failure))
         if failure is None:
-            return _Ended(faults.connect_timeout(self._spec, stderr.last_line))
+            return _Ended(faults.connect_timeout(self._spec, stderr.telling_line, stderr.stray_line))
         return _Ended(
-            faults.start_failure(self._spec, failure, stderr.last_line, stderr.exit_code),
+            faults.start_failure(self._spec, failure, stderr.telling_line, stderr.exit_code, stderr.stray_line),
             try_sse=kind == "http" and watch.refused_status in _SSE_FALLBACK,
             needs_hand=faults.is_not_there(self._spec, failure),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from dataclasses import dataclass
@@ -133,14 +134,21 @@ def call_error(spec: UpstreamSpec, method: str, error: MCPError) -> UpstreamCall
     )
 
 
-def start_failure(spec: UpstreamSpec, cause: BaseException, last_words: str = "", exit_code: int | None = None) -> str:
-    """Why a connection could not be made, in one sentence with a next step. `last_words`: its last stderr line."""
+def start_failure(
+    spec: UpstreamSpec, cause: BaseException, said: str = "", exit_code: int | None = None, stray: str = ""
+) -> str:
+    """Say in one sentence why a connection could not be made, with a next step.
+
+    Args:
+        said: the line of its stderr that tells most.
+        stray: the first line of its stdout that is no message.
+    """
     reasons = [_start_reason(spec, leaf, exit_code) for leaf in _leaves(cause)]
     reason = next((found for found in reasons if found is not None), None)
     if reason is None:
         leaf = next(_leaves(cause))
         reason = f"{type(leaf).__name__}: {str(leaf)[:_MAX_QUOTE] or 'no further details'}"
-    return not_started(spec, reason) + _quote(last_words)
+    return not_started(spec, reason) + _quote(said, stray)
 
 
 def is_not_there(spec: UpstreamSpec, cause: BaseException) -> bool:
@@ -153,24 +161,25 @@ def not_started(spec: UpstreamSpec, reason: str) -> str:
     return spec.redact(f"server {spec.name!r} did not start: {reason}")
 
 
-def connect_timeout(spec: UpstreamSpec, last_words: str = "") -> str:
+def connect_timeout(spec: UpstreamSpec, said: str = "", stray: str = "") -> str:
     """The server was silent for `spec.connect_timeout`."""
     where = f"command {spec.command!r}" if spec.url is None else spec.address
     reason = (
         f"no complete answer from {where} within {spec.connect_timeout:g} s; "
         f"check that it is an MCP server{' and speaks MCP on its stdout' if spec.url is None else ''}"
     )
-    return not_started(spec, reason) + _quote(last_words)
+    return not_started(spec, reason) + _quote(said, stray)
 
 
-def lost(spec: UpstreamSpec, last_words: str = "") -> str:
+def lost(spec: UpstreamSpec, said: str = "") -> str:
     """A connection that had been ready ended from the other side."""
     what = "its process ended" if spec.url is None else f"the connection to {spec.address} ended"
-    return f"server {spec.name!r} is gone: {what}; it is being connected again" + _quote(last_words)
+    return f"server {spec.name!r} is gone: {what}; it is being connected again" + _quote(said)
 
 
-def _quote(line: str) -> str:
-    return f"; the last line on its stderr was: {line[:_MAX_QUOTE]}" if line else ""
+def _quote(said: str, stray: str = "") -> str:
+    quoted = f"; its stdout, which is for MCP alone, has this line: {stray}" if stray else ""
+    return (f"; its stderr says: {said[:_MAX_QUOTE]}" if said else "") + quoted
 
 
 def _leaves(cause: BaseException) -> Iterator[BaseException]:
@@ -193,6 +202,13 @@ def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | Non
             return unreachable(spec, error)
         case OSError() if spec.cwd is not None and not os.path.isdir(spec.cwd):
             return f'its working directory {spec.cwd!r} does not exist; check "cwd" of {key}'
+        case FileNotFoundError() if (words := (spec.command or "").split())[1:]:
+            args = ", ".join(json.dumps(word) for word in (*words[1:], *spec.args[:1]))
+            more = ", ..." if len(spec.args) > 1 else ""
+            return (
+                f'"command" of {key} is the program alone, and {spec.command!r} is none; '
+                f'write "command": {json.dumps(words[0])}, "args": [{args}{more}]'
+            )
         case FileNotFoundError():
             where = "does not exist" if os.path.dirname(spec.command or "") else "was not found on PATH"
             return f'command {spec.command!r} {where}; check "command" of {key}'

@@ -141,7 +141,7 @@ def _digest(key: bytes, spec: UpstreamSpec) -> str:
     definition = [
         FORMAT,
         *(spec.name, spec.transport, spec.command, spec.args, spec.cwd, spec.url),
-        *(sorted(spec.env.items()), sorted(spec.headers.items()), spec.secrets),
+        *(sorted(spec.env.items()), sorted(spec.withheld), sorted(spec.headers.items()), spec.secrets),
     ]
     return hashlib.blake2b(json.dumps(definition).encode(), key=key, digest_size=16).hexdigest()
 

@@ -11,6 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, quote, quote_plus, urlsplit, urlunsplit
 
+from upstream_clients.environment import PLAIN
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -106,7 +108,8 @@ class UpstreamSpec:
         name: the server's name in the configuration; used in every message.
         transport: `stdio` starts `command`; the others go to `url`. `http` and `auto` fall back to the older
             HTTP+SSE transport when the server refuses streamable HTTP.
-        env: added to the few variables that a child inherits (`PATH`, `HOME`, ...).
+        env: added to the variables that a child gets from this process (`environment`).
+        withheld: names of such variables that this child does not get.
         timeout_ms: limit of one call unless the call names its own; `None` is no limit.
         connect_timeout: seconds from opening the transport to the end of the first tool list.
         start: `lazy` connects when first needed if the tools are known from an earlier time, else as `eager`: at once.
@@ -114,6 +117,7 @@ class UpstreamSpec:
             `None` is 600 for `stdio` and never for others.
         max_concurrent_calls: of all owners together; further ones wait. None: `gate.DEFAULT_LIMIT` for each owner.
         secrets: further values never to be shown, e.g. what a `${VAR}` in `args` or `url` expanded to.
+        plain: values that are never hidden, such as that of HOME; see `environment.PLAIN`.
         oauth: how to log in, where the entry says that the server wants it. Without it a login is used if there is one.
         learned: secrets that came up since, i.e. tokens; the one mutable part, shared by copies of a spec.
     """
@@ -123,6 +127,7 @@ class UpstreamSpec:
     command: str | None = None
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    withheld: frozenset[str] = frozenset()
     cwd: str | None = None
     url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -133,6 +138,7 @@ class UpstreamSpec:
     idle_seconds: float | None = None
     max_concurrent_calls: int | None = None
     secrets: tuple[str, ...] = ()
+    plain: tuple[str, ...] = field(default=(), compare=False)
     oauth: OAuthSettings | None = None
     learned: list[str] = field(default_factory=list, compare=False)
 
@@ -200,7 +206,8 @@ class UpstreamSpec:
     @property
     def secret_values(self) -> list[str]:
         """What is never shown, the longest first."""
-        found = {*self.env.values(), *self.secrets, *self.learned}
+        given = {value for name, value in self.env.items() if name not in PLAIN}
+        found = {*given, *self.secrets, *self.learned}
         if self.oauth is not None and self.oauth.client_secret:
             found.add(self.oauth.client_secret)
         for value in self.headers.values():
@@ -213,6 +220,7 @@ class UpstreamSpec:
             found.update(value for _, value in parse_qsl(parts.query))
             found.update(part for part in (parts.username, parts.password) if part)
         # Longest first, so that a secret within another leaves no remainder.
+        found.difference_update(self.plain)
         return sorted((value for value in found if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
 
     def __repr__(self) -> str:

@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KEPT_LINES = 20
-_CHATTER = re.compile(r"npm (?:notice|warn)\b", re.IGNORECASE)
+_CHATTER = re.compile(
+    r"^npm (?:notice|warn)\b|^npm err(?:or|!)\s*$|^npm err(?:or|!) code\b|complete log of this run|^hint:|"
+    r"^For more information|^at |^File \"|^\^+$|^Node\.js v\d|^note: ",
+    re.IGNORECASE,
+)
+_CAUSE = re.compile(r"\b404\b|\bcaused by\b|\bbecause\b|\bENOENT\b|\bEACCES\b|\bECONNREFUSED\b", re.IGNORECASE)
+_ERROR = re.compile(
+    r"error|exception|fatal|cannot|can't|denied|not found|required|missing|invalid|failed", re.IGNORECASE
+)
+_STRAY_SHOWN = 200
 
 MAX_LINE = 1_000
 """Bytes; longer lines are cut."""
@@ -33,6 +42,7 @@ class StderrTail:
         self._server = server
         self._redact = redact
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._stray = ""
         self.exit_code: int | None = None
         """How the child ended, where it has ended by itself; a signal is negative."""
         self._end = os.urandom(16).hex().encode()
@@ -54,10 +64,23 @@ class StderrTail:
         self.file.close()
         self._thread.join(timeout=1.0)
 
+    def note_stray(self, line: bytes) -> None:
+        """Keep the first line of the child's stdout that is no message."""
+        if not self._stray:
+            self._stray = self._redact(line[:MAX_LINE].decode("utf-8", "replace")).strip()[:_STRAY_SHOWN]
+
     @property
-    def last_line(self) -> str:
-        """The last line that is not blank nor npm's chatter, without secrets."""
-        return next((line for line in reversed(tuple(self._lines)) if not _CHATTER.match(line)), "")
+    def stray_line(self) -> str:
+        """The first line of its stdout that is no message, without secrets."""
+        return self._stray
+
+    @property
+    def telling_line(self) -> str:
+        """The line that most likely says why it ended, without secrets; else the last that is no chatter."""
+        lines = [line for line in tuple(self._lines) if not _CHATTER.search(line)]
+        causes = [line for line in lines if _CAUSE.search(line)]
+        errors = [line for line in lines if _ERROR.search(line)]
+        return causes[0] if causes else errors[-1] if errors else lines[-1] if lines else ""
 
     def _read(self) -> None:
         rest = b""

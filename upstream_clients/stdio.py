@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
 import anyio.to_thread
-from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
+from upstream_clients.environment import passed_on
 from upstream_clients.wire import LineBuffer, TooLong, read_line, too_long
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ async def open_process(
             try:
                 async for chunk in process.stdout:
                     for line in buffer.feed(chunk):
+                        if isinstance(line, bytes) and line.strip() and not line.lstrip().startswith((b"{", b"[")):
+                            stderr.note_stray(line)
                         await heard.send(too_long(line) if isinstance(line, TooLong) else await read_line(line))
             except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
                 pass  # either the connection is being closed, or it has just ended
@@ -122,7 +124,7 @@ async def open_process(
 async def _start(spec: UpstreamSpec, errlog: TextIO) -> Any:
     """An `anyio.abc.Process`, or on Windows the SDK's stand-in for one. A group of its own, or a Job Object."""
     assert spec.command is not None
-    env = get_default_environment() | dict(spec.env)
+    env = passed_on(os.environ, spec.withheld) | dict(spec.env)
     if sys.platform == "win32":  # pragma: no cover
         from mcp.os.win32.utilities import create_windows_process, get_windows_executable_command
 

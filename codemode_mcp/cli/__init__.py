@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer._click.exceptions import UsageError
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ COMMANDS: Final = {
     "setup": "doctor",
     "serve": "serve",
     "run": "run",
+    "call": "call",
     "repl": "repl",
     "tools": "tools",
     "types": "tools",
@@ -49,8 +51,24 @@ class _Commands(TyperGroup):
         # A module has some commands, or is one that has commands of its own.
         command = found if found.name == cmd_name else found.get_command(ctx, cmd_name)
         if command is not None:
-            _without_types(command, typer.Context(command))
+            _without_types(command, typer.Context(command, ctx))
         return command
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            from codemode_mcp.cli.usage import unknown_command
+
+            ctx.fail(unknown_command(args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            from codemode_mcp.cli.usage import improve
+
+            improve(error)
+            raise
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         return _plain(super().get_params(ctx))
@@ -75,6 +93,7 @@ app = typer.Typer(
     name="codemode-mcp",
     cls=_Commands,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     epilog="To see what it does: codemode-mcp demo\n\n"
     "To put the servers of a client behind it: codemode-mcp install --client cursor --move-servers\n\n"

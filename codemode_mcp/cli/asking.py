@@ -1,4 +1,7 @@
-"""The person at the terminal of `codemode-mcp run`, asked about calls that need an approval."""
+"""The client of programs that `codemode-mcp run` and `codemode-mcp repl` start.
+
+It has no folders to offer, and puts no question of a server to a person. At a terminal a person approves calls.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,35 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject, QuestionMethod
 
 
-class Person:
-    """See `runs.questions.Client`. What upstream servers ask is not put to anybody."""
+class Unattended:
+    """Satisfies `runs.questions.Client` where no person can be asked."""
 
     lasting = True
     supported: frozenset[QuestionMethod] = frozenset()
+    decides = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def progress(self, source: str, message: str) -> None:
+        """Ignore it: the line of progress has the calls in flight."""
+
+    def way(self, question: tools.Question | ApprovalQuestion) -> Way:
+        if isinstance(question, ApprovalQuestion):
+            return "ask" if self.decides else "none"
+        return "ask" if question.method == "roots/list" else "none"
+
+    async def ask(self, question: tools.Question | ApprovalQuestion) -> JsonObject:
+        """See the protocol."""
+        if not isinstance(question, ApprovalQuestion) and question.method == "roots/list":
+            return {"roots": []}
+        raise QuestionRefused("this command puts no questions of servers to a person")
+
+
+class Person(Unattended):
+    """The person at the terminal, asked for approvals."""
+
+    decides = True
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -33,16 +60,10 @@ class Person:
     def __repr__(self) -> str:
         return f"<Person at {self._screen}>"
 
-    def progress(self, source: str, message: str) -> None:
-        """The line of progress has what calls are under way."""
-
-    def way(self, question: tools.Question | ApprovalQuestion) -> Way:
-        return "ask" if isinstance(question, ApprovalQuestion) else "none"
-
     async def ask(self, question: tools.Question | ApprovalQuestion) -> JsonObject:
         """See the protocol."""
         if not isinstance(question, ApprovalQuestion):
-            raise QuestionRefused("`codemode-mcp run` puts no questions of servers to anybody")
+            return await super().ask(question)
         answered = anyio.Event()
         loop = asyncio.get_running_loop()
 

@@ -166,8 +166,6 @@ def _told(item: Item) -> str:
             return f"is configured already{'' if item.under == item.name else f', as {item.under}'}"
         case "same":
             return f"the same as {item.under} above"
-        case "differs":
-            return f"left alone: another {item.under} is configured already; rename one of them to have both"
         case "itself":
             return "left out: this is codemode-mcp itself"
         case "left out":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,7 @@ import anyio
 import typer
 
 from codemode_mcp.cli.completion import server_names
-from codemode_mcp.cli.shared import ConfigOption, JsonOption, load, logging_as, say, stop
+from codemode_mcp.cli.shared import ConfigOption, JsonOption, load, logging_as, plugins_on_stderr, say, stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +57,7 @@ def doctor(
                     anyio.run(checkup.run, None)
             else:
                 # What the checks are about is said by them.
-                with logging_as(loaded, level="error"), without("plugin %r is refused"):
+                with logging_as(loaded, level="error"), without("plugin %r is refused"), plugins_on_stderr():
                     anyio.run(partial(checkup.run, loaded, only, _other_clients, _own_code_mode))
         except KeyboardInterrupt:
             interrupted = True
@@ -92,9 +92,10 @@ def setup(
     def tell(check: Check) -> None:
         check = replace(check, detail=redact(check.detail), advice=redact(check.advice))
         done.append(check)
-        _print(report.lines([check], "→" if _encodable("→") else "->"))
+        with redirect_stdout(out):
+            _print(report.lines([check], "→" if _encodable("→") else "->"))
 
-    with logging_as(loaded, level="error") as redact:
+    with logging_as(loaded, level="error") as redact, plugins_on_stderr() as out:
         try:
             anyio.run(partial(make_ahead, loaded, tell, servers=not no_servers))
         except KeyboardInterrupt:

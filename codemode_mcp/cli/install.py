@@ -241,18 +241,15 @@ def _tell(plan: Plan, launched: Launch, title: str) -> None:
 
 def _tell_the_rest(plan: Plan, title: str) -> None:
     for name, why in plan.left.items():
-        then = "; to move it too, rename one of them and run this again" if name in plan.differing else ""
-        say(f"stays with {title}: {_name(name)}, because {why}{then}")
+        say(f"stays with {title}: {_name(name)}, because {why}")
     if plan.both:
         say(
             f"both {title} and this server start {_names(plan.both)}; run this with --move-servers, or remove "
             f"{'it' if len(plan.both) == 1 else 'them'} from {plan.path}"
         )
-    if differing := [name for name in plan.differing if name not in plan.left]:
-        say(f"of the same name here and in {title}, but not the same: {_names(differing)}; both stay as they are")
     if unmovable := [name for name in plan.kept if name in plan.unmovable and name not in plan.left]:
         say(f"{title} keeps showing the tools of {_names(unmovable)}, which cannot be moved behind this server")
-    told = {*plan.both, *plan.differing, *plan.left, *plan.unmovable}
+    told = {*plan.both, *plan.left, *plan.unmovable}
     others = [name for name in plan.kept if name not in told]
     if others:
         say(f"{title} goes on showing the tools of {_names(others)}; --move-servers puts them behind this server")

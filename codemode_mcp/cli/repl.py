@@ -26,6 +26,7 @@ from codemode_mcp.cli.shared import (
     harmless,
     load,
     logging_as,
+    plugins_on_stderr,
     say,
     stop,
 )
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from codemode_mcp.config import Config
     from codemode_mcp.repl.prompt import Prompt
     from codemode_mcp.repl.terminal import Reader
-    from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import Language
     from codemode_mcp.trace.progress import Progress
 
@@ -77,10 +77,13 @@ def repl(
         chosen = exec_arguments({"code": "1", "language": language}).language
     except CodeModeError as error:
         stop(2, error.message)
-    talk = _at_terminal if sys.stdin.isatty() and sys.stdout.isatty() else _from_pipe
     try:
         with _log_where_stderr_is(loaded):
-            ok = anyio.run(partial(talk, loaded, chosen))
+            if sys.stdin.isatty() and sys.stdout.isatty():
+                ok = anyio.run(_at_terminal, loaded, chosen)
+            else:
+                with plugins_on_stderr() as out:
+                    ok = anyio.run(_from_pipe, out, loaded, chosen)
     except KeyboardInterrupt:
         say("interrupted: the program was cancelled")
         raise typer.Exit(130) from None
@@ -116,16 +119,20 @@ class _Stderr(TextIOBase):
 
 
 class _Pipe:
-    client: Client | None = None
+    decides = False
 
-    def __init__(self) -> None:
+    def __init__(self, out: TextIO) -> None:
+        from codemode_mcp.cli.asking import Unattended
+
+        self._out = out
+        self.client = Unattended()
         self.gone: OSError | None = None
         """Why nothing can be printed any more."""
         self.scope = anyio.CancelScope()
 
     def print(self, text: str) -> None:
         try:
-            print(harmless(text) if sys.stdout.isatty() else text, flush=True)  # noqa: T201
+            print(harmless(text) if self._out.isatty() else text, file=self._out, flush=True)
         except OSError as error:
             self.gone = error
             self.scope.cancel()
@@ -143,14 +150,14 @@ class _Pipe:
         say(text)
 
 
-async def _from_pipe(config: Config, language: Language | None) -> bool:
+async def _from_pipe(out: TextIO, config: Config, language: Language | None) -> bool:
     from codemode_mcp.app import open_app
     from codemode_mcp.repl.cells import goes_on
     from codemode_mcp.repl.prompt import Prompt
 
     ok = True
+    front = _Pipe(out)
     async with open_app(config) as opened:
-        front = _Pipe()
         prompt = Prompt(opened, front, language)
         text = ""
         while True:
@@ -185,9 +192,16 @@ class _Terminal:
     """A person. While a program runs, a `Screen` has the terminal; in between the prompt has it."""
 
     def __init__(self) -> None:
-        self.client: Client | None = None
+        from codemode_mcp.cli.asking import Unattended
+
+        self.client = Unattended()
         self.screen: Screen | None = None
         self._put_off: list[partial[None]] = []
+
+    @property
+    def decides(self) -> bool:
+        """See `repl.prompt.Front`."""
+        return self.client.decides
 
     def print(self, text: str) -> None:
         from codemode_mcp.repl.display import lines_of
@@ -262,7 +276,10 @@ async def _talk(reader: Reader, running: _Running) -> None:
     while True:
         try:
             text = await reader.read()
-        except Interrupted:
+        except Interrupted as interrupted:
+            if interrupted.typed:
+                given_up = False
+                continue
             if given_up:
                 return
             given_up = True
@@ -311,7 +328,7 @@ class _Running:
     async def take(self, text: str) -> bool | None:
         """As `Prompt.take`; what was interrupted has failed."""
         from codemode_mcp.app import DEPTH_VARIABLE
-        from codemode_mcp.cli.asking import Person
+        from codemode_mcp.cli.asking import Person, Unattended
         from codemode_mcp.cli.terminal import Screen, is_at_terminal
 
         front = self._front
@@ -319,7 +336,8 @@ class _Running:
         with Screen() as screen:
             front.screen = screen
             # What our own upstream servers start decides nothing; nor does whoever cannot see the question.
-            front.client = Person(screen) if is_at_terminal() and DEPTH_VARIABLE not in os.environ else None
+            if is_at_terminal() and DEPTH_VARIABLE not in os.environ:
+                front.client = Person(screen)
             try:
                 async with anyio.create_task_group() as group:
                     group.start_soon(self._count, screen)
@@ -329,7 +347,8 @@ class _Running:
                     group.cancel_scope.cancel()
             finally:
                 screen.status = ""
-                front.screen = front.client = self._scope = None
+                front.screen = self._scope = None
+                front.client = Unattended()
         front.show()
         if scope.cancelled_caught:
             say("cancelled, with the calls it had under way")

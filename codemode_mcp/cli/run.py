@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
+import re
+import shlex
 import shutil
 import sys
 import time
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import typer
 
+from codemode_mcp.cli.completion import server_names
+from codemode_mcp.cli.selection import for_program, with_servers
 from codemode_mcp.cli.shared import (
     COLUMNS,
     ConfigOption,
@@ -24,23 +30,25 @@ from codemode_mcp.cli.shared import (
     fitted,
     load,
     logging_as,
+    plugins_on_stderr,
     say,
     stop,
 )
 from codemode_mcp.cli.terminal import TICK_SECONDS, Screen, is_at_terminal
-from codemode_mcp.errors import CodeModeError
+from codemode_mcp.errors import CodeModeError, ProgramError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from codemode_mcp.app import App
     from codemode_mcp.audit.events import Event
+    from codemode_mcp.cli.asking import Unattended
     from codemode_mcp.config import Config
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.runs.manager import RunManager
-    from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import Language
     from codemode_mcp.trace.progress import Record
+    from upstream_clients.pool import UpstreamPool
 
 _NOBODY = "`codemode-mcp run`, which asks nobody here; tools.approved lets a call pass"
 
@@ -62,6 +70,10 @@ def run(
     language: Annotated[
         str | None, typer.Option(help="javascript or typescript; default: by file name or by trying.")
     ] = None,
+    server: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Start this server alone; may be repeated.", autocompletion=server_names),
+    ] = None,
     config: ConfigOption = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Admit read-only tools only.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="In the end, draw what was called and when.")] = False,
@@ -74,8 +86,10 @@ def run(
     log_file: LogFileOption = None,
 ) -> None:
     """Run one program against the configured servers, following it until it ends."""
-    if (file is None) == (code is None):
-        stop(2, "give either a FILE or -e CODE")
+    if file is None and code is None:
+        stop(2, "give a FILE, or the program itself: codemode-mcp run -e 'return 1'")
+    if file is not None and code is not None:
+        stop(2, f"give a FILE or -e CODE, not both: leave out {file} or -e")
     if file is not None:
         code = _read(file)
         if language is None and file.suffix in (".ts", ".mts", ".cts"):
@@ -89,19 +103,49 @@ def run(
     try:
         program = exec_arguments({"code": code, "language": language})
     except CodeModeError as error:
-        stop(1, error.message)
+        stop(2 if error.code == "unsupported_language" else 1, error.message)
+    if loaded.path is None:
+        say("no configuration: programs have no servers; codemode-mcp import takes over those of your clients")
+    loaded = with_servers(loaded, server) if server else for_program(loaded, program.source, program.language)
     record = None
     if trace or trace_html is not None:
         from codemode_mcp.trace.progress import Record
 
         record = Record()
+
+    async def given(_: App) -> str:
+        return program.source
+
+    ok = execute(
+        loaded, given, program.language, record=record, as_json=as_json, quiet=quiet, all_logged=log_level is not None
+    )
+    if record is not None:
+        _show(record, loaded, trace_html, drawn=trace)
+    end(ok)
+
+
+def execute(
+    config: Config,
+    program: Callable[[App], Awaitable[str]],
+    language: Language | None = None,
+    *,
+    record: Record | None = None,
+    as_json: bool = False,
+    quiet: bool = False,
+    all_logged: bool = False,
+) -> bool | None:
+    """Run a program and show what it gives. Return whether it completed; None if a person interrupted it.
+
+    Args:
+        program: gives the text of the program once everything is open.
+        all_logged: log why servers do not start, in place of one line that names them.
+    """
     screen = Screen()
     ok: bool | None = False
-    """None: a person has interrupted it."""
     try:
-        with screen, logging_as(loaded):
-            running = _Running(loaded, screen, record, as_json=as_json, quiet=quiet)
-            ok = anyio.run(partial(running.follow, program.source, program.language))
+        with screen, logging_as(config), plugins_on_stderr(), _start_failures(logged=all_logged):
+            running = _Running(config, screen, record, as_json=as_json, quiet=quiet)
+            ok = anyio.run(partial(running.follow, program, language))
     except KeyboardInterrupt:
         if screen.is_stuck:
             os._exit(130)  # whoever reads our output does not; everything else is closed
@@ -113,10 +157,28 @@ def run(
         if error is not screen.gone:
             raise
         stop(1, f"cannot write the output: {error.strerror}; the program was cancelled")
-    if record is not None:
-        _show(record, loaded, trace_html, drawn=trace)
+    return ok
+
+
+def end(ok: bool | None) -> None:
+    """End the command with the exit code for what `execute` returned."""
     if ok is not True:
         raise typer.Exit(130 if ok is None else 1)
+
+
+@contextmanager
+def _start_failures(*, logged: bool) -> Iterator[None]:
+    """Keep the warnings about servers that do not start out of the log: the program or one line tells of them."""
+
+    def others(record: logging.LogRecord) -> bool:
+        return logged or record.levelno != logging.WARNING or " did not start: " not in record.getMessage()
+
+    log = logging.getLogger("upstream_clients.connection")
+    log.addFilter(others)
+    try:
+        yield
+    finally:
+        log.removeFilter(others)
 
 
 def _read(file: Path) -> str:
@@ -124,6 +186,10 @@ def _read(file: Path) -> str:
         if str(file) == "-":
             return sys.stdin.buffer.read().decode("utf-8")
         return file.read_text("utf-8")
+    except FileNotFoundError:
+        if re.search(r"[\s(;=]", str(file)):
+            stop(2, f"there is no file {str(file)!r}; to run this text: codemode-mcp run -e {shlex.quote(str(file))}")
+        stop(2, f"there is no file {file}; the program itself can stand behind -e")
     except (OSError, UnicodeDecodeError) as error:
         what = "the program from stdin" if str(file) == "-" else str(file)
         stop(1, f"cannot read {what}: {getattr(error, 'strerror', None) or error}")
@@ -142,15 +208,14 @@ class _Running:
         self._under_way: set[str] = set()
         self._calm: anyio.Event | None = None
 
-    async def follow(self, source: str, language: Language | None) -> bool:
-        """Whether it has completed."""
+    async def follow(self, program: Callable[[App], Awaitable[str]], language: Language | None) -> bool:
+        """Run the program. Return whether it has completed."""
         from codemode_mcp.app import DEPTH_VARIABLE, open_app
+        from codemode_mcp.cli.asking import Person, Unattended
 
-        client = None
+        client = Unattended()
         # What our own upstream servers start decides nothing.
         if is_at_terminal() and DEPTH_VARIABLE not in os.environ:
-            from codemode_mcp.cli.asking import Person
-
             client = Person(self._screen)
         loop = asyncio.get_running_loop()
         async with open_app(self._config) as opened:
@@ -163,7 +228,12 @@ class _Running:
                 if self._counts:
                     group.start_soon(self._count, opened, manager)
                 try:
-                    return await self._rounds(opened, manager, source, language, client)
+                    ok = await self._rounds(opened, manager, await program(opened), language, client)
+                    self._say_down(await opened.pool(), told=not ok)
+                    return ok
+                except ProgramError as error:
+                    self._screen.say(fitted(error.message))
+                    return False
                 except anyio.get_cancelled_exc_class():
                     with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
                         await self._give_up(manager)
@@ -172,6 +242,12 @@ class _Running:
                     self._screen.status = ""
                     group.cancel_scope.cancel()
         return False
+
+    def _say_down(self, pool: UpstreamPool, *, told: bool) -> None:
+        """Name the servers that did not start, in one line, unless the error of the program has told of one."""
+        down = [view.name for view in pool.views() if view.error and view.state != "ready"]
+        if down and not told:
+            self._screen.say(fitted(f"not started: {', '.join(down)}; codemode-mcp doctor says why"))
 
     async def _give_up(self, manager: RunManager) -> None:
         """Cancel the program, and return once its calls are told."""
@@ -183,7 +259,7 @@ class _Running:
             await self._calm.wait()
 
     async def _rounds(
-        self, opened: App, manager: RunManager, source: str, language: Language | None, client: Client | None
+        self, opened: App, manager: RunManager, source: str, language: Language | None, client: Unattended
     ) -> bool:
         from codemode_mcp.output import render, render_error
 
@@ -197,7 +273,7 @@ class _Running:
                     outcome = await opened.execute(source, language, opened.operator, client, on_output=watch)
                 else:
                     outcome = await opened.observe(run_id, opened.operator.owner, cancel=cancel, client=client)
-                if outcome.status == "waiting" and client is None:
+                if outcome.status == "waiting" and not client.decides:
                     manager.decide(outcome.run_id, None, approved=False, by=_NOBODY)
                 # Nobody can answer here, and without an answer it would not go on.
                 cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import anyio
 import typer
 
-from codemode_mcp.cli.shared import ConfigOption, JsonOption, load, logging_as, say, stop
+from codemode_mcp.cli.shared import ConfigOption, JsonOption, load, logging_as, plugins_on_stderr, say, stop
 
 if TYPE_CHECKING:
     from codemode_mcp.config import Config
@@ -53,7 +53,7 @@ def savings(
     loaded = load(config, None, None)
     if sys.stderr.isatty():
         say(f"asking {len(loaded.upstreams)} servers what they list ...")
-    with logging_as(loaded, level="error"):
+    with logging_as(loaded, level="error"), plugins_on_stderr():
         exposure = anyio.run(partial(exposure_of, loaded))
     tasks, unrecorded = _recorded(loaded, trajectory, since, reads)
     report = Report(exposure, tasks, unrecorded, bytes_per_token, reads)

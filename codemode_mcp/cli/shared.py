@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import typer
 
@@ -81,6 +81,14 @@ def logging_as(config: Config, level: LogLevel | None = None) -> Iterator[Redact
             yield redactor
     except OSError as error:
         stop(1, f"cannot log to {settings.file}: {error.strerror}; name another file with --log-file or log.file")
+
+
+@contextmanager
+def plugins_on_stderr() -> Iterator[TextIO]:
+    """Send what plugins print to stderr. Yield the stdout that the output of the command goes to."""
+    out = sys.stdout
+    with redirect_stdout(sys.stderr):
+        yield out
 
 
 def say(text: str) -> None:

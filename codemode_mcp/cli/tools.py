@@ -14,7 +14,8 @@ import typer
 
 from codemode_mcp.cli.completion import server_names
 from codemode_mcp.cli.listing import find, lines, problems
-from codemode_mcp.cli.shared import COLUMNS, ConfigOption, JsonOption, load, logging_as, say, stop
+from codemode_mcp.cli.selection import configured, suggestion, with_servers
+from codemode_mcp.cli.shared import COLUMNS, ConfigOption, JsonOption, load, logging_as, plugins_on_stderr, say, stop
 from codemode_mcp.errors import ProgramError
 
 if TYPE_CHECKING:
@@ -45,10 +46,15 @@ def tools(
     """List the tools a program can call, or search them."""
     query = " ".join(words) if words else None
     loaded = load(config, "warning", None)
-    with logging_as(loaded, level="error"):  # servers that are down are told in the end
-        found = anyio.run(partial(_tools, loaded, query, server))
+    all_servers, kept = loaded, server is not None
+    if server is not None:
+        loaded = with_servers(loaded, [server] if server in configured(loaded) else [])
+    with logging_as(loaded, level="error"), plugins_on_stderr():  # servers that are down are told in the end
+        found = anyio.run(partial(_tools, loaded, query, server, kept=kept))
     if isinstance(found, ProgramError):
-        stop(1, found.message)
+        assert server is not None
+        near = suggestion(server, all_servers)
+        stop(2, f"--server: there is no server or plugin {server!r}{near}")
     if as_json:
         print(json.dumps(found.entries, ensure_ascii=True, indent=2))  # noqa: T201
     else:
@@ -57,14 +63,17 @@ def tools(
             print(line)  # noqa: T201
     for note in found.notes:
         say(note)
-    _say_none(loaded)
+    _say_none(all_servers)
 
 
-async def _tools(config: Config, query: str | None, server: str | None) -> Found | ProgramError:
+async def _tools(config: Config, query: str | None, server: str | None, *, kept: bool) -> Found | ProgramError:
+    """List or search. `kept`: answer from a kept listing where that is fresh."""
     from codemode_mcp.app import open_app
 
     async with open_app(config) as opened:
-        await opened.connect(CONNECT_SECONDS)
+        pool = await opened.pool()
+        if not kept or any(view.state != "idle" for view in pool.views()):
+            await opened.connect(CONNECT_SECONDS)
         catalog = await opened.catalog_for(opened.operator, None)
         views = (await opened.pool()).views()
     try:
@@ -85,7 +94,7 @@ def types(
     from codemode_mcp.editor import EXAMPLE, PROJECT, keep
 
     loaded = load(config, "warning", None)
-    with logging_as(loaded, level="error"):
+    with logging_as(loaded, level="error"), plugins_on_stderr():
         files, problems = anyio.run(partial(_types, loaded))
     try:
         kept = keep(out, files)

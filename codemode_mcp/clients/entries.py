@@ -221,7 +221,9 @@ class _Converter:
         values: dict[str, Any] = {}
         for key, value in given.items():
             if value is None:
-                continue  # VS Code: not to be handed on, which nothing is
+                if table == "env":
+                    values[key] = None  # VS Code: withheld from the server, as here
+                continue
             values[key] = self._printed(key, value) or self._text(value, f"{table}.{key}", key)
         made[table] = values
 

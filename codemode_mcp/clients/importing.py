@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Secrets = Literal["keep", "variables"]
 
-Status = Literal["new", "there", "same", "differs", "itself", "left out"]
+Status = Literal["new", "there", "same", "itself", "left out"]
 
 _UNSET: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)(:-)?")
 """A reference to a variable that has no value of its own for when it is not set."""
@@ -52,8 +52,7 @@ class Item:
         source: the number of the file it is from.
         name: as the client has it.
         status: `new`: it is added as `under`; `there`: our configuration has it as `under`; `same`: another file has it
-            too, and it is added from there; `differs`: ours has another one of this name, which is kept; `itself`: it
-            starts this server; `left out`: see `reason`.
+            too, and it is added from there; `itself`: it starts this server; `left out`: see `reason`.
         what: its command line or URL, without secrets.
         secrets: where the literal ones are, by key.
     """
@@ -122,11 +121,7 @@ class Plan:
     @property
     def left(self) -> dict[str, str]:
         """Why other servers stay where they are, by the clients' names."""
-        return {
-            item.name: item.reason or f"our configuration has another {quote(item.under)}"
-            for item in self.items
-            if item.status in ("differs", "left out")
-        }
+        return {item.name: item.reason for item in self.items if item.status == "left out"}
 
     @property
     def itself(self) -> tuple[str, ...]:
@@ -225,8 +220,7 @@ def make_plan(
                 note = "disabled, since a variable that it needs is not set: set it and remove `disabled`"
                 item = replace(item, notes=(*item.notes, note))
             items.append(item)
-            if item.status != "differs":
-                references |= candidate.references
+            references |= candidate.references
             if item.status == "new":
                 chosen[item.under] = candidate
                 known.setdefault(essence(candidate.literal), item.under)
@@ -357,20 +351,17 @@ def _placed(
         under = known.get(essence(version))
         if under is not None:
             return replace(item, status="there" if under in existing else "same", under=under)
-    if name in existing:
-        return replace(item, status="differs", under=name)
-    if name != item.name and name not in chosen:
+    if name != item.name and name not in chosen and name not in existing:
         renamed = f"named {quote(name)}: {quote(item.name)} has characters that no name here can have"
         return replace(item, under=name, notes=(*item.notes, renamed))
-    if name not in chosen:
+    if name not in chosen and name not in existing:
         return replace(item, under=name)
     suffix = source.client or "file"
     names = [f"{name}-{suffix}", f"{name}-{suffix}-{source.scope}"]
     names += [f"{name}-{suffix}-{number}" for number in range(2, len(chosen) + len(existing) + 3)]
     free = next(each for each in names if each not in chosen and each not in existing)
-    return replace(
-        item, under=free, notes=(*item.notes, f"named {quote(free)}: another file has another {quote(name)}")
-    )
+    other = "our configuration" if name in existing else "another file"
+    return replace(item, under=free, notes=(*item.notes, f"named {quote(free)}: {other} has another {quote(name)}"))
 
 
 def _stricter(entry: Mapping[str, Any], other: object) -> str:
@@ -384,6 +375,8 @@ def essence(entry: Mapping[str, Any]) -> str:
     kept = {
         key: entry[key] for key in ("command", "args", "env", "cwd", "envFile", "headers", "auth") if entry.get(key)
     }
+    if isinstance(kept.get("env"), dict):
+        kept["env"] = {name: value for name, value in kept["env"].items() if value is not None}
     if url := entry.get("url") or entry.get("serverUrl"):
         kept["url"] = url.rstrip("/") if isinstance(url, str) else url
         if "sse" in (entry.get("type"), entry.get("transport")):

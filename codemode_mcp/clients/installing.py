@@ -145,7 +145,6 @@ class Plan:
         left: those that were to go but stay with the client, and why.
         kept: the names of servers that the client goes on starting.
         both: those among them that this server starts too.
-        differing: those that have the name of a server of ours, but are another.
         handed: the variables that the client hands on to us.
         notes: what is different for servers that were moved, by their names.
         starts_with: the configuration that our entry names.
@@ -163,7 +162,6 @@ class Plan:
     left: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
     both: tuple[str, ...] = ()
-    differing: tuple[str, ...] = ()
     handed: tuple[str, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()
     starts_with: str = ""
@@ -277,7 +275,6 @@ def plan(
         left=incoming.left if move else {},
         kept=kept,
         both=tuple(item.name for item in incoming.items if item.status == "there" and item.name in kept),
-        differing=tuple(item.name for item in incoming.items if item.status == "differs" and item.name in kept),
         handed=tuple(handed),
         notes=tuple((item.name, note) for item in incoming.items if item.name in moved for note in _notes(item)),
         starts_with=str(config),

@@ -6,6 +6,7 @@ once, so that nobody reads half of it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -125,10 +126,25 @@ def replace_file(
     return backup
 
 
+def backups_of(path: Path) -> Path:
+    """Return the folder for copies of a file: beside it, or in the user's state folder if it is in a repository.
+
+    A copy holds the secrets of the file, and a repository is shared.
+    """
+    if not any(os.path.lexists(folder / ".git") for folder in path.parents):
+        return path.parent
+    import platformdirs
+
+    state = Path(platformdirs.user_state_dir("codemode-mcp", appauthor=False))
+    return state / "copies" / hashlib.sha256(os.fsencode(path.parent)).hexdigest()[:16]
+
+
 def _backed_up(path: Path, content: bytes) -> Path:
     stem = f"{path.name}.{time.strftime('%Y-%m-%d-%H%M%S')}"
+    folder = backups_of(path)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for number in count():
-        backup = path.with_name(f"{stem}-{number}.bak" if number else f"{stem}.bak")
+        backup = folder / (f"{stem}-{number}.bak" if number else f"{stem}.bak")
         with suppress(FileExistsError):
             handle = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
             break
@@ -157,7 +173,7 @@ def _forget_oldest(path: Path, newest: Path) -> None:
     pattern = re.compile(re.escape(path.name) + r"\.(\d{4}-\d\d-\d\d-\d{6})(?:-(\d+))?\.bak")
     dated: list[tuple[str, int, Path]] = []
     with suppress(OSError):
-        for each in path.parent.iterdir():
+        for each in newest.parent.iterdir():
             match = pattern.fullmatch(each.name)
             if match is not None and each != newest:
                 dated.append((match[1], int((match[2] or "0")[-9:]), each))

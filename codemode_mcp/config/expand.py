@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.config.nodes import Node, quote
 from codemode_mcp.config.source import SourceError, read_text
+from upstream_clients.environment import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,7 +116,8 @@ class Expander:
         elif variable := _VARIABLE.fullmatch(inside):
             name, default = variable.groups()
             if value := self.environ.get(name):
-                self.used.append(value)
+                if name not in PLAIN:
+                    self.used.append(value)
                 return value
             if default is None and value is None:
                 node.fail(f"the variable {name} is not set; set it or give a default, `${{{name}:-default}}`")

@@ -12,6 +12,7 @@ from codemode_mcp.config.literals import secret_args
 from codemode_mcp.config.nodes import Node, describe, nearest
 from codemode_mcp.config.patterns import tool_pattern
 from declarations.names import INVISIBLE
+from upstream_clients.environment import plain_values, secrets_passed_on
 from upstream_clients.spec import OAuthSettings, TransportKind, UpstreamSpec
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ class _Entry:
         command, args = self._command_line()
         env = read_env_file(fields["envFile"], self.expander) if "envFile" in fields else {}
         env |= self._table("env")
+        withheld = self._withheld()
         cwd = str(self.expander.path(fields["cwd"])) if "cwd" in fields else None
         url = self._url()
         headers = self._table("headers")
@@ -178,12 +180,18 @@ class _Entry:
             command=command,
             args=args,
             env=env,
+            withheld=withheld,
             cwd=cwd,
             url=url,
             headers=headers,
             timeout_ms=timeout_ms,
             description=description,
-            secrets=(*self.expander.used, *(value for each in secret_args(args).values() for value in each)),
+            secrets=(
+                *self.expander.used,
+                *(value for each in secret_args(args).values() for value in each),
+                *(secrets_passed_on(self.expander.environ, withheld) if command is not None else ()),
+            ),
+            plain=plain_values(self.expander.environ),
             oauth=oauth,
             **life,
         )
@@ -289,6 +297,8 @@ class _Entry:
                 node.fail("the name of a variable is empty or has a character that is not allowed, like `=`")
             elif table == "headers" and not _HEADER_NAME.fullmatch(key):
                 node.fail("the name of a header is empty or has a character that is not allowed, like `:` or a space")
+            elif item.value is None and table == "env":
+                continue
             elif isinstance(item.value, dict):
                 self._program(table, key, item)
             elif not isinstance(item.value, str):
@@ -297,6 +307,13 @@ class _Entry:
                 values[key] = self.expander.text(item)
                 _fits(table, item, values[key])
         return values
+
+    def _withheld(self) -> frozenset[str]:
+        """Return the names of variables that `env` gives as null: the server does not get them."""
+        given = self.fields["env"].value if "env" in self.fields else None
+        return (
+            frozenset(key for key, value in given.items() if value is None) if isinstance(given, dict) else frozenset()
+        )
 
     def _program(self, table: Table, key: str, node: Node) -> None:
         """Put `{"command": [...]}` or `{"keyring": "name"}` on the list."""

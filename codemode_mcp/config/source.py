@@ -88,6 +88,12 @@ def parse(text: str) -> Any:
     except RecursionError:
         raise SourceError("is nested too deeply") from None
     except ValueError as error:
+        first = text.lstrip("\ufeff").lstrip()[0]
+        if first.isalpha() or (first in "[-#" and not text.lstrip().startswith(("[{", "[]"))):
+            raise SourceError(
+                'is not valid JSON: it has to begin with {, as in {"mcpServers": {}}; this looks like YAML or TOML, '
+                "so write it as JSON"
+            ) from None
         raise SourceError(_syntax_message(str(error))) from None
 
 

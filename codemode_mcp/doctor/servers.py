@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import time
@@ -13,6 +14,7 @@ import anyio.to_thread
 from codemode_mcp.control.display import counted, cut
 from codemode_mcp.doctor.check import Check, some
 from codemode_mcp.doctor.policy import hidden, known_of
+from upstream_clients.environment import is_passed_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,6 +32,8 @@ HUGE_DESCRIPTION: Final = 8_000
 """Characters of one tool's description. Programs read it with the tool's types."""
 
 MOST_PROBLEMS: Final = 10
+
+_VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b|\b[A-Z]{4,}\b")
 
 _TELL = "tell the server's maintainers"
 
@@ -119,6 +123,13 @@ def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
         looked = " ".join(cut(spec.redact(path), 600).split(os.pathsep)) or "nowhere: PATH is empty"
         looked = f"PATH of {key}.env" if "PATH" in spec.env else looked
         return f"{get}, or give {key}.command its full path. It was looked for in {looked}"
+    if "is the program alone" in why:
+        return f"split it in two in {key}: the first word is the command, the others are its arguments"
+    if left_behind := not_passed_on(spec, why, environ):
+        named = ", ".join(f'"{name}": "${{{name}}}"' for name in left_behind)
+        verb = "is" if len(left_behind) == 1 else "are"
+        said = f"{' and '.join(left_behind)} {verb} set in this shell, and the server does not get it"
+        return f"{said}: add {named} to {key}.env"
     if "no complete answer" in why:
         return (
             f"run it once by hand, for a first start may fetch packages: {by_hand(spec)}; or raise "
@@ -127,6 +138,16 @@ def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
     if "exited" in why:
         return f"run it by hand: {by_hand(spec)}"
     return f"see {key}, then run it by hand: {by_hand(spec)}"
+
+
+def not_passed_on(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> list[str]:
+    """Return the variables of this shell that a message names and that the server does not get."""
+    named = dict.fromkeys(_VARIABLE.findall(why))
+    return [
+        name
+        for name in named
+        if environ.get(name) and name not in spec.env and (name in spec.withheld or not is_passed_on(name))
+    ][:3]
 
 
 def by_hand(spec: UpstreamSpec) -> str:

@@ -107,7 +107,11 @@ async def look_at(settings: StoreSettings | None, folder: Path) -> list[Check]:
         return [Check("store", "fail", detail, _BY_KIND[settings.kind]), *around]
     detail = f"{title}: {told(found)}; {how}{free}"
     if found.round_trip > SLOW_MS:
-        advice = "keep it near: every suspended program takes several round trips"
+        advice = "every suspended program takes several round trips: " + (
+            "the disk or the machine is busy; run doctor again, and see store.path"
+            if settings.kind == "sqlite"
+            else "keep the database near"
+        )
         return [Check("store", "warn", detail, advice), *around]
     return [Check("store", "ok", detail), *around]
 

@@ -58,8 +58,15 @@ Ctrl-O begins a new line. Ctrl-C cancels the running program, Ctrl-D leaves.
 class Front(Protocol):
     """Whoever typed it, and reads the answers."""
 
-    client: Client | None
-    """Who is asked for approvals; None: nobody."""
+    @property
+    def client(self) -> Client:
+        """Client of the programs."""
+        ...
+
+    @property
+    def decides(self) -> bool:
+        """A person decides about calls that need an approval."""
+        ...
 
     def print(self, text: str) -> None:
         """Lines of what was asked for."""
@@ -217,7 +224,7 @@ class Prompt:
         manager = await self._app.manager()
         try:
             while outcome.status == "waiting" and outcome.reason != "yield":
-                if self._front.client is None:
+                if not self._front.decides:
                     manager.decide(outcome.run_id, None, approved=False, by=NOBODY)
                 cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
                 if cancel:

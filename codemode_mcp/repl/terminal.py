@@ -50,7 +50,11 @@ _STYLES: Final = {
 
 
 class Interrupted(Exception):
-    """Ctrl-C at the prompt."""
+    """Ctrl-C at the prompt. `typed`: there was text, which is given up."""
+
+    def __init__(self, *, typed: bool) -> None:
+        super().__init__()
+        self.typed = typed
 
 
 class Reader:
@@ -97,7 +101,7 @@ class Reader:
         except EOFError:
             return None
         except KeyboardInterrupt:
-            raise Interrupted from None
+            raise Interrupted(typed=bool(self._session.default_buffer.text)) from None
 
 
 class _Completer(Completer):

@@ -10,6 +10,7 @@ import weakref
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.installation import install_command
 from codemode_mcp.semantic.model import DIMENSIONS, Embedder, Unavailable
 from codemode_mcp.semantic.vector_file import VectorFile
 
@@ -121,9 +122,9 @@ class Meaning:
         self._failed = True
         what = str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
         log.warning(
-            "search goes on without the extra `semantic`: %s. To mend it: pip install --force-reinstall "
-            "'codemode-mcp[semantic]'",
+            "search goes on without the extra `semantic`: %s. To mend it: %s",
             what,
+            install_command("semantic", again=True),
         )
 
 

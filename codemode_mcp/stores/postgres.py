@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.installation import install_command
 from codemode_mcp.stores.dialect import Address, BadAddress, address, numbered
 from codemode_mcp.stores.lease import Lease, lease_clock
 from codemode_mcp.stores.schema import migrate
@@ -128,8 +129,7 @@ def _driver() -> Any:
         import asyncpg
     except ImportError:
         raise StoreUnavailable(
-            "the store postgres needs a package that is not installed; install it with: "
-            "pip install 'codemode-mcp[postgres]'"
+            f"the store postgres needs a package that is not installed; install it with: {install_command('postgres')}"
         ) from None
     return asyncpg
 

@@ -30,11 +30,15 @@ async def main(mute: bool) -> None:
     command = StdioServerParameters(command=sys.executable, args=SERVE, env=dict(os.environ))
     async with Client(command, elicitation_callback=None if mute else ask) as client:
         answer = await client.call_tool("exec", {"code": (HERE / "clean.js").read_text("utf-8")})
+        told = False
         while True:
-            for block in answer.content:
-                print(getattr(block, "text", block), flush=True)
             result: dict[str, Any] = answer.structured_content or {}
-            if result["status"] != "waiting":
+            waits = result["status"] == "waiting"
+            if not (told and waits) or result.get("output"):
+                for block in answer.content:
+                    print(getattr(block, "text", block), flush=True)
+            told = waits
+            if not waits:
                 break
             answer = await client.call_tool("wait", {"runId": result["runId"]})
 

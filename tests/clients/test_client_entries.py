@@ -63,7 +63,7 @@ WRITTEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "numbers": ({"command": "x", "args": [1, 0.5]}, {"command": "x", "args": ["1", "0.5"]}),
     "no texts": (
         {"command": "x", "env": {"P": 80, "D": True, "N": None}},
-        {"command": "x", "env": {"P": "80", "D": "true"}},
+        {"command": "x", "env": {"P": "80", "D": "true", "N": None}},
     ),
     "a timeout": ({"command": "x", "timeout": 60000}, {"command": "x", "timeoutMs": 60000}),
     "the shortest timeout": ({"command": "x", "timeout": 1000}, {"command": "x", "timeoutMs": 1000}),

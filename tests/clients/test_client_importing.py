@@ -92,15 +92,17 @@ def test_what_is_configured_stays_with_its_comments_and_its_backup(target: Path)
     )
     target.write_text(text)
     made = plan(target, source("cursor", github=GITHUB, docs={"url": "https://d.example"}))
-    assert statuses(made) == [("github", "differs", "github"), ("docs", "new", "docs")]
-    assert made.left == {"github": 'our configuration has another "github"'}
+    assert statuses(made) == [("github", "new", "github-cursor"), ("docs", "new", "docs")]
+    assert made.added[0].notes == ('named "github-cursor": our configuration has another "github"',)
     backup = write(made)
     assert backup is not None
     assert backup.read_text() == text
-    assert target.read_text() == text.replace(
-        '"gh" }, // keep\n', '"gh" }, // keep\n    "docs": {\n      "url": "https://d.example"\n    },\n'
-    )
-    assert [each.name for each in load_config(target, environ={}).upstreams] == ["github", "docs"]
+    before, after = text.split('"gh" }, // keep\n')
+    assert target.read_text().startswith(before + '"gh" }, // keep\n')
+    assert target.read_text().endswith('    "docs": {\n      "url": "https://d.example"\n    },\n' + after)
+    assert [each.name for each in load_config(target, environ={}).upstreams] == ["github", "github-cursor", "docs"]
+    again = plan(target, source("cursor", github=GITHUB, docs={"url": "https://d.example"}))
+    assert again.text is None, "a second import adds nothing"
 
 
 def test_equal_servers_of_two_files_are_one_and_different_ones_are_renamed(target: Path) -> None:

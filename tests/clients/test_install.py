@@ -235,13 +235,12 @@ def test_servers_that_both_would_start_are_named(cursor: World) -> None:
     cursor.ours({"theirs": same, "x": {"command": "y"}})
     made = cursor.plan()
     assert made.both == ("mine",)
-    assert made.differing == ("x",)
     assert made.kept == ("mine", "x", "z")
     moved = cursor.install(move=True)
-    assert moved.moved == ("mine", "z")
-    assert list(moved.left) == ["x"]
-    assert list(cursor.servers) == ["x", "codemode"]
-    assert list(json.loads(cursor.config.read_text())["mcpServers"]) == ["theirs", "x", "z"]
+    assert moved.moved == ("mine", "x", "z")
+    assert dict(moved.notes)["x"] == 'named "x-cursor": our configuration has another "x"'
+    assert list(cursor.servers) == ["codemode"]
+    assert list(json.loads(cursor.config.read_text())["mcpServers"]) == ["theirs", "x", "x-cursor", "z"]
 
 
 def test_a_server_that_we_have_switched_off_stays_with_the_client_that_uses_it(cursor: World) -> None:

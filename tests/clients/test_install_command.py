@@ -96,16 +96,13 @@ def test_a_dry_run_shows_the_entry_and_writes_nothing(home: Path) -> None:
     assert json.loads((home / ".cursor" / "mcp.json").read_text()) == SERVERS
 
 
-def test_another_server_of_the_same_name_is_told_once_with_what_to_do(home: Path) -> None:
+def test_another_server_of_the_same_name_is_moved_under_the_name_of_its_client(home: Path) -> None:
     config = home / "mine.json"
     config.write_text('{"mcpServers": {"files": {"command": "another"}}}')
     done = run("--client", "cursor", "--move-servers", "--config", str(config))
     said = " ".join(done.stderr.split())
-    assert said.count(" files") == 1
-    assert (
-        'stays with Cursor: files, because our configuration has another "files"; to move it too, rename one of them '
-        "and run this again" in said
-    )
+    assert 'files: named "files-cursor": our configuration has another "files"' in said
+    assert list(json.loads(config.read_text())["mcpServers"])[:2] == ["files", "files-cursor"]
 
 
 def test_without_moving_it_warns_of_servers_that_both_start(home: Path) -> None:

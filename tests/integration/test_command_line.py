@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from harness import COMMAND, QUICKSTART, counting, events, npm_server, quickstart, tsc, write_config
+from harness import COMMAND, QUICKSTART, SERVERS, counting, events, npm_server, pids, quickstart, tsc, write_config
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 def invoke(*arguments: str, env: dict[str, str] | None = None) -> Result:
     """A command in this process: where it takes a process of its own to see something, a test starts one."""
     return CliRunner().invoke(app, list(arguments), prog_name="codemode-mcp", env=env, catch_exceptions=False)
+
+
+def typed_into_repl(config: str, text: str) -> Result:
+    arguments = ["repl", "--config", config]
+    return CliRunner().invoke(app, arguments, input=text, prog_name="codemode-mcp", catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +75,107 @@ def test_run_denies_what_a_person_would_have_to_approve(tmp_path: Path) -> None:
     assert events(tmp_path / "log") == []
 
 
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_run_and_repl_give_a_server_that_asks_for_folders_an_empty_list(tmp_path: Path, era: str) -> None:
+    entry = {"command": sys.executable, "args": [str(SERVERS / "asking.py"), era]}
+    config = str(write_config(tmp_path, {"asking": entry}))
+    code = "JSON.stringify(unwrap(await MCP.asking.folders({ label: 'x' })).said)"
+    done = invoke("run", "--config", config, "-e", f"return {code}")
+    assert (done.exit_code, done.stdout) == (0, '{"roots":[]}\n'), done.stderr
+    typed = typed_into_repl(config, f"{code}\n")
+    assert (typed.exit_code, typed.stdout) == (0, '{"roots":[]}\n'), typed.stderr
+
+
+LOUD = """
+from codemode_mcp.plugins.api import PluginTool
+
+def register(api):
+    print("loud: registered")
+    def shout(call):
+        print("loud: called")
+        return "done"
+    api.tool(PluginTool(name="shout", description="Shout.", run=shout))
+    api.on_unload(lambda: print("loud: bye"))
+"""
+
+
+def test_what_a_plugin_prints_never_reaches_stdout(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text(LOUD, "utf-8")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"plugins": {"loud": {"module": "./loud.py:register"}}}), "utf-8")
+    config = str(path)
+    program = "return await tools.call('plugin:loud:shout', {})"
+    done = invoke("run", "--config", config, "--json", "-e", program)
+    assert json.loads(done.stdout)["status"] == "completed", done.stderr
+    assert "loud: called" in done.stderr
+    assert "loud: bye" in done.stderr
+    assert [each["call"] for each in json.loads(invoke("tools", "--json", "--config", config).stdout)]
+    json.loads(invoke("doctor", "--json", "--config", config).stdout)
+    assert "loud" not in invoke("types", "--out", str(tmp_path / "types"), "--config", config).stdout
+    typed = typed_into_repl(config, "1\n")
+    assert typed.stdout == "1\n"
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> str:
+    """A server that works and two that do not."""
+    servers = {
+        "up": counting(tmp_path / "up"),
+        "other": counting(tmp_path / "other"),
+        "dead": {"command": "no-such-one"},
+    }
+    return str(write_config(tmp_path, servers))
+
+
+def test_call_makes_one_call_and_starts_one_server(several: str, tmp_path: Path) -> None:
+    for arguments in (["name=42"], ["--json", '{"name": "42"}']):
+        done = invoke("call", "up.count", *arguments, "--config", several)
+        assert (done.exit_code, done.stdout, done.stderr) == (0, "42\n", "")
+    assert pids(tmp_path / "up")
+    assert not pids(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["upp.count"], 2, "did you mean 'up'?"),
+        (["up"], 2, "write SERVER.TOOL"),
+        (["up.cuont", "name=a"], 1, "did you mean up.count?"),
+        (["up.count", "name"], 2, "KEY=VALUE"),
+        (["up.count", "--json", "{'a'}"], 2, "this is no JSON"),
+        (["dead.count"], 1, "was not found on PATH"),
+    ],
+)
+def test_a_call_that_cannot_be_made_says_what_to_write(
+    several: str, arguments: list[str], code: int, said: str
+) -> None:
+    done = invoke("call", *arguments, "--config", several)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert said in " ".join(done.stderr.split())
+
+
+def test_run_starts_the_servers_that_a_program_names_and_no_others(several: str, tmp_path: Path) -> None:
+    done = invoke("run", "--config", several, "-e", "return unwrap(await MCP.up.count({ name: 'a' }))")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "a\n", "")
+    assert not pids(tmp_path / "other")
+    dynamic = invoke("run", "--config", several, "-e", "return (await MCP.$api()).servers.length")
+    assert dynamic.stdout == "3\n"
+    assert dynamic.stderr.splitlines() == ["not started: dead; codemode-mcp doctor says why"]
+    chosen = invoke("run", "--server", "up", "--config", several, "-e", "return (await MCP.$api()).servers.length")
+    assert (chosen.stdout, chosen.stderr) == ("1\n", "")
+    assert invoke("run", "--server", "upp", "--config", several, "-e", "1").exit_code == 2
+
+
+def test_tools_of_one_server_start_it_alone_and_then_none(several: str, tmp_path: Path) -> None:
+    first = invoke("tools", "--server", "up", "--json", "--config", several)
+    started = pids(tmp_path / "up")
+    assert len(started) == 1
+    again = invoke("tools", "--server", "up", "--json", "--config", several)
+    assert again.stdout == first.stdout
+    assert pids(tmp_path / "up") == started, "the kept listing is fresh"
+    assert not pids(tmp_path / "other")
+
+
 def test_run_follows_a_program_that_waits(bare: str) -> None:
     code = 'text("a"); await yield_control(); await new Promise((r) => setTimeout(r, 700)); text("b"); return "end"'
     done = invoke("run", "--config", bare, "--json", "-e", code)
@@ -104,7 +210,7 @@ def test_wrong_usage_ends_with_two(arguments: tuple[str, ...]) -> None:
 
 def test_a_program_that_cannot_be_read_ends_with_one(bare: str, tmp_path: Path) -> None:
     (tmp_path / "latin.js").write_bytes(b"return '\xe9'")
-    for name in ("nowhere.js", "latin.js", "."):
+    for name in ("latin.js", "."):
         done = invoke("run", str(tmp_path / name), "--config", bare)
         assert (done.exit_code, done.stdout) == (1, "")
         assert "cannot read" in done.stderr

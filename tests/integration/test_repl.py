@@ -166,6 +166,25 @@ async def test_a_person_completes_runs_approves_and_interrupts(tmp_path: Path) -
     assert "total + 1" in (tmp_path / "codemode-mcp" / "repl_history").read_text("utf-8")
 
 
+async def test_two_interrupts_leave_at_an_empty_prompt_and_never_with_text_typed(tmp_path: Path) -> None:
+    async with terminal("repl", "--config", str(write_config(tmp_path, {}))) as person:
+        await person.see(r"\?2004h")
+        for text in ("one", "two", "three"):
+            person.screen = b""
+            person.type(text)
+            await person.see(text)
+            person.type("\x03")
+            await person.see(r"2004h")
+        person.screen = b""
+        person.type("40 + 2\r")
+        await person.see(r"[^0-9]42[^0-9].*2004h")
+        person.screen = b""
+        person.type("\x03")
+        await person.see(r"Ctrl-C again.*2004h")
+        person.type("\x03")
+        assert await person.end() == 0
+
+
 async def test_nobody_decides_who_cannot_see_the_question(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, ask=["mcp:up:count"])
     with (tmp_path / "stderr").open("wb") as elsewhere:

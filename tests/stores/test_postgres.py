@@ -543,6 +543,6 @@ async def test_a_user_who_may_not_make_a_schema_is_told_so(postgres: PostgresSer
 
 async def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    with pytest.raises(StoreUnavailable, match=r"pip install 'codemode-mcp\[postgres\]'"):
+    with pytest.raises(StoreUnavailable, match=r"install it with: .* 'asyncpg>="):
         async with open_postgres("postgresql://ann:x@h/runs"):
             pass

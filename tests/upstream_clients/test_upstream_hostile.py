@@ -102,11 +102,11 @@ async def test_a_protocol_version_that_does_not_exist_is_named(raw_server: Any, 
         assert "update the server" in error
 
 
-async def test_an_exit_at_once_quotes_the_last_line_of_stderr_without_secrets(raw_server: Any, pool_of: Any) -> None:
+async def test_an_exit_at_once_quotes_stderr_without_secrets(raw_server: Any, pool_of: Any) -> None:
     async with pool_of(raw_server("exit", env={"TOKEN": "hunter22"})) as pool:
         assert pool.views()[0].error == (
             "server 'srv' did not start: it exited with code 3 before it answered; run the command by hand to see why; "
-            "the last line on its stderr was: cannot start: bad token ***"
+            "its stderr says: cannot start: bad token ***"
         )
 
 
@@ -118,6 +118,14 @@ async def test_a_command_that_does_not_exist_is_named_with_its_key(pool_of: Any)
         )
         with pytest.raises(UpstreamUnavailable, match="was not found on PATH"):
             await pool.source("github").call_tool("any", {})
+
+
+async def test_a_whole_command_line_in_command_is_told_apart_into_command_and_args(pool_of: Any) -> None:
+    async with pool_of(UpstreamSpec("memory", command="npx -y server-memory", args=("--x",))) as pool:
+        assert pool.views()[0].error == (
+            "server 'memory' did not start: \"command\" of mcpServers.memory is the program alone, and "
+            '\'npx -y server-memory\' is none; write "command": "npx", "args": ["-y", "server-memory", "--x"]'
+        )
 
 
 async def test_a_working_directory_that_does_not_exist_is_named(raw_server: Any, pool_of: Any) -> None:
@@ -273,18 +281,60 @@ async def test_nothing_of_a_child_reaches_our_stdout_or_stderr(
 async def test_a_child_that_floods_its_stderr_does_not_stall(pool_of: Any) -> None:
     flood = "import sys\nfor _ in range(2000): print('x' * 5000, file=sys.stderr)\nsys.exit('the end')"
     async with pool_of(UpstreamSpec("srv", command=sys.executable, args=("-c", flood))) as pool:
-        assert str(pool.views()[0].error).endswith("the last line on its stderr was: the end")
+        assert str(pool.views()[0].error).endswith("its stderr says: the end")
 
 
 async def test_the_chatter_of_npm_is_not_taken_for_a_reason(pool_of: Any) -> None:
     noise = "npm notice\\nnpm notice New minor version of npm!\\nnpm warn old\\nnpm WARN old\\n"
     for said, quoted in [
-        ("Error: no key\\n" + noise, "the last line on its stderr was: Error: no key"),
+        ("Error: no key\\n" + noise, "its stderr says: Error: no key"),
         (noise, "why"),
     ]:
         script = f"import sys; sys.exit('{said}')"
         async with pool_of(UpstreamSpec("srv", command=sys.executable, args=("-c", script))) as pool:
             assert str(pool.views()[0].error).endswith(quoted)
+
+
+NPM = """npm error code E404
+npm error 404 Not Found - GET https://registry.example/no-such-server - Not found
+npm error 404
+npm error 404  'no-such-server@*' is not in this registry.
+npm error
+npm error A complete log of this run can be found in: /home/ada/.npm/_logs/x.log"""
+UV = """  x No solution found when resolving tool dependencies:
+  \u2570\u2500\u25b6 Because no-such-server was not found in the package registry, your requirements are unsatisfiable.
+hint: Consider another index"""
+PYTHON = """Traceback (most recent call last):
+  File "server.py", line 1, in <module>
+ModuleNotFoundError: No module named 'server'"""
+NODE = """Error: Cannot find module '/x/server.js'
+    at Module._resolveFilename (node:internal/modules/cjs/loader:1)
+Node.js v22.0.0"""
+
+
+@pytest.mark.parametrize(
+    ("printed", "quoted"),
+    [
+        pytest.param(NPM, "npm error 404 Not Found - GET https://registry.example/no-such-server", id="npm"),
+        pytest.param(UV, "Because no-such-server was not found in the package registry", id="uv"),
+        pytest.param(PYTHON, "ModuleNotFoundError: No module named 'server'", id="python"),
+        pytest.param(NODE, "Error: Cannot find module '/x/server.js'", id="node"),
+    ],
+)
+async def test_of_what_a_server_printed_the_line_that_matters_is_quoted(
+    pool_of: Any, printed: str, quoted: str
+) -> None:
+    script = f"import sys; sys.stderr.buffer.write({printed.encode()!r}); sys.exit(1)"
+    async with pool_of(UpstreamSpec("srv", command=sys.executable, args=("-c", script))) as pool:
+        said = str(pool.views()[0].error).partition("its stderr says: ")[2]
+    assert quoted in said.splitlines()[0]
+
+
+async def test_the_first_line_on_stdout_that_is_no_message_is_quoted_without_secrets(pool_of: Any) -> None:
+    script = "print('Listening with hunter22'); print('again'); raise SystemExit(1)"
+    spec = UpstreamSpec("srv", command=sys.executable, args=("-c", script), secrets=("hunter22",))
+    async with pool_of(spec) as pool:
+        assert str(pool.views()[0].error).endswith("has this line: Listening with ***")
 
 
 async def test_a_server_that_does_not_start_is_warned_of_once_for_each_reason(

@@ -182,7 +182,7 @@ def test_stderr_is_kept_in_order_even_when_its_writer_has_just_ended() -> None:
             stderr=tail.file,
             check=True,
         )
-    assert tail.last_line == "the rest"
+    assert tail.telling_line == "the rest"
 
 
 def test_stderr_does_not_wait_for_a_grandchild_that_holds_it_open() -> None:
@@ -190,7 +190,7 @@ def test_stderr_does_not_wait_for_a_grandchild_that_holds_it_open() -> None:
         holder = subprocess.Popen(["sleep", "30"], stderr=tail.file)
         tail.file.write("here\n")
         tail.file.flush()
-    assert tail.last_line == "here"
+    assert tail.telling_line == "here"
     holder.kill()
     holder.wait()
 

@@ -174,6 +174,30 @@ async def test_a_child_sees_its_own_environment_and_not_ours(
     assert "OUR_SECRET" not in environment
 
 
+async def test_a_child_gets_what_its_network_and_launcher_need_but_for_what_is_withheld(
+    raw_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = {
+        **{
+            name: f"of {name}"
+            for name in ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
+        },
+        **{
+            name: f"of {name}"
+            for name in ("HTTP_PROXY", "https_proxy", "no_proxy", "UV_INDEX_URL", "npm_config_registry")
+        },
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+    }
+    for name, value in {**wanted, "HTTPS_PROXY": "withheld", "UVICORN_PORT": "other", "AWS_PROFILE": "other"}.items():
+        monkeypatch.setenv(name, value)
+    async with pool_of(raw_server(withheld=frozenset({"HTTPS_PROXY"}))) as pool:
+        environment = json.loads(text(await pool.source("srv").call_tool("environment", {})))
+    assert {name: environment.get(name) for name in wanted} == wanted
+    assert not {"HTTPS_PROXY", "UVICORN_PORT", "AWS_PROFILE"} & environment.keys()
+
+
 async def test_a_request_for_user_input_is_an_error_that_says_so(raw_server: Any, pool_of: Any) -> None:
     async with pool_of(raw_server()) as pool:
         with pytest.raises(UpstreamCallError, match="asks for further input from the user"):

@@ -1,0 +1,70 @@
+"""The servers that a command needs: it starts these, and no others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.cli.shared import stop
+from declarations.names import identifiers
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from codemode_mcp.config import Config
+    from codemode_mcp.settings import Language
+
+_ANY_SERVER: Final = re.compile(r"\b(?:API|tools|resources|prompts|globalThis|eval|Function|call)\b|\$api|\\u")
+"""Words of programs that may reach servers whose names are not in the text."""
+
+
+def configured(config: Config) -> dict[str, str]:
+    """Return the names of all enabled servers, by what a program or the configuration calls them."""
+    names = [spec.name for spec in config.upstreams]
+    identifier_of = identifiers(names, kind="server")
+    return {identifier_of[name]: name for name in names} | {name: name for name in names}
+
+
+def with_servers(config: Config, wanted: Collection[str]) -> Config:
+    """Return the configuration with these servers alone. Ends the command where there is no such server."""
+    known = configured(config)
+    for name in wanted:
+        if name not in known:
+            stop(2, f"--server: there is no server {name!r}{suggestion(name, config)}")
+    return _narrowed(config, {known[name] for name in wanted})
+
+
+def suggestion(name: str, config: Config) -> str:
+    """Return what to write in the place of a name that no server has."""
+    from codemode_mcp.nearest import nearest
+
+    names = [spec.name for spec in config.upstreams]
+    near = nearest(name, configured(config))
+    if near:
+        return f"; did you mean {' or '.join(map(repr, near))}?"
+    return f"; there are: {', '.join(names) or 'none'}"
+
+
+def for_program(config: Config, source: str, language: Language | None) -> Config:
+    """Return the configuration with the servers that a program names, where its text tells them all."""
+    from codemode_mcp.errors import CodeModeError
+    from codemode_mcp.preflight import inspect
+
+    if _ANY_SERVER.search(source):
+        return config
+    try:
+        found = inspect(source, language or "javascript")
+    except CodeModeError:
+        return config
+    known = configured(config)
+    if found.broken or found.servers is None or not all(name in known for name in found.servers):
+        return config
+    return _narrowed(config, {known[name] for name in found.servers})
+
+
+def _narrowed(config: Config, names: Collection[str]) -> Config:
+    narrowed = replace(config, upstreams=tuple(spec for spec in config.upstreams if spec.name in names))
+    before = configured(config)
+    # Of two servers whose names give one identifier, the second is called otherwise only beside the first.
+    return narrowed if all(before.get(key) == name for key, name in configured(narrowed).items()) else config

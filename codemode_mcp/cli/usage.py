@@ -1,0 +1,85 @@
+"""Commands and options that were most likely meant by mistaken ones."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from typer._click.exceptions import MissingParameter, NoSuchOption, UsageError
+
+from codemode_mcp.nearest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_COMMANDS: Final = {
+    "exec": "codemode-mcp run -e CODE",
+    "eval": "codemode-mcp run -e CODE",
+    "execute": "codemode-mcp run -e CODE",
+    "tool": "codemode-mcp tools",
+    "search": "codemode-mcp tools QUERY",
+    "servers": "codemode-mcp tools",
+    "list": "codemode-mcp tools, or codemode-mcp runs list",
+    "ls": "codemode-mcp tools, or codemode-mcp runs list",
+    "add": "codemode-mcp import --write, or codemode-mcp install --client NAME",
+    "uninstall": "codemode-mcp install --client NAME --undo",
+    "remove": "codemode-mcp install --client NAME --undo",
+    "check": "codemode-mcp doctor",
+    "start": "codemode-mcp serve",
+    "shell": "codemode-mcp repl",
+    "version": "codemode-mcp --version",
+    "help": "codemode-mcp --help",
+}
+"""What to write in the place of words that other programs have for it."""
+
+_OPTIONS: Final = {
+    "--eval": "-e",
+    "--code": "-e",
+    "-c": "--config",
+    "-f": "--config",
+    "--conf": "--config",
+    "--verbose": "--log-level",
+    "-v": "--log-level",
+    "--name": "--server",
+    "-s": "--server",
+    "--client": "--from",
+    "--file": "--config",
+    "--output": "--out",
+    "-o": "--out",
+}
+_EXTRA: Final = re.compile(r"Got unexpected extra arguments? ?\(?s?\)? ?\((.*)\)")
+
+
+def unknown_command(name: str, commands: Collection[str]) -> str:
+    """Return the message for a command that there is not."""
+    meant = _COMMANDS.get(name.lower())
+    if meant is None:
+        close = nearest(name, commands)
+        meant = " or ".join(f"codemode-mcp {each}" for each in close) or "codemode-mcp --help, which lists all"
+    return f"There is no command {name!r}. Write {meant}."
+
+
+def improve(error: UsageError) -> None:
+    """Have an error about usage say what to write."""
+    command = "" if error.ctx is None else str(error.ctx.info_name)
+    if isinstance(error, NoSuchOption) and error.ctx is not None:
+        options = [each for parameter in error.ctx.command.get_params(error.ctx) for each in parameter.opts]
+        options = [each for each in options if each.startswith("-")]
+        meant = [_OPTIONS[error.option_name]] if _OPTIONS.get(error.option_name) in options else []
+        close = meant or nearest(error.option_name, [each for each in options if each.startswith("--")])
+        advice = f"Did you mean {' or '.join(close)}?" if close else f"See codemode-mcp {command} --help."
+        error.message, error.possibilities = f"There is no option {error.option_name}. {advice}", None
+    elif isinstance(error, MissingParameter):
+        if command == "install":
+            error.message = "Write it as in: codemode-mcp install --client cursor"
+        elif error.param is not None and error.param.name == "run":
+            error.message = "codemode-mcp runs list shows the ids of runs"
+    elif (extra := _EXTRA.match(error.message)) is not None:
+        if command == "import":
+            error.message = f"Name a file or a client with --from: codemode-mcp import --from {extra[1]}"
+        elif command == "run":
+            error.message += ". Arguments of a program stand behind --; a program text behind -e, in quotes."
+    else:
+        error.message = error.message.replace("Value error, ", "").replace(
+            "Input should be a valid number, unable to parse string as a number", "write a number, such as 7"
+        )

@@ -1,0 +1,71 @@
+"""The variables that a server which runs as a child process gets from the process that starts it.
+
+A server needs a place to work, the way to its interpreter, and what its network and its launcher need: certificates,
+proxies, settings of `uv` and `npm`. Everything else stays behind, since a shell often holds tokens for other programs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+_SYSTEM: Final = (
+    (
+        *("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE"),
+        *("PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE"),
+    )
+    if sys.platform == "win32"
+    else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+)
+PROXIES: Final = frozenset(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"))
+NAMES: Final = frozenset(
+    (
+        *_SYSTEM,
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"),
+        *(*PROXIES, "NO_PROXY", "no_proxy"),
+        *("LANG", "TZ"),
+    )
+)
+BEGINNINGS: Final = ("LC_", "UV_", "npm_config_", "NPM_CONFIG_")
+
+PLAIN: Final = ("HOME", "USER", "PATH", "PWD", "TMPDIR")
+"""Variables whose values are never hidden: paths in messages would be unreadable without them."""
+
+_SECRET_NAME: Final = re.compile(r"token|password|secret|_auth|credential", re.IGNORECASE)
+
+
+def is_passed_on(name: str) -> bool:
+    """Return whether a child gets this variable."""
+    return name in NAMES or name.startswith(BEGINNINGS)
+
+
+def passed_on(environ: Mapping[str, str], withheld: Collection[str] = ()) -> dict[str, str]:
+    """Return the variables that a child gets. Functions of a shell are left out."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if is_passed_on(name) and name not in withheld and not value.startswith("()")
+    }
+
+
+def secrets_passed_on(environ: Mapping[str, str], withheld: Collection[str] = ()) -> Iterator[str]:
+    """Yield what must not be shown of the variables that a child gets: proxies, tokens, and passwords in URLs."""
+    for name, value in passed_on(environ, withheld).items():
+        if name in PROXIES or _SECRET_NAME.search(name):
+            yield value
+        try:
+            password = urlsplit(value).password if "@" in value else None
+        except ValueError:
+            continue
+        if password:
+            yield password
+
+
+def plain_values(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the values that are never hidden."""
+    return tuple(value for name in PLAIN if (value := environ.get(name)))
