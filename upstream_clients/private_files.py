@@ -112,7 +112,7 @@ def exposure(path: Path) -> str | None:
         about = os.stat(here)
         if belongs_to_another(about):
             return f"{here} belongs to another user"
-        if about.st_mode & _OTHERS_WRITE and not about.st_mode & stat.S_ISVTX:
+        if _others_rename_in(about):
             return f"{here} can be written by others"
         name = names.pop()
         if name == "..":
@@ -136,6 +136,16 @@ def exposure(path: Path) -> str | None:
         names += reversed(target.parts[1:] if target.is_absolute() else target.parts)
     why = _why_exposed(os.stat(here))
     return None if why is None else f"{here} {why}"
+
+
+def _others_rename_in(folder: os.stat_result) -> bool:
+    """Tell whether another user can rename what is in a folder.
+
+    Systems that give each user a group of their own, with the number of the user, use the umask 002: write access of
+    that group is the user's own.
+    """
+    others = stat.S_IWOTH if folder.st_gid == folder.st_uid != 0 else _OTHERS_WRITE
+    return bool(folder.st_mode & others) and not folder.st_mode & stat.S_ISVTX
 
 
 def _why_exposed(about: os.stat_result) -> str | None:

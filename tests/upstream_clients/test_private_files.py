@@ -75,7 +75,7 @@ def test_a_folder_above_that_others_can_write_is_named_unless_it_is_sticky(tmp_p
     make_private_folder(path.parent)
     path.touch(0o600)
     assert exposure(path) is None
-    path.parent.parent.chmod(0o770)
+    path.parent.parent.chmod(0o777)
     assert exposure(path) == f"{path.parent.parent} can be written by others"
     path.parent.parent.chmod(0o1777)
     assert exposure(path) is None
@@ -122,3 +122,18 @@ def test_what_belongs_to_root_is_trusted_by_others(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("None True\n", "")
+
+
+@needs_root
+def test_a_folder_that_the_group_of_its_owner_alone_can_write_is_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "home" / "cache" / "file"
+    path.parent.mkdir(parents=True)
+    tmp_path.chmod(0o755)
+    path.parent.parent.chmod(0o775)
+    monkeypatch.setattr(os, "geteuid", lambda: OTHER)
+    for group, why in ((OTHER, None), (OTHER + 1, f"{path.parent.parent} can be written by others")):
+        for folder in (path.parent, path.parent.parent):
+            os.chown(folder, OTHER, group)
+        assert exposure(path) == why
