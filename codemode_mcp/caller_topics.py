@@ -6,10 +6,11 @@ and each new topic would be a change of the tool list that clients are told abou
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from codemode_mcp.policy import Deny
-from codemode_mcp.topics import MAX_SERVERS, topics
+from codemode_mcp.topics import MAX_SERVERS, MAX_TOOLS, topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,9 +40,15 @@ class CallerTopics:
             return found[1]
         shown: tuple[str, ...] = ()
         if len(views) <= MAX_SERVERS:
-            shown = topics({view.name: [tool for tool in view.tools if _admits(policy, view, tool)] for view in views})
+            shown = topics({view.name: _read(policy, view) for view in views})
         self._found[policy] = listed, shown
         return shown
+
+
+def _read(policy: Policy, view: UpstreamView) -> list[Tool]:
+    """Return the admitted tools that topics are read from. The policy decides on no more: there may be 10,000."""
+    ordered = sorted(view.tools, key=lambda tool: tool.name)
+    return list(islice((tool for tool in ordered if _admits(policy, view, tool)), MAX_TOOLS))
 
 
 def _admits(policy: Policy, view: UpstreamView, tool: Tool) -> bool:

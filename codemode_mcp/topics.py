@@ -4,7 +4,8 @@ An upstream writes the names, titles and descriptions that the words come from, 
 upstream must not be able to write a sentence there. So:
 
 - A topic is one word of ASCII letters, of bounded length. Scripts without spaces could put a sentence into one word.
-- Verbs of instruction, pronouns, adverbs and words about tools, models and prompts are no topics.
+- Verbs of instruction, pronouns, adverbs and words about tools, models and prompts are no topics, nor are words that
+  begin with a verb or adverb of instruction and go on with a second word: `ignoreprevious`.
 - A word counts if it is in the name of a tool, or in two tools.
 - A server has at most `MAX_TOPICS` topics. `exec`'s description sorts the topics of all servers together, so their
   order is not the upstream's, and puts commas between them.
@@ -65,6 +66,9 @@ _NO_TOPICS: Final = _set_of("""
     though three through thus to today together too toward two under unless until up upon us use useful very via
     want was we well were what whatever when where whether which while who whom whose why will with within without
     would yes yet you your yours yourself
+
+    anyhow compulsory danger dangerous furthermore hence henceforth mandatory moreover nevertheless nonetheless
+    obligatory thereby therefore therein thereof urgent whereas whereby whilst
 
     able access act activate add adjust admit advance aggregate agree allow analyze annotate append apply argue
     arrange arrive ask assign attach authorize avoid beat become begin believe beware block break bring brought
@@ -128,6 +132,14 @@ _NO_NOUN: Final = (
     "rize",
 )
 """Endings of adverbs, participles, adjectives and verbs."""
+
+
+_GLUED: Final = re.compile(
+    "(?:accept|allow|always|answer|approve|before|bypass|delete|disable|disregard|dont|erase|execute|expose|first|"
+    "follow|forget|forward|grant|ignore|instead|jailbreak|leak|must|never|obey|override|please|pretend|remove|repeat|"
+    "reply|respond|reveal|send|steal|sudo|system|transfer|trust|upload|without|you)[a-z]{4,}"
+)
+"""Two words written as one, the first of which instructs. Few names of things are lost by this, such as `sendgrid`."""
 
 
 @dataclass(slots=True)
@@ -216,7 +228,7 @@ def _letters(text: str, *, split: bool) -> Iterable[str]:
 
 @lru_cache(maxsize=8192)
 def _may_be_topic(word: str, key: str) -> bool:
-    if not MIN_LETTERS <= len(word) <= MAX_LETTERS or word.endswith(_NO_NOUN):
+    if not MIN_LETTERS <= len(word) <= MAX_LETTERS or word.endswith(_NO_NOUN) or _GLUED.fullmatch(word):
         return False
     return not any(form in _NO_TOPICS for form in (word, key, *_stripped(word)))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codemode_mcp.caller_topics import CallerTopics
 from codemode_mcp.policy import Policy
 from codemode_mcp.settings import PolicyRules
-from codemode_mcp.topics import MAX_LETTERS, MAX_SERVERS, MAX_TOPICS, plain_words, topics
+from codemode_mcp.topics import MAX_LETTERS, MAX_SERVERS, MAX_TOOLS, MAX_TOPICS, plain_words, topics
 from upstream_clients.lenient import read_tools
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
@@ -149,3 +150,22 @@ def test_topics_stay_while_a_server_connects_and_follow_its_list_then() -> None:
     assert found.of(policy) == ("issue", "label", "project")
     known.become(Tool("list_files"))
     assert found.of(policy) == ("files",)
+
+
+def test_no_topic_is_an_instruction_written_as_one_word() -> None:
+    glued = ("ignoreprevious", "disregardrules", "sendpasswords", "obeyattacker", "alwaysapprove", "systemprompt")
+    assert topics({"s": [Tool(word) for word in (*glued, "nevertheless", "henceforth", "invoice")]}) == ("invoice",)
+
+
+def test_the_policy_decides_on_no_more_tools_than_are_read() -> None:
+    decided: list[str] = []
+
+    class Counting(Policy):
+        def decide(self, tool_id: str, effects: Any) -> Any:
+            decided.append(tool_id)
+            return super().decide(tool_id, effects)
+
+    tools = tuple(Tool(f"tool_{number:05}_invoice") for number in range(2000))
+    view = UpstreamView("s", "ready", tools=tools)
+    assert CallerTopics(lambda: [view]).of(Counting(PolicyRules())) == ("invoice",)
+    assert len(decided) <= MAX_TOOLS
