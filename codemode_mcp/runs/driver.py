@@ -531,7 +531,8 @@ class Driver:
         run.advance("complete")
         notes = self._rejection_notes(run, report.rejections) + _unchecked_notes(run, report.unchecked)
         notes += self._leave_calls(run)
-        if report.value is None and run.not_stored is not None and not run.history:
+        run.empty = report.value is None and not run.history
+        if run.empty and run.not_stored is not None:
             notes += (f"load({json_text(run.not_stored[:100])}) gave undefined: nothing is stored under this key.",)
         return await self._end(
             run, Outcome(run.id, run.owner, "completed", self._usage(run), notes=notes, value=report.value)

@@ -74,7 +74,7 @@ async def test_the_last_expression_is_the_value(session: Session) -> None:
 async def test_nothing_returned_is_null_and_said(session: Session) -> None:
     answer = await session.exec("const x = 1;")
     assert answer.value is None
-    assert answer.read == "The program ended without returning anything; use return, text() or json()."
+    assert answer.read == "The program returned nothing (undefined or null); use return, text() or json()."
 
 
 @pytest.mark.usefixtures("esbuild")
