@@ -23,7 +23,7 @@ _HINTS = {
     **dict.fromkeys(("fetch", "XMLHttpRequest", "WebSocket", "EventSource", "axios", "Request", "Headers"), _NETWORK),
     **dict.fromkeys(("Response", "FormData"), _NETWORK),
     **dict.fromkeys(("AbortController", "AbortSignal"), "calls cannot be aborted; use Promise.race with a timer"),
-    **dict.fromkeys(("process", "Buffer", "window", "document", "localStorage", "sessionStorage", "fs", "Deno"), _HOST),
+    **dict.fromkeys(("process", "window", "document", "localStorage", "sessionStorage", "fs", "Deno"), _HOST),
     **dict.fromkeys(("Blob", "File", "ReadableStream", "Worker", "WebAssembly", "navigator", "location"), _HOST),
     **dict.fromkeys(("DOMParser", "path", "os", "util"), _HOST),
     **dict.fromkeys(("_", "lodash", "moment", "dayjs"), _LIBRARY),
@@ -34,6 +34,7 @@ _HINTS = {
     **dict.fromkeys(("len", "range", "str", "dict"), _PYTHON_NAME),
     **{name: f"write {written}" for name, written in (("None", "null"), ("True", "true"), ("False", "false"))},
     "Intl": "there is none here; write dates with toISOString() and numbers with toFixed()",
+    "Buffer": "use atob(text) and btoa(text) for base64, new TextEncoder() and new TextDecoder() for bytes",
     "Temporal": "there is none here; use Date",
     "mcp": "the servers are in MCP, in capitals",
     "Mcp": "the servers are in MCP, in capitals",
@@ -58,7 +59,25 @@ _NO_TOOL = (
     'other tool has: see ALL_TOOLS, and call them with tools.call("<id>", input)'
 )
 
+_NO_JSON = "JSON.parse was given text that is no JSON; unwrap(result) gives data, or text that is no JSON as it is"
+
 _UNDEFINED = re.compile(r"'?(\w+)'? is not defined")
+
+
+_TOOL_MEMBER = re.compile(r"tools\.([\w$]+) is (?:undefined|not a function)")
+
+
+def mistaken_names(thrown: Thrown, message: str) -> list[str]:
+    """Return the names that a program may have taken for a tool or a server, the likeliest first.
+
+    Args:
+        message: the error as it is described, which may say more than the engine does.
+    """
+    match = _UNDEFINED.match(thrown.message) if thrown.name == "ReferenceError" else None
+    if match is not None:
+        return [] if match[1] in _HINTS else [match[1]]
+    match = _TOOL_MEMBER.search(message) if thrown.name == "TypeError" else None
+    return [] if match is None else [match[1]]
 
 
 def hint(thrown: Thrown) -> str:
@@ -67,6 +86,8 @@ def hint(thrown: Thrown) -> str:
     match = _UNDEFINED.match(thrown.message) if thrown.name == "ReferenceError" else None
     if match is not None:
         found = _HINTS.get(match[1])
+    elif thrown.name == "SyntaxError" and "at parse (native)" in thrown.stack:
+        found = _NO_JSON
     elif thrown.name == "TypeError" and _NO_FUNCTION.match(thrown.message):
         found = _NO_TOOL
     else:

@@ -188,7 +188,7 @@ class _Answer:
 
     def completed(self, value: Any, outputs: list[dict[str, Any]], notes: tuple[str, ...]) -> Rendered:
         if value is None and not outputs:
-            tail = ["The program ended without returning anything; use return, text() or json()."]
+            tail = ["The program returned nothing (undefined or null); use return, text() or json()."]
         else:
             tail = [] if value is None else [_value_text(value, self.settings)]
         return self._made({"status": "completed", "value": value}, outputs, tail, notes, "")

@@ -62,7 +62,7 @@ def test_a_value_and_its_output_are_in_both_forms() -> None:
 def test_a_program_without_value_and_output_says_so() -> None:
     rendered = shown(outcome())
     assert rendered.structured["value"] is None
-    assert "without returning anything" in read(rendered)
+    assert "returned nothing (undefined or null)" in read(rendered)
     assert "without returning" not in read(shown(outcome(outputs=(text("x"),))))
 
 

@@ -37,6 +37,7 @@ from codemode_mcp.bridge import (
 from codemode_mcp.catalog_text import catalog_hash, catalog_text
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, StoreUnavailable
+from codemode_mcp.hints import mistaken_names
 from codemode_mcp.outcome import Outcome, PendingCall, PendingStatus, Usage
 from codemode_mcp.output import exceeds
 from codemode_mcp.runs.calls import RETRY_SECONDS, Calls
@@ -434,6 +435,8 @@ class Driver:
             if isinstance(answer, CodeModeError):
                 completions.append(Completion(each.id, error=GuestError.of(answer), of_call=False))
             elif isinstance(each, bridge.Load):
+                if answer is None:
+                    run.not_stored = each.key
                 completions.append(Completion(each.id, "[]" if answer is None else f"[{answer}]", of_call=False))
             else:
                 completions.append(Completion(each.id, of_call=False))
@@ -512,6 +515,7 @@ class Driver:
             message = run.positions.describe(error)
         else:
             message = await anyio.to_thread.run_sync(run.positions.describe, error)
+        message = _with_expression(message, error, run.context.catalog)
         return await self._fail(run, code, message, report.rejections, report.unchecked)
 
     def _out_of_memory(self, where: str) -> str:
@@ -534,6 +538,9 @@ class Driver:
         run.advance("complete")
         notes = self._rejection_notes(run, report.rejections) + _unchecked_notes(run, report.unchecked)
         notes += self._leave_calls(run)
+        run.empty = report.value is None and not run.history
+        if run.empty and run.not_stored is not None:
+            notes += (f"load({json_text(run.not_stored[:100])}) gave undefined: nothing is stored under this key.",)
         return await self._end(
             run, Outcome(run.id, run.owner, "completed", self._usage(run), notes=notes, value=report.value)
         )
@@ -983,6 +990,13 @@ def _is_out_of_memory(thrown: Thrown, *, full: bool) -> bool:
     ):
         return True
     return thrown.engine and ("out of memory" in thrown.message or thrown.message == "string too long")
+
+
+def _with_expression(message: str, error: Thrown, catalog: Catalog) -> str:
+    """Add, after the first line, what to write for a name that the program took for a tool or a server."""
+    first, newline, frames = message.partition("\n")
+    expressions = filter(None, map(catalog.expression_for, mistaken_names(error, first)))
+    return first + "".join(f" (write {each})" for each in expressions) + newline + frames
 
 
 def _function(fault: Thrown | None) -> str:

@@ -809,6 +809,7 @@ class RunManager:
             "run_ended",
             run.id,
             status=status,
+            outcome=_OUTCOMES.get(status, status) if not run.empty else "empty",
             code=code,
             ms=round((self._clock() - run.began) * 1000),
             calls=run.context.counts.call,
@@ -949,6 +950,10 @@ async def open_manager(
                 elif run.state == "waiting":
                     manager._over(run, "aborted")
             group.cancel_scope.cancel()
+
+
+_OUTCOMES = {"completed": "ok", "expired": "aborted"}
+"""Classes of ends by their status. A program that has completed and produced nothing is `empty`."""
 
 
 def _is_typescript(source: str) -> bool:

@@ -194,6 +194,10 @@ class Run:
         """Calls of those in `settled` whose ends a durable store has."""
         self.on_output = on_output
         self.dropped = 0
+        self.empty = False
+        """Whether it has completed and produced neither a value nor output."""
+        self.not_stored: str | None = None
+        """The last key that it loaded and that nothing is stored under."""
         self.looking_up = 0.0
         self.recent: deque[CallRecord] = deque(maxlen=RECENT_CALLS)
         self.track = Track(ledger or Ledger(), began)

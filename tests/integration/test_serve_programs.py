@@ -74,7 +74,7 @@ async def test_the_last_expression_is_the_value(session: Session) -> None:
 async def test_nothing_returned_is_null_and_said(session: Session) -> None:
     answer = await session.exec("const x = 1;")
     assert answer.value is None
-    assert answer.read == "The program ended without returning anything; use return, text() or json()."
+    assert answer.read == "The program returned nothing (undefined or null); use return, text() or json()."
 
 
 @pytest.mark.usefixtures("esbuild")
@@ -291,3 +291,30 @@ async def test_the_limit_of_a_search_is_a_positive_integer(session: Session, sea
     told, clamped = await session.value(program)
     assert all(message.startswith("the option limit must be a positive integer, not ") for message in told)
     assert clamped == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("return mcp__tracker__get_issue({ issue_id: 1 })", "(write MCP.tracker.getIssue({...}))"),
+        ("return await getIssue({ issue_id: 1 })", "(write MCP.tracker.getIssue({...}))"),
+        ("return await tools.tracker.getIssue({ issue_id: 1 })", "(write MCP.tracker)"),
+        ("return await tools.getIssue({ issue_id: 1 })", "(write MCP.tracker.getIssue({...}))"),
+        ("return await tracker.getIssue({ issue_id: 1 })", "(write MCP.tracker)"),
+        ("return await tools.call('tracker.getIssue', { issue_id: 1 })", "call MCP.tracker.getIssue({...})"),
+        ("return JSON.parse('Commit: x')", "JSON.parse was given text that is no JSON"),
+        ("return Buffer.from('x')", "atob(text)"),
+        ("return nothingLikeIt({})", "nothingLikeIt is not defined"),
+    ],
+)
+async def test_a_name_from_elsewhere_is_answered_with_the_expression_to_use(
+    session: Session, program: str, told: str
+) -> None:
+    assert await session.value("return Object.keys(MCP.tracker).includes('getIssue')")  # its tools are known by now
+    assert told in (await session.exec(program)).error
+
+
+async def test_a_value_that_nothing_is_stored_under_is_named(session: Session) -> None:
+    assert 'load("nope") gave undefined' in (await session.exec("return load('nope')")).read
+    answer = await session.exec("const all = (await load('nope')) ?? []; return all.length")
+    assert "nope" not in answer.read

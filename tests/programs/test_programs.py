@@ -64,7 +64,7 @@ async def hold(session: Session, program: Written, code: str, **arguments: str) 
     answer = await session.finish(await session.exec(code, **arguments))
     assert answer.value == program.value
     if program.value is None and not answer.structured.get("output"):
-        assert answer.read == "The program ended without returning anything; use return, text() or json()."
+        assert answer.read == "The program returned nothing (undefined or null); use return, text() or json()."
 
 
 def from_elsewhere(code: str) -> str:

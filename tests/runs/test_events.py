@@ -131,6 +131,24 @@ async def test_every_run_that_began_has_one_end_with_its_code(
         assert ended == [(begun[0], status, error)] if begun else ended == []
 
 
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("return 1", "ok"),
+        ("text('x')", "ok"),
+        ("await MCP.s.work({ n: 1 })", "ok"),
+        ("const r = await MCP.s.work({ n: 1 });", "empty"),
+        ("return undefined", "empty"),
+        ("throw new Error('x')", "failed"),
+    ],
+)
+async def test_the_end_of_a_run_has_its_class(engine: Engine, code: str, expected: str) -> None:
+    async with bench(engine, source()) as it:
+        heard = listen(it)
+        await it.execute(code)
+    assert [event.fields["outcome"] for event in heard if event.kind == "run_ended"] == [expected]
+
+
 async def test_a_run_that_is_cancelled_expires_or_is_shut_down_has_its_end_told(engine: Engine) -> None:
     async with bench(engine, source(), snapshot_ttl_seconds=60) as it:
         heard = listen(it)
@@ -143,4 +161,6 @@ async def test_a_run_that_is_cancelled_expires_or_is_shut_down_has_its_end_told(
         await it.manager.sweep()
     ends: dict[str, Any] = {event.id: event.fields["status"] for event in heard if event.kind == "run_ended"}
     assert ends == {cancelled: "aborted", expired: "expired", left: "completed", again: "aborted"}
+    classes = {event.id: event.fields["outcome"] for event in heard if event.kind == "run_ended"}
+    assert classes == {cancelled: "aborted", expired: "aborted", left: "ok", again: "aborted"}
     assert kinds(heard).count("run_ended") == 4
