@@ -257,6 +257,8 @@ class HttpSettings:
     """What `Host` may be, besides what is listened on: `host` or `host:port`."""
     allowed_origins: tuple[str, ...] = ()
     """Pages that may ask and read answers: `https://host`."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks whose `X-Forwarded-For` is believed."""
     max_request_bytes: int = 4 * MIB
     """Body of a request."""
     request_read_ms: int = 15_000

@@ -148,6 +148,8 @@ def test_two_tokens_have_two_names_and_two_names_two_tokens(tmp_path: Path) -> N
     ("section", "message"),
     [
         ({"allowedHosts": ["*"]}, 'http.allowedHosts[0]: expected "host" or "host:port"'),
+        ({"trustedProxies": ["10.0.0.1/8"]}, "http.trustedProxies[0]: expected an address or a network"),
+        ({"trustedProxies": ["proxy.example"]}, "http.trustedProxies[0]: expected an address or a network"),
         ({"allowedHosts": ["https://x"]}, "http.allowedHosts[0]: expected"),
         ({"allowedOrigins": ["*"]}, "http.allowedOrigins[0]: expected an origin"),
         ({"allowedOrigins": ["https://x/"]}, "http.allowedOrigins[0]: expected an origin"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from codemode_mcp.http.auth import owner_string, session_owner
-from codemode_mcp.http.guards import RateLimiter, doors, peer
+from codemode_mcp.http.guards import BodyBudget, RateLimiter, TrustedProxies, doors, peer
 from upstream_clients.fetch import is_local
 from upstream_clients.loopback import is_loopback
 
@@ -108,3 +108,43 @@ def test_no_two_principals_share_an_owner() -> None:
     ]
     assert len(set(owners)) == len(owners)
     assert "a-secret-session" not in session_owner("a-secret-session")
+
+
+@pytest.mark.parametrize(
+    ("sender", "forwarded", "origin"),
+    [
+        ("10.0.0.1", "198.51.100.1", "198.51.100.1"),
+        ("10.0.0.1", "203.0.113.9, 198.51.100.1", "198.51.100.1"),
+        ("10.0.0.1", "203.0.113.9, 198.51.100.1, 10.0.0.2", "198.51.100.1"),
+        ("10.0.0.1", "198.51.100.1:4711", "198.51.100.1"),
+        ("10.0.0.1", "[2001:db8::1]:4711", "2001:db8::1"),
+        ("::ffff:10.0.0.1", "198.51.100.1", "198.51.100.1"),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.1", "unknown", "10.0.0.1"),
+        ("10.0.0.1", "198.51.100.1, unknown", "10.0.0.1"),
+        ("192.0.2.1", "198.51.100.1", "192.0.2.1"),
+    ],
+)
+def test_only_what_trusted_proxies_say_of_where_a_request_comes_from_is_believed(
+    sender: str, forwarded: str, origin: str
+) -> None:
+    assert TrustedProxies(("10.0.0.0/8", "192.168.0.1/32")).origin(sender, forwarded) == origin
+    assert TrustedProxies(()).origin(sender, forwarded) == sender
+
+
+def test_bodies_of_one_principal_and_of_all_have_a_budget() -> None:
+    budget = BodyBudget(total=100, share=40)
+    assert budget.admits("a", 40)
+    assert not budget.admits("a", 1)
+    assert budget.admits("b", 40)
+    assert not budget.admits("c", 21)
+    budget.release("a", 40)
+    assert budget.admits("c", 21)
+    assert budget.admits("a", 39)
+
+
+def test_failures_beyond_the_burst_wait_for_each_other_up_to_a_bound() -> None:
+    limiter = RateLimiter(1.0, 2)
+    assert [limiter.owe("a", 0.0, 3.0) for _ in range(7)] == [0, 0, 1, 2, 3, 3, 3]
+    assert limiter.owe("b", 0.0, 3.0) == 0
+    assert limiter.owe("a", 2.0, 3.0) == 2

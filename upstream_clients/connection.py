@@ -259,6 +259,7 @@ class Connection:
         )
 
     def _list_again(self) -> None:
+        self._upstream.announced += 1
         self._stale.set()
 
     def _lose(self) -> None:
@@ -341,16 +342,20 @@ class Connection:
             if calm.cancelled_caught:
                 interval = RELIST_INTERVAL
                 await self._stale.wait()
-            self._stale = anyio.Event()
+            self._stale, self._upstream.held = anyio.Event(), anyio.Event()
+            announced = self._upstream.announced
             try:
                 with anyio.fail_after(self._spec.connect_timeout):
                     listing = await link.list_tools()
             except (UpstreamCallError, TimeoutError) as error:
                 logger.warning("server %r: tools could not be listed again: %s", self._spec.name, error)
+                self._upstream.followed(announced)
             else:
                 self._upstream.listed(listing.tools, listing.problems)
+                self._upstream.followed(announced)
                 await self._remember()
-            await anyio.sleep(interval)
+            with anyio.move_on_after(interval):
+                await self._upstream.held.wait()
             interval = min(2 * interval, RELIST_LONGEST)
 
     async def _on_message(self, message: IncomingMessage) -> None:

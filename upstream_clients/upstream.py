@@ -114,6 +114,10 @@ class Upstream:
         """A call has timed out, and these were with the server then. The owner takes it away when it looks."""
         self.last_used = clock()
         """When the last call began or ended."""
+        self.announced = 0
+        """Announcements of changed tools so far."""
+        self.held = anyio.Event()
+        """Set when a call waits for a listing; the owner puts in a new one before it lists."""
         self._on_change = on_change
         self._gate = Gate(spec.max_concurrent_calls)
         # The mutable state. Changed by the owner task only.
@@ -121,6 +125,8 @@ class Upstream:
         self._link: Link | None = None
         self._changed = anyio.Event()
         self._tools: dict[str, Tool] = {}
+        self._followed = 0
+        """Announcements up to the beginning of the latest listing."""
         self._output_checks: dict[str, OutputCheck | None] = {}
 
     @property
@@ -203,6 +209,7 @@ class Upstream:
                     if begin is not None:
                         first, begin = begin, None
                         await first()
+                    await self._listed_again(link)
                     # From here on nothing is awaited until the request is on its way.
                     if admit is not None:
                         # There is a connection, so these tools are of its own listing, and none that was remembered.
@@ -262,6 +269,20 @@ class Upstream:
                 self.wanted.set()
             await self._changed.wait()
 
+    async def _listed_again(self, link: Link) -> None:
+        """Wait until the server was listed again after its latest announcement, or that has failed.
+
+        What a tool was before the announcement says nothing about what it does now.
+        """
+        latest = self.announced
+        while self._followed < latest:
+            if link.alive:
+                self.held.set()
+                await self._changed.wait()
+                continue
+            why = f"server {self.name!r} closed the connection before the call; nothing was sent, repeat the call"
+            raise UpstreamCallError(self.name, why, dispatched=False)
+
     async def attempted(self) -> None:
         """Have an idle server connected; return when it is, or when the attempt has failed."""
         while self._view.state in ("idle", "connecting"):
@@ -316,6 +337,7 @@ class Upstream:
     ) -> None:
         """The connection serves calls from now on."""
         self._link = link
+        self._followed = self.announced
         self.suspected = None
         self.last_used = self.clock()
         self._adopt(tools)
@@ -341,6 +363,12 @@ class Upstream:
         """The server's tools have changed."""
         self._adopt(tools)
         self._show(replace(self._view, tools=tools, problems=problems))
+
+    def followed(self, announced: int) -> None:
+        """A listing that began after so many announcements has ended, well or not."""
+        self._followed = announced
+        self._changed.set()
+        self._changed = anyio.Event()
 
     def down(self, error: str, *, login_required: bool = False) -> None:
         """No connection, and the last attempt to make one failed, perhaps because nobody has logged in."""

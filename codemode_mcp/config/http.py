@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,9 @@ class HttpSection:
         """Read the section; problems go into the node's report."""
         if node.value is None:
             return
-        fields = node.fields(("auth", "allowUnauthenticated", "allowedHosts", "allowedOrigins", *HTTP_CLAMPS))
+        fields = node.fields(
+            ("auth", "allowUnauthenticated", "allowedHosts", "allowedOrigins", "trustedProxies", *HTTP_CLAMPS)
+        )
         given: dict[str, Any] = {}
         for key, clamp in HTTP_CLAMPS.items():
             if key in fields and (value := fields[key].integer()) is not None:
@@ -59,6 +62,8 @@ class HttpSection:
             given["allowed_hosts"] = tuple(map(_host, fields["allowedHosts"].items()))
         if "allowedOrigins" in fields:
             given["allowed_origins"] = tuple(map(_origin, fields["allowedOrigins"].items()))
+        if "trustedProxies" in fields:
+            given["trusted_proxies"] = tuple(map(_network, fields["trustedProxies"].items()))
         self.settings = HttpSettings(**given)
         if "auth" in fields and fields["auth"].value is not None:
             self._read_auth(replace(fields["auth"], secret=True), Expander(environ, folder, reading=reading))
@@ -151,6 +156,16 @@ def _host(node: Node) -> str:
     if node.sound and not _HOST.fullmatch(text):
         node.fail('expected "host" or "host:port", without wildcards, a scheme or a path')
     return text
+
+
+def _network(node: Node) -> str:
+    text = node.text()
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError:
+        if node.sound:
+            node.fail('expected an address or a network, like "10.0.0.7" or "10.0.0.0/8"')
+        return text
 
 
 def _origin(node: Node) -> str:

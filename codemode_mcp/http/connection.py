@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from codemode_mcp.http.guards import peer
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,13 +23,66 @@ WRITE_SECONDS = 60.0
 """A client that reads nothing for so long has gone."""
 
 
+ADMITTED: Final = "codemode_mcp.admitted"
+"""Key of an ASGI scope that is set once the request was let in."""
+
+
+class Connections:
+    """The open connections of each peer, up to a limit.
+
+    At the limit a new connection takes the place of one of the peer that has the most, which is the one that has been
+    idle longest. So no peer keeps others out by connections that it does not use, or before it was let in.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._count = 0
+        self._by_peer: dict[str, dict[Connection, None]] = {}
+
+    def add(self, connection: Connection) -> bool:
+        """Add a connection; False where there is no room for it."""
+        who = connection.peer
+        self._by_peer.setdefault(who, {})[connection] = None
+        self._count += 1
+        if self._count <= self._limit:
+            return True
+        theirs = max(self._by_peer.values(), key=len)
+        if len(theirs) == len(self._by_peer[who]):
+            theirs = self._by_peer[who]
+        spare = next((each for each in theirs if each is not connection and each.is_spare()), None)
+        if spare is None and connection not in theirs and 2 * len(theirs) > self._limit:
+            spare = next(iter(theirs))  # more than half of all are in use by one peer
+        if spare is None:
+            self.remove(connection)
+            return False
+        self.remove(spare)
+        spare.transport.close()
+        return True
+
+    def used(self, connection: Connection) -> None:
+        """Note that a connection has just become idle."""
+        theirs = self._by_peer.get(connection.peer, {})
+        if connection in theirs:
+            del theirs[connection]
+            theirs[connection] = None
+
+    def remove(self, connection: Connection) -> None:
+        theirs = self._by_peer.get(connection.peer, {})
+        if connection in theirs:
+            del theirs[connection]
+            self._count -= 1
+            if not theirs:
+                del self._by_peer[connection.peer]
+
+
 class Connection(H11Protocol):
     """Closes itself when headers do not come in time, when nobody reads, or when there are too many of its kind.
 
-    Subclasses set `max_connections` and `read_seconds`.
+    Subclasses set `peers` and `read_seconds`.
     """
 
-    max_connections: int
+    peers: Connections
+    peer: str = "unknown"
     read_seconds: float
 
     _deadline: asyncio.TimerHandle | None = None
@@ -35,7 +90,9 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.max_connections:
+        if self.client is not None:
+            self.peer = peer(self.client[0])
+        if not self.peers.add(self):
             self._turn_away(503, "too many connections; try again")
         else:
             self._deadline = self.loop.call_later(self.read_seconds, self._too_slow)
@@ -46,12 +103,21 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self.peers.used(self)
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.peers.remove(self)
         self._lift()
         self._read_again()
         super().connection_lost(exc)
+
+    def is_spare(self) -> bool:
+        """Decide if the connection can be closed without a loss: no request of it that was let in is there whole."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete or self.conn.their_state is h11.SEND_BODY:
+            return True
+        return ADMITTED not in self.scope
 
     def pause_writing(self) -> None:
         super().pause_writing()

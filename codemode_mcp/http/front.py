@@ -20,8 +20,9 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from codemode_mcp.callers import Caller
 from codemode_mcp.http.auth import WHERE, Refused, bearer_token, challenge, session_owner
-from codemode_mcp.http.connection import MAX_HEADER_BYTES, error_body
-from codemode_mcp.http.guards import RateLimiter, peer
+from codemode_mcp.http.connection import ADMITTED, MAX_HEADER_BYTES, error_body
+from codemode_mcp.http.guards import FREE_BODY_BYTES, BodyBudget, RateLimiter, TrustedProxies, peer
+from codemode_mcp.http.sessions import SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +40,9 @@ METADATA_PATH = "/.well-known/oauth-protected-resource"
 
 _CALLER = "codemode_mcp.caller"
 """Where in an ASGI scope the owner of a request is."""
+
+MAX_LOGIN_DELAY = 10.0
+"""Seconds that a failed login is held up at most, after which it is told to slow down."""
 
 _METHODS = "GET, POST, DELETE"
 _CORS_HEADERS = "authorization, content-type, accept, last-event-id, mcp-session-id, mcp-protocol-version"
@@ -92,6 +96,8 @@ class Front:
         settings = self.settings
         self._limiter = RateLimiter(settings.requests_per_second, settings.request_burst)
         self._failures = RateLimiter(1.0, 60)
+        self._bodies = BodyBudget.for_bodies_of(settings.max_request_bytes)
+        self._proxies = TrustedProxies(settings.trusted_proxies)
         self._metadata_paths = {METADATA_PATH, METADATA_PATH + self.path}
         if self.protected is not None:
             self._metadata_paths.add(urlsplit(self.protected[1]).path)  # as it is called before a proxy
@@ -117,12 +123,13 @@ class Front:
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         path, method = scope["path"], scope["method"]
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        _check_framing(headers)
         if path in ("/healthz", "/readyz"):
             # Without a look at Host: who watches over a server asks by its address.
             _allow(method, "GET", "HEAD")
             await self._health(path, answer)
             return
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
         # The parser measures only what it has to keep; headers that come in one piece are none of that.
         if sum(len(name) + len(value) for name, value in headers) > MAX_HEADER_BYTES:
             raise _Refusal(431, "the headers are too large", {"connection": "close"})
@@ -140,6 +147,7 @@ class Front:
             await answer.preflight()
             return
         principal = await self._identify(scope)
+        scope[ADMITTED] = True
         self._check_rate(scope, principal)
         _allow(method, *_METHODS.split(", "))
         if self.handler is None:
@@ -149,10 +157,11 @@ class Front:
             kind = _header(headers, b"content-type") or ""
             if kind.partition(";")[0].strip().lower() != "application/json":
                 raise _Refusal(415, "the body has to be application/json")
-            body = await self._body(headers, receive)
+            body = await self._body(headers, receive, self._who(scope, principal))
         if self.draining and _begins_something(method, body):
             raise self._unavailable()
         self._attribute(scope, principal)
+        scope[SHARE] = self._who(scope, principal)
         await self._serve(scope, _replayed(body, receive), answer, headers)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer, headers: list[tuple[bytes, bytes]]) -> None:
@@ -209,8 +218,10 @@ class Front:
         except Refused as refused:
             if refused.status == 503:
                 raise _Refusal(503, refused.message, {"retry-after": "10"}) from None
-            wait = self._failures.take(_peer(scope), time.monotonic())
-            if wait:
+            # A right token is known by now, and is never slowed. A wrong one costs the time of a connection.
+            wait = self._failures.owe(self._peer(scope), time.monotonic(), MAX_LOGIN_DELAY)
+            await anyio.sleep(wait)
+            if wait == MAX_LOGIN_DELAY:
                 raise _too_many(wait) from None
             header = {"www-authenticate": self._challenge(refused)}
             raise _Refusal(refused.status, refused.message, header) from None
@@ -226,10 +237,20 @@ class Front:
         return challenge(refused, scopes, None if self.protected is None else self.protected[1])
 
     def _check_rate(self, scope: Scope, principal: Principal | None) -> None:
-        who = f"peer {_peer(scope)}" if principal is None else principal.owner
-        wait = self._limiter.take(who, time.monotonic())
+        wait = self._limiter.take(self._who(scope, principal), time.monotonic())
         if wait:
             raise _too_many(wait)
+
+    def _peer(self, scope: Scope) -> str:
+        client = scope.get("client")
+        if not client:
+            return "unknown"
+        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
+        return peer(self._proxies.origin(client[0], ",".join(given)))
+
+    def _who(self, scope: Scope, principal: Principal | None) -> str:
+        """Return whose share of the server a request uses."""
+        return f"peer {self._peer(scope)}" if principal is None else principal.owner
 
     def _attribute(self, scope: Scope, principal: Principal | None) -> None:
         """Say whose the request is: to the SDK, which binds sessions to it, and to `caller_of`."""
@@ -249,7 +270,7 @@ class Front:
 
     # how much of it there is
 
-    async def _body(self, headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
+    async def _body(self, headers: list[tuple[bytes, bytes]], receive: Receive, who: str) -> bytes:
         limit = self.settings.max_request_bytes
         too_large = _Refusal(
             413, f"the body is larger than {limit} bytes (http.maxRequestBytes)", {"connection": "close"}
@@ -257,17 +278,28 @@ class Front:
         declared = _header(headers, b"content-length")
         if declared is not None and declared.isdecimal() and int(declared) > limit:
             raise too_large
-        body = bytearray()
-        with anyio.move_on_after(self.settings.request_read_ms / 1000):
-            while True:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise _Refusal(400, "the request ended before its body")  # nobody is there to read this
-                body += message.get("body", b"")
-                if len(body) > limit:
-                    raise too_large
-                if not message.get("more_body", False):
-                    return bytes(body)
+        body, counted = bytearray(), 0
+        try:
+            with anyio.move_on_after(self.settings.request_read_ms / 1000):
+                while True:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise _Refusal(400, "the request ended before its body")  # nobody is there to read this
+                    body += message.get("body", b"")
+                    if len(body) > limit:
+                        raise too_large
+                    if not message.get("more_body", False):
+                        return bytes(body)
+                    more = max(0, len(body) - FREE_BODY_BYTES) - counted
+                    if not self._bodies.admits(who, more):
+                        raise _Refusal(
+                            503,
+                            "too many large bodies are being sent at the same time; send this request again later",
+                            {"retry-after": "1", "connection": "close"},
+                        )
+                    counted += more
+        finally:
+            self._bodies.release(who, counted)
         raise _Refusal(408, "the body did not come in time", {"connection": "close"})
 
 
@@ -351,6 +383,13 @@ def _begins_something(method: str, body: bytes) -> bool:
     return isinstance(message, dict) and message.get("method") in ("tools/call", "initialize", "subscriptions/listen")
 
 
+def _check_framing(headers: list[tuple[bytes, bytes]]) -> None:
+    """Refuse two statements about the length of a body: a proxy may go by the other one (RFC 9112, 6.1)."""
+    names = [name for name, _ in headers]
+    if b"transfer-encoding" in names and b"content-length" in names:
+        raise _Refusal(400, "Content-Length and Transfer-Encoding exclude each other", {"connection": "close"})
+
+
 def _allow(method: str, *methods: str) -> None:
     if method not in methods:
         raise _Refusal(405, f"{method[:20]} is not for this", {"allow": ", ".join(methods)})
@@ -362,8 +401,3 @@ def _too_many(wait: float) -> _Refusal:
 
 def _header(headers: list[tuple[bytes, bytes]], wanted: bytes) -> str | None:
     return next((value.decode("latin-1") for name, value in headers if name == wanted), None)
-
-
-def _peer(scope: Scope) -> str:
-    client = scope.get("client")
-    return peer(client[0]) if client else "unknown"

@@ -102,6 +102,96 @@ def peer(address: str) -> str:
     return address
 
 
+FREE_BODY_BYTES = 64 * 1024
+"""Of each body, the bytes that count for no budget: small requests are taken however full it is."""
+
+
+@dataclass(slots=True)
+class BodyBudget:
+    """Bytes of bodies that have not come whole yet: of the process, and of each principal or peer.
+
+    Attributes:
+        total: bytes of all.
+        share: bytes of one principal or peer.
+    """
+
+    total: int
+    share: int
+    _held: dict[str, int] = field(default_factory=dict)
+    _sum: int = 0
+
+    @staticmethod
+    def for_bodies_of(largest: int) -> BodyBudget:
+        """Return a budget for bodies of up to so many bytes. One body of the largest size fits into a share."""
+        total = max(MIN_BUDGET, 4 * largest)
+        return BodyBudget(total, total // 4)
+
+    def admits(self, who: str, size: int) -> bool:
+        """Take `size` more bytes, if there is room for them."""
+        mine = self._held.get(who, 0) + size
+        if mine > self.share or self._sum + size > self.total:
+            return False
+        self._sum += size
+        self._held[who] = mine
+        return True
+
+    def release(self, who: str, size: int) -> None:
+        if size:
+            self._sum -= size
+            self._held[who] -= size
+            if not self._held[who]:
+                del self._held[who]
+
+
+MIN_BUDGET = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedProxies:
+    """The proxies whose word counts about where a request comes from.
+
+    Attributes:
+        networks: addresses or networks as the operator has written them.
+    """
+
+    networks: tuple[str, ...]
+
+    def origin(self, sender: str, forwarded: str) -> str:
+        """Return the address of the client: the sender's, or that of the last hop that is no trusted proxy.
+
+        Args:
+            forwarded: `X-Forwarded-For`, to which each proxy has added the address that it was asked from. All that is
+                left of the last untrusted address is the client's own word.
+        """
+        hops = [hop.strip() for hop in forwarded.split(",")] if forwarded else []
+        address = sender
+        while hops and self._trusts(address):
+            hop = _without_port(hops.pop())
+            if not is_address(hop):
+                break
+            address = hop
+        return address
+
+    def _trusts(self, address: str) -> bool:
+        if not self.networks:
+            return False
+        parsed = ipaddress.ip_address(peer_address(address))
+        return any(parsed in ipaddress.ip_network(network) for network in self.networks)
+
+
+def peer_address(address: str) -> str:
+    """Return an address without its zone, and as IPv4 if that is what it stands for."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return str(mapped or parsed)
+
+
+def _without_port(hop: str) -> str:
+    if hop.startswith("["):
+        return hop[1:].partition("]")[0]
+    return hop.partition(":")[0] if hop.count(":") == 1 else hop
+
+
 @dataclass(slots=True)
 class RateLimiter:
     """A token bucket for each of a bounded number of keys; those that asked least recently are forgotten.
@@ -121,6 +211,16 @@ class RateLimiter:
         level = min(self.burst, level + (now - at) * self.per_second)
         wait = 0.0 if level >= 1 else (1 - level) / self.per_second
         self._buckets[key] = (level if wait else level - 1, now)
+        if len(self._buckets) > _MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        return wait
+
+    def owe(self, key: str, now: float, most: float) -> float:
+        """Take a token in any case: 0, or the seconds until it would have been there, at most `most`."""
+        level, at = self._buckets.pop(key, (float(self.burst), now))
+        level = min(self.burst, level + (now - at) * self.per_second) - 1
+        wait = min(most, max(0.0, -level / self.per_second))
+        self._buckets[key] = (max(level, -most * self.per_second), now)
         if len(self._buckets) > _MAX_BUCKETS:
             self._buckets.popitem(last=False)
         return wait

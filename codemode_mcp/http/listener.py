@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import uvicorn
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from uvicorn.server import ServerState
 
 from codemode_mcp.http.auth import StaticTokens
-from codemode_mcp.http.connection import MAX_HEADER_BYTES, Connection
+from codemode_mcp.http.connection import MAX_HEADER_BYTES, Connection, Connections
 from codemode_mcp.http.front import METADATA_PATH, Front
 from codemode_mcp.http.guards import bracketed, doors
+from codemode_mcp.http.sessions import FairSessions
 from upstream_clients.loopback import is_loopback
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Listener:
 
     async def _sessions(self, server: Server[Any], *, task_status: TaskStatus[None]) -> None:
         settings = self._front.settings
-        manager = StreamableHTTPSessionManager(
+        manager = FairSessions(
             server,
             max_request_body_size=settings.max_request_bytes,
             session_idle_timeout=settings.session_idle_seconds,
@@ -236,7 +236,7 @@ async def _accepting(front: Front, opened: socket.socket) -> AsyncIterator[_Conn
     maximum = _room_for(front.settings.max_connections)
 
     class Limited(Connection):
-        max_connections = maximum
+        peers = Connections(maximum)
         read_seconds = front.settings.request_read_ms / 1000
 
     config = uvicorn.Config(

@@ -46,6 +46,9 @@ FETCH_SECONDS = 10.0
 MAX_DOCUMENT = 512 * 1024
 MAX_KEYS = 100
 
+MIN_RSA_BITS = 2048
+"""Length of an RSA key (RFC 7518, 3.3)."""
+
 MAX_GROUPS = 1000
 """In a token."""
 
@@ -244,7 +247,11 @@ def _usable(document: Mapping[str, Any]) -> tuple[_Key, ...]:
         if not isinstance(entry, dict) or entry.get("kty") not in ("RSA", "EC", "OKP") or entry.get("use") == "enc":
             continue
         with suppress(jwt.PyJWTError, ValueError, TypeError):  # another's mistake in one key does not cost the others
-            found.append(_Key(jwt.PyJWK(entry).key, entry["kty"], entry.get("kid"), entry.get("alg")))
+            key = jwt.PyJWK(entry).key
+            if entry["kty"] == "RSA" and key.key_size < MIN_RSA_BITS:
+                log.warning("a key of %d bits in the key set is not used; RSA takes %d", key.key_size, MIN_RSA_BITS)
+                continue
+            found.append(_Key(key, entry["kty"], entry.get("kid"), entry.get("alg")))
     if not found:
         raise ValueError("the key set has no usable key")
     return tuple(found)

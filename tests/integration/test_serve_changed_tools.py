@@ -113,3 +113,21 @@ async def test_a_tool_that_changes_while_a_program_runs_is_not_called_from_then_
         assert message.endswith("denied by the rule 'destructive'; its server has changed the tool since it was listed")
         assert dispatched is False
     assert upstream.called == ["relist"] + ["look"] * calls
+
+
+async def test_a_call_right_after_an_announcement_is_judged_by_the_new_listing(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    entry = {"command": sys.executable, "args": [str(SERVERS / "turning.py"), str(log)]}
+    config = write_config(tmp_path, {"s": entry})
+    async with raw(config, "--read-only", env={"XDG_CACHE_HOME": str(tmp_path / "cache")}) as client:
+        await client.initialize("2025-06-18")
+        code = """
+            await MCP.s.look({});
+            const again = await Promise.allSettled([MCP.s.look({}), MCP.s.look({})]);
+            return again.map((each) => each.status === "rejected" ? each.reason.message : each.status);
+        """
+        answer = await client.request("tools/call", {"name": "exec", "arguments": {"code": code}})
+    said = answer["result"]["structuredContent"]["value"]
+    assert len(said) == 2
+    assert all("only read-only tools are allowed" in each for each in said), said
+    assert log.read_text("utf-8").split() == ["look"]

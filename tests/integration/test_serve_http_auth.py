@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import anyio
+import anyio.to_thread
 import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.warnings import InsecureKeyLengthWarning
 
 from tests.integration.http_harness import (
     ALICE,
@@ -21,6 +26,7 @@ from tests.integration.http_harness import (
 )
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
@@ -116,10 +122,24 @@ async def test_a_session_of_another_principal_does_not_exist(two_tokens: Served)
 
 async def test_failed_logins_are_slowed_down_and_those_of_others_go_on(tmp_path: Path) -> None:
     async with serve_http(write_http_config(tmp_path, **TWO_TOKENS)) as served:
-        statuses = [(await served.request(token="x" * 20)).status_code for _ in range(70)]
-        assert statuses[:60] == [401] * 60
-        assert 429 in statuses[60:]
-        assert (await served.request(token=ALICE)).status_code == 200
+        head = f"PUT /mcp HTTP/1.1\r\nhost: localhost:{served.port}\r\nauthorization: Bearer {'x' * 20}\r\n\r\n"
+
+        def answered(connection: socket.socket) -> tuple[int, float]:
+            return int(connection.recv(65536).split()[1]), time.monotonic()
+
+        with ExitStack() as stack:
+            began = time.monotonic()
+            wrong = [stack.enter_context(served.connect()) for _ in range(90)]
+            for connection in wrong:
+                connection.sendall(head.encode())
+            assert (await served.request(token=ALICE)).status_code == 200
+            right = time.monotonic()
+            answers = [await anyio.to_thread.run_sync(answered, connection) for connection in wrong]
+    assert [status for status, _ in answers[:60]] == [401] * 60
+    statuses, times = zip(*answers, strict=True)
+    assert 429 in statuses
+    assert max(times) - began >= 9, "the last ones wait for the others"
+    assert right < max(times)
 
 
 async def test_tokens_come_from_variables_and_programs_and_are_never_shown(tmp_path: Path) -> None:
@@ -344,6 +364,17 @@ async def test_keys_are_fetched_once_and_for_unknown_ones_not_for_every_token(tm
             assert len(server.fetched) <= 2
             server.down = True
             assert (await ask(served, server.issue())).status_code == 200, "keys that are there do while it is down"
+
+
+async def test_a_token_signed_by_a_short_key_is_refused(tmp_path: Path) -> None:
+    with issuer() as server:
+        server.keys["short"] = rsa.generate_private_key(65537, 1024)
+        async with serve_http(write_http_config(tmp_path, auth={"issuer": server.url, "audience": RESOURCE})) as served:
+            with pytest.warns(InsecureKeyLengthWarning):
+                token = server.issue("short")
+            assert (await ask(served, token)).status_code == 401
+            assert (await ask(served, server.issue())).status_code == 200
+            assert "a key of 1024 bits in the key set is not used" in served.stderr
 
 
 async def test_while_there_are_no_keys_a_client_is_told_to_come_again(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -26,7 +28,6 @@ from tests.integration.http_harness import (
 if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from tests.integration.http_harness import Served
 
@@ -283,38 +284,163 @@ async def test_a_principal_that_asks_too_often_is_slowed_down_alone(tmp_path: Pa
         assert (await served.request(token=BOB)).status_code == 200
 
 
-async def test_more_connections_than_there_is_room_for_are_turned_away(tmp_path: Path) -> None:
+async def test_connections_that_are_not_used_make_room_for_others(tmp_path: Path) -> None:
     async with serve_http(write_http_config(tmp_path, maxConnections=3)) as served:
         with ExitStack() as stack:
             opened = [stack.enter_context(served.connect()) for _ in range(3)]
+            healthy = f"GET /healthz HTTP/1.1\r\nhost: localhost:{served.port}\r\n\r\n".encode()
             for connection in opened:
-                connection.sendall(f"GET /healthz HTTP/1.1\r\nhost: localhost:{served.port}\r\n\r\n".encode())
+                connection.sendall(healthy)
+                assert b"200" in await anyio.to_thread.run_sync(connection.recv, 65536)
+            opened[0].sendall(healthy)  # so that another one is idle longest
+            assert b"200" in await anyio.to_thread.run_sync(opened[0].recv, 65536)
+            assert (await served.request("GET", "/healthz")).status_code == 200
+            assert await anyio.to_thread.run_sync(opened[1].recv, 65536) == b""
+            opened[0].sendall(healthy)
+            assert b"200" in await anyio.to_thread.run_sync(opened[0].recv, 65536)
+
+
+async def test_half_sent_requests_keep_nobody_out(tmp_path: Path) -> None:
+    async with serve_http(write_http_config(tmp_path, **TWO_TOKENS, maxConnections=20)) as served:
+        with ExitStack() as stack:
+            for number in range(30):
+                connection = stack.enter_context(served.connect())
+                head = f"POST /mcp HTTP/1.1\r\nhost: localhost:{served.port}\r\n"
+                token = f"authorization: Bearer {BOB}\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{{"
+                connection.sendall((head + (token if number % 2 else "")).encode())
+            assert (await served.request(token=ALICE)).status_code == 200
+
+
+async def test_connections_that_are_all_in_use_turn_new_ones_away(tmp_path: Path) -> None:
+    async with serve_http(write_http_config(tmp_path, maxConnections=2)) as served:
+        params = {**MODERN, "notifications": {}}
+        listen = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+        body = json.dumps(listen).encode()
+        head = [
+            "POST /mcp HTTP/1.1",
+            f"host: localhost:{served.port}",
+            f"content-length: {len(body)}",
+            "mcp-method: subscriptions/listen",
+            *(f"{name}: {value}" for name, value in MODERN_HEADERS.items()),
+        ]
+        with ExitStack() as stack:
+            for _ in range(2):
+                connection = stack.enter_context(served.connect())
+                connection.sendall("\r\n".join(head).encode() + b"\r\n\r\n" + body)
                 assert b"200" in await anyio.to_thread.run_sync(connection.recv, 65536)
             assert error_of(await anyio.to_thread.run_sync(exchange, served))[0] == 503
+
+
+LEGACY = {"mcp-protocol-version": "2025-11-25"}
+LISTING = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+
+
+async def test_a_new_session_takes_the_place_of_one_of_the_principal_that_has_the_most(tmp_path: Path) -> None:
+    async with serve_http(write_http_config(tmp_path, **TWO_TOKENS, maxSessions=4)) as served:
+        bobs = [await opened_session(served, BOB) for _ in range(4)]
+        alices = await opened_session(served, ALICE)
+        bobs.append(await opened_session(served, BOB))
+
+        async def status(session: str, token: str) -> int:
+            headers = LEGACY | {"mcp-session-id": session}
+            return (await served.request(json=LISTING, content=None, headers=headers, token=token)).status_code
+
+        assert [await status(session, BOB) for session in bobs] == [404, 404, 200, 200, 200]
+        assert await status(alices, ALICE) == 200
+        assert (await served.request(token=BOB)).status_code == 200, "the modern era has no sessions"
+
+
+async def test_idle_sessions_end(tmp_path: Path) -> None:
+    async with serve_http(write_http_config(tmp_path, sessionIdleSeconds=1)) as served:
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+        opened = await served.request(json=message, content=None, headers=LEGACY)
+        headers = LEGACY | {"mcp-session-id": opened.headers["mcp-session-id"]}
         with anyio.fail_after(SECONDS):
             while True:
-                try:
-                    assert (await served.request("GET", "/healthz")).status_code in (200, 503)
-                    if (await served.request("GET", "/healthz")).status_code == 200:
-                        break
-                except httpx2.TransportError:
-                    await anyio.sleep(0.01)
+                await anyio.sleep(1.5)  # each request would renew it
+                if (await served.request(json=LISTING, content=None, headers=headers)).status_code == 404:
+                    break
 
 
-async def test_more_sessions_than_there_is_room_for_are_refused_and_idle_ones_make_room(tmp_path: Path) -> None:
-    async with serve_http(write_http_config(tmp_path, maxSessions=1, sessionIdleSeconds=1)) as served:
-        session = await opened_session(served)
-        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
-        again = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-        legacy = {"mcp-protocol-version": "2025-11-25"}
-        assert (await served.request(json=again, content=None, headers=legacy)).status_code == 503
-        assert (await served.request()).status_code == 200, "the modern era has no sessions"
-        with anyio.fail_after(SECONDS):
-            while (await served.request(json=again, content=None, headers=legacy)).status_code != 200:  # noqa: ASYNC110
-                await anyio.sleep(0.1)
-        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-        gone = await served.request(json=listing, content=None, headers=legacy | {"mcp-session-id": session})
-        assert gone.status_code == 404
+async def test_half_sent_bodies_of_one_principal_take_little_memory_and_no_room_of_others(tmp_path: Path) -> None:
+    async with serve_http(write_http_config(tmp_path, **TWO_TOKENS)) as served:
+        assert (await served.request(token=ALICE)).status_code == 200
+        before = resident(served.process.pid)
+        half = b" " * (3 * 1024 * 1024)
+        head = (
+            f"POST /mcp HTTP/1.1\r\nhost: localhost:{served.port}\r\nauthorization: Bearer {BOB}\r\n"
+            f"content-type: application/json\r\ncontent-length: {4 * 1024 * 1024}\r\n\r\n"
+        ).encode()
+
+        def send() -> socket.socket:
+            connection = served.connect()
+            with suppress(OSError):  # the answer came before the end
+                connection.sendall(head + half)
+            return connection
+
+        with ExitStack() as stack:
+            for _ in range(60):  # 180 MiB
+                stack.enter_context(await anyio.to_thread.run_sync(send))
+            large = (
+                b" " * (2 * 1024 * 1024)
+                + json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": MODERN}).encode()
+            )
+            assert (await served.request(content=large, token=ALICE)).status_code == 200
+            assert (await served.request(token=BOB)).status_code == 200, "small bodies are always taken"
+            with suppress(httpx2.TransportError):  # the connection is closed before all is sent
+                assert (await served.request(content=large, token=BOB)).status_code == 503
+            grown = resident(served.process.pid) - before
+        assert grown < 100 * 1024 * 1024
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process has."""
+    status = Path(f"/proc/{pid}/status")
+    if not status.exists():
+        pytest.skip("needs /proc")
+    found = re.search(r"VmRSS:\s+(\d+) kB", status.read_text("utf-8"))
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+async def test_two_statements_of_a_length_are_refused_and_the_connection_closed(served: Served) -> None:
+    both = (
+        f"POST /mcp HTTP/1.1\r\nhost: localhost:{served.port}\r\ncontent-type: application/json\r\n"
+        "content-length: 200\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+        f"GET /healthz HTTP/1.1\r\nhost: localhost:{served.port}\r\n\r\n"
+    )
+
+    def ask() -> bytes:
+        with served.connect() as connection:
+            connection.sendall(both.encode())
+            found = b""
+            while chunk := connection.recv(65536):
+                found += chunk
+            return found
+
+    answer = await anyio.to_thread.run_sync(ask)
+    assert answer.count(b"HTTP/1.1") == 1
+    assert b" 400 " in answer.split(b"\r\n")[0]
+    assert b"exclude each other" in answer
+
+
+async def test_the_address_that_a_trusted_proxy_names_is_the_peer(tmp_path: Path) -> None:
+    config = write_http_config(tmp_path, requestsPerSecond=1, requestBurst=2, trustedProxies=["127.0.0.0/8"])
+    async with serve_http(config) as served:
+
+        def statuses(forwarded: list[str]) -> list[int]:
+            head = f"PUT /mcp HTTP/1.1\r\nhost: localhost:{served.port}\r\nconnection: close\r\n"
+            return [
+                int(exchange(served, f"{head}x-forwarded-for: {each}\r\n\r\n".encode()).split()[1])
+                for each in forwarded
+            ]
+
+        # What a client invents of its way stands to the left of what the proxy says.
+        ours = await anyio.to_thread.run_sync(statuses, [f"192.0.2.{n}, 198.51.100.7" for n in range(1, 200)])
+        assert 429 in ours
+        others = await anyio.to_thread.run_sync(statuses, [f"198.51.100.{n}" for n in range(8, 50)])
+        assert 429 not in others
 
 
 # what is said
