@@ -127,7 +127,7 @@ function listText(list, length, locales, given) {
 }
 
 function locale(prototype, methods) {
-  for (const name of objectKeys(methods)) defineProperty(prototype, name, hidden(methods[name]));
+  for (const name of objectKeys(methods)) defineProperty(prototype, name, hidden(freeze(methods[name])));
 }
 
 locale(Number.prototype, {
