@@ -289,6 +289,7 @@ def start_message(
     elapsed_ms: float,
     file: str | None = None,
     label: str | None = None,
+    args: Sequence[str] = (),
     namespaces: str = "[]",
 ) -> str:
     """The first turn.
@@ -301,6 +302,7 @@ def start_message(
         file: how stacks name the cell, where the guest can tell its lines.
         label: an identifier that the program cannot know, to check that it does not leave the function it is put into.
         call_limit: unsettled calls from which on the guest refuses more by itself; the host has limits of its own.
+        args: what the program finds in `args`.
         namespaces: JSON text, as `prelude/75_namespaces.js` takes it.
     """
     message = json.dumps(
@@ -313,6 +315,7 @@ def start_message(
             "callLimit": call_limit,
             "file": file,
             "elapsed": elapsed_ms,
+            "args": list(args),
         }
     )
     return f'{message[:-1]},"namespaces":{namespaces}}}'

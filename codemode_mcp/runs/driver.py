@@ -168,6 +168,7 @@ class Driver:
                 elapsed_ms=self._elapsed_ms(run),
                 file=program.positions.file if program.positions.language == "javascript" else None,
                 label=f"cell_{secrets.token_hex(8)}" if program.suspect else None,
+                args=run.args,
                 namespaces=run.namespaces.text,
             )
             if not await self._admit(run, observation):

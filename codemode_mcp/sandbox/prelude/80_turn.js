@@ -35,7 +35,7 @@ function compile(body, label) {
   return cell;
 }
 
-// start: { code, fallback: string | null, label: string | null, seed: 64 hex digits, outputLimit, callLimit, file, elapsed, namespaces }
+// start: { code, fallback: string | null, label: string | null, seed: 64 hex digits, outputLimit, callLimit, file, elapsed, args, namespaces }
 function start(text) {
   const message = jsonParse(text);
   seedRandom(message.seed);
@@ -44,6 +44,7 @@ function start(text) {
   callLimit = message.callLimit;
   cellFile = message.file;
   defineNamespaces(message.namespaces);
+  defineGlobal("args", freeze(message.args));
   let cell;
   try {
     cell = compile(message.code, message.label);
