@@ -275,12 +275,13 @@ class App:
         client: Client | None = None,
         request: str | None = None,
         on_output: OnOutput | None = None,
+        args: tuple[str, ...] = (),
     ) -> Outcome:
-        """See `RunManager.execute`."""
+        """See `RunManager.execute`. `args`: what the program finds in `args`."""
         from codemode_mcp.runs.manager import Cell
 
         manager = await self.manager()
-        return await manager.execute(Cell(source, language, caller, request), client, on_output)
+        return await manager.execute(Cell(source, language, caller, request, args), client, on_output)
 
     async def observe(
         self,

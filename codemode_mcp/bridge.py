@@ -290,6 +290,7 @@ def start_message(
     file: str | None = None,
     label: str | None = None,
     zones: Mapping[str, Sequence[int]] | None = None,
+    args: Sequence[str] = (),
     namespaces: str = "[]",
 ) -> str:
     """The first turn.
@@ -303,6 +304,7 @@ def start_message(
         label: an identifier that the program cannot know, to check that it does not leave the function it is put into.
         call_limit: unsettled calls from which on the guest refuses more by itself; the host has limits of its own.
         zones: time zones that the program may name, as `prelude/65_locale.js` takes them.
+        args: what the program finds in `args`.
         namespaces: JSON text, as `prelude/75_namespaces.js` takes it.
     """
     message = json.dumps(
@@ -316,6 +318,7 @@ def start_message(
             "file": file,
             "elapsed": elapsed_ms,
             "zones": zones or {},
+            "args": list(args),
         }
     )
     return f'{message[:-1]},"namespaces":{namespaces}}}'

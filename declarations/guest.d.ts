@@ -56,6 +56,9 @@ interface ToolHit extends ToolCatalogEntry {
   score: number;
 }
 
+/** What stands behind `--` in `codemode-mcp run FILE -- ARGS`. Empty in `exec`. */
+declare const args: readonly string[];
+
 /** Tools of plugins, core and client, without their schemas. MCP tools are not among them: see `API` and `MCP`. */
 declare const ALL_TOOLS: readonly ToolCatalogEntry[];
 

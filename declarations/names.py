@@ -47,7 +47,7 @@ and of every server."""
 TOOL_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"prompts", "resources"}
 
 HOST_GLOBALS: Final = _set_of("""
-    ALL_TOOLS API MCP console image json load namespaces store text tools unwrap yield_control
+    ALL_TOOLS API MCP args console image json load namespaces store text tools unwrap yield_control
     TextDecoder TextEncoder URL URLSearchParams atob btoa clearInterval clearTimeout crypto performance queueMicrotask
     setInterval setTimeout structuredClone
 """)

@@ -71,12 +71,12 @@ async def test_the_clients_entry_of_the_readme_starts_a_server_that_runs_the_pro
             assert {"name", "open", "hours"} == set(rows[0])
 
 
-def test_the_configuration_of_the_readme_is_valid(tmp_path: Path) -> None:
+def test_the_configuration_of_the_readme_works_with_no_variable_but_home(tmp_path: Path) -> None:
     (text,) = snippets("jsonc")
     path = tmp_path / "codemode-mcp.json"
     path.write_text(text, "utf-8")
-    config = load_config(path, environ={"HOME": "/home/me", "DOCS_TOKEN": "a-token-of-mine"})
-    assert [spec.name for spec in config.upstreams] == ["files", "docs"]
+    config = load_config(path, environ={"HOME": "/home/me"})
+    assert [spec.name for spec in config.upstreams] == ["files", "memory"]
 
 
 # every block of every page

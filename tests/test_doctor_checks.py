@@ -532,3 +532,18 @@ def test_a_variable_that_is_not_set_is_to_be_exported(tmp_path: Path) -> None:
     loaded, checks = check_config(str(file), {})
     assert loaded is None
     assert checks[0].advice == "export MY_TOKEN=... where codemode-mcp is started, or correct the file"
+
+
+def test_a_variable_that_is_not_set_and_the_server_that_fails_with_it_are_one_finding() -> None:
+    unset = "KEY is not set, so that its default is used in mcpServers.docs.env.KEY"
+    other = Check(
+        "variables", "info", "X is not set, so that its default is used in mcpServers.up.env.X", "export X=..."
+    )
+    failed = Check("server docs", "fail", "it exited", "run it by hand")
+    found = report.joined(
+        [Check("variables", "info", unset, "export KEY=..."), other, Check("server up", "ok", "2 tools"), failed]
+    )
+    assert [each.name for each in found] == ["variables", "server up", "server docs"]
+    assert found[0] == other
+    assert found[2].detail == f"it exited; {unset}"
+    assert found[2].advice == "export KEY=...; if that is not it: run it by hand"

@@ -61,7 +61,7 @@ def doctor(
                     anyio.run(partial(checkup.run, loaded, only, _other_clients, _own_code_mode))
         except KeyboardInterrupt:
             interrupted = True
-    checks += checkup.checks
+    checks = report.joined([*checks, *checkup.checks])
     if as_json:
         print(json.dumps(report.as_json(checks), ensure_ascii=True, indent=2))  # noqa: T201
     else:

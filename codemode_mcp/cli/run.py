@@ -66,6 +66,9 @@ app = typer.Typer()
 )
 def run(
     file: Annotated[Path | None, typer.Argument(help="Program to run; .ts is TypeScript, - is stdin.")] = None,
+    args: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What the program finds in `args`.")
+    ] = None,
     code: Annotated[str | None, typer.Option("-e", metavar="CODE", help="Program text.")] = None,
     language: Annotated[
         str | None, typer.Option(help="javascript or typescript; default: by file name or by trying.")
@@ -88,8 +91,11 @@ def run(
     """Run one program against the configured servers, following it until it ends."""
     if file is None and code is None:
         stop(2, "give a FILE, or the program itself: codemode-mcp run -e 'return 1'")
+    separated = "--" in sys.argv
     if file is not None and code is not None:
-        stop(2, f"give a FILE or -e CODE, not both: leave out {file} or -e")
+        if not separated:
+            stop(2, f"give a FILE or -e CODE, not both: leave out {file} or -e; arguments stand behind --")
+        file, args = None, [str(file), *(args or [])]
     if file is not None:
         code = _read(file)
         if language is None and file.suffix in (".ts", ".mts", ".cts"):
@@ -117,7 +123,14 @@ def run(
         return program.source
 
     ok = execute(
-        loaded, given, program.language, record=record, as_json=as_json, quiet=quiet, all_logged=log_level is not None
+        loaded,
+        given,
+        program.language,
+        tuple(args or ()),
+        record=record,
+        as_json=as_json,
+        quiet=quiet,
+        all_logged=log_level is not None,
     )
     if record is not None:
         _show(record, loaded, trace_html, drawn=trace)
@@ -128,6 +141,7 @@ def execute(
     config: Config,
     program: Callable[[App], Awaitable[str]],
     language: Language | None = None,
+    args: tuple[str, ...] = (),
     *,
     record: Record | None = None,
     as_json: bool = False,
@@ -144,7 +158,7 @@ def execute(
     ok: bool | None = False
     try:
         with screen, logging_as(config), plugins_on_stderr(), _start_failures(logged=all_logged):
-            running = _Running(config, screen, record, as_json=as_json, quiet=quiet)
+            running = _Running(config, screen, record, args, as_json=as_json, quiet=quiet)
             ok = anyio.run(partial(running.follow, program, language))
     except KeyboardInterrupt:
         if screen.is_stuck:
@@ -198,10 +212,20 @@ def _read(file: Path) -> str:
 class _Running:
     """One program from its beginning to its end, and what of it is shown."""
 
-    def __init__(self, config: Config, screen: Screen, record: Record | None, *, as_json: bool, quiet: bool) -> None:
+    def __init__(
+        self,
+        config: Config,
+        screen: Screen,
+        record: Record | None,
+        args: tuple[str, ...],
+        *,
+        as_json: bool,
+        quiet: bool,
+    ) -> None:
         self._config = config
         self._screen = screen
         self._record = record
+        self._args = args
         self._as_json = as_json
         self._counts = screen.draws and not quiet
         self._run_id: str | None = None
@@ -270,7 +294,9 @@ class _Running:
             try:
                 if run_id is None:
                     watch = None if self._as_json else self._print
-                    outcome = await opened.execute(source, language, opened.operator, client, on_output=watch)
+                    outcome = await opened.execute(
+                        source, language, opened.operator, client, on_output=watch, args=self._args
+                    )
                 else:
                     outcome = await opened.observe(run_id, opened.operator.owner, cancel=cancel, client=client)
                 if outcome.status == "waiting" and not client.decides:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.control.display import plain
@@ -29,6 +30,36 @@ def lines(checks: Sequence[Check], arrow: str = "→") -> list[str]:
         if check.advice and check.advice != following:
             shown += _folded(f"{MARGIN}{arrow} ", plain(check.advice), MARGIN + " " * (len(arrow) + 1))
     return shown
+
+
+def joined(checks: Sequence[Check]) -> list[Check]:
+    """Put what is said of a variable into the finding about the server that failed and refers to it."""
+    failed = {check.name.removeprefix("server "): check for check in checks if _is_failed_server(check)}
+    found: list[Check] = []
+    said: dict[str, list[Check]] = {}
+    for check in checks:
+        used_by = [name for name in failed if check.name == "variables" and _refers(check, name)]
+        for name in used_by:
+            said.setdefault(name, []).append(check)
+        if not used_by:
+            found.append(check)
+    return [_with_variables(check, said.get(check.name.removeprefix("server "), [])) for check in found]
+
+
+def _is_failed_server(check: Check) -> bool:
+    return check.name.startswith("server ") and check.status == "fail"
+
+
+def _refers(check: Check, server: str) -> bool:
+    return check.status in ("info", "warn") and f"ervers.{server}." in check.detail
+
+
+def _with_variables(check: Check, variables: Sequence[Check]) -> Check:
+    if not variables or not _is_failed_server(check):
+        return check
+    detail = "; ".join([check.detail, *(each.detail for each in variables)])
+    advice = "; ".join([*(each.advice for each in variables), f"if that is not it: {check.advice}"])
+    return replace(check, detail=detail, advice=advice)
 
 
 def _folded(first: str, text: str, margin: str) -> list[str]:

@@ -181,6 +181,7 @@ class Driver:
                 file=program.positions.file if program.positions.language == "javascript" else None,
                 label=f"cell_{secrets.token_hex(8)}" if program.suspect else None,
                 zones=zones,
+                args=run.args,
                 namespaces=run.namespaces.text,
             )
             if not await self._admit(run, observation):

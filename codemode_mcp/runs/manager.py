@@ -113,12 +113,14 @@ class Cell:
         language: None when the client named none.
         caller: of somebody unknown, the run belongs to whoever holds its id, and nothing outlives it.
         request: the id of its request in events.
+        args: what the program finds in `args`.
     """
 
     source: str
     language: Language | None
     caller: Caller
     request: str | None = None
+    args: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +272,7 @@ class RunManager:
         keep = None if self._remember is None else self._keep
         memory_limit = self._settings.memory_limit_bytes
         run = Run(context, catalog.manifest, self._clock(), self._ledger, keep, on_output, memory_limit)
+        run.args = cell.args
         for note in notes:
             run.note(note)
         if cell.language == "typescript":

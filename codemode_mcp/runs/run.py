@@ -178,6 +178,7 @@ class Run:
         self.yield_reason: str | None = None
         self.questions = Questions(self.change)
         self.namespaces = OpenNamespaces()
+        self.args: tuple[str, ...] = ()
         self.approvals = Approvals(
             self.id,
             self.questions,

@@ -176,6 +176,16 @@ def test_tools_of_one_server_start_it_alone_and_then_none(several: str, tmp_path
     assert not pids(tmp_path / "other")
 
 
+def test_a_program_finds_its_arguments_and_exec_has_none(bare: str, tmp_path: Path) -> None:
+    program = tmp_path / "shows.js"
+    program.write_text("return [args, Object.isFrozen(args)]", "utf-8")
+    for source in ([str(program)], ["-e", program.read_text("utf-8")]):
+        command = [*COMMAND, "run", "--config", bare, *source, "--", "one", "two words", "--flag"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout) == (0, '[["one", "two words", "--flag"], true]\n'), done.stderr
+    assert invoke("run", str(program), "--config", bare).stdout == "[[], true]\n"
+
+
 def test_run_follows_a_program_that_waits(bare: str) -> None:
     code = 'text("a"); await yield_control(); await new Promise((r) => setTimeout(r, 700)); text("b"); return "end"'
     done = invoke("run", "--config", bare, "--json", "-e", code)

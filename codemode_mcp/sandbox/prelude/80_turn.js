@@ -35,7 +35,7 @@ function compile(body, label) {
   return cell;
 }
 
-// start: { code, fallback: string | null, label: string | null, seed: 64 hex digits, outputLimit, callLimit, file, elapsed, zones, namespaces }
+// start: { code, fallback: string | null, label: string | null, seed: 64 hex digits, outputLimit, callLimit, file, elapsed, zones, args, namespaces }
 function start(text) {
   const message = jsonParse(text);
   seedRandom(message.seed);
@@ -45,6 +45,7 @@ function start(text) {
   cellFile = message.file;
   setZones(message.zones);
   defineNamespaces(message.namespaces);
+  defineGlobal("args", freeze(message.args));
   let cell;
   try {
     cell = compile(message.code, message.label);
