@@ -207,7 +207,7 @@ class Dispatcher:
 
     @property
     def admits_programs(self) -> bool:
-        """Whether any hook may judge programs."""
+        """Tell whether any hook may judge programs."""
         interception = self._interception
         return interception is not None and (not interception.is_ready or bool(interception.hooks(EXEC_ID)))
 

@@ -1,4 +1,4 @@
-"""How packages get into the environment that this program runs in."""
+"""Commands that install packages into the environment that this program runs in."""
 
 from __future__ import annotations
 

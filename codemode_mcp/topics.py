@@ -5,7 +5,7 @@ upstream must not be able to write a sentence there. So:
 
 - A topic is one word of ASCII letters, of bounded length. Scripts without spaces could put a sentence into one word.
 - Verbs of instruction, pronouns, adverbs and words about tools, models and prompts are no topics, nor are words that
-  begin with a verb or adverb of instruction and go on with a second word: `ignoreprevious`.
+  begin with a verb or adverb of instruction and continue with a second word: `ignoreprevious`.
 - A word counts if it is in the name of a tool, or in two tools.
 - A server has at most `MAX_TOPICS` topics. `exec`'s description sorts the topics of all servers together, so their
   order is not the upstream's, and puts commas between them.

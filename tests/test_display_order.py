@@ -1,4 +1,4 @@
-"""What a person decides about is displayed in the order in which it is sent."""
+"""Arguments that a person decides about are displayed in the order in which they are sent."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Unattended:
         return "ask" if question.method == "roots/list" else "none"
 
     async def ask(self, question: tools.Question | ApprovalQuestion) -> JsonObject:
-        """See the protocol."""
+        """Answer as `runs.questions.Client` says."""
         if not isinstance(question, ApprovalQuestion) and question.method == "roots/list":
             return {"roots": []}
         raise QuestionRefused("this command puts no questions of servers to a person")
@@ -61,7 +61,7 @@ class Person(Unattended):
         return f"<Person at {self._screen}>"
 
     async def ask(self, question: tools.Question | ApprovalQuestion) -> JsonObject:
-        """See the protocol."""
+        """Answer as `runs.questions.Client` says."""
         if not isinstance(question, ApprovalQuestion):
             return await super().ask(question)
         answered = anyio.Event()

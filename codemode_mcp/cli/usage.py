@@ -30,7 +30,7 @@ _COMMANDS: Final = {
     "version": "codemode-mcp --version",
     "help": "codemode-mcp --help",
 }
-"""What to write in the place of words that other programs have for it."""
+"""Names to use here, by the names that other programs have for the same thing."""
 
 _OPTIONS: Final = {
     "--eval": "-e",

@@ -284,7 +284,7 @@ class Front:
                 while True:
                     message = await receive()
                     if message["type"] != "http.request":
-                        raise _Refusal(400, "the request ended before its body")  # nobody is there to read this
+                        raise _Refusal(400, "the request ended before its body")  # the peer is gone
                     body += message.get("body", b"")
                     if len(body) > limit:
                         raise too_large

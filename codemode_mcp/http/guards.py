@@ -103,7 +103,7 @@ def peer(address: str) -> str:
 
 
 FREE_BODY_BYTES = 64 * 1024
-"""Of each body, the bytes that count for no budget: small requests are taken however full it is."""
+"""Bytes of each body that count for no budget: small requests are taken however full it is."""
 
 
 @dataclass(slots=True)

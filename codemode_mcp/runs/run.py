@@ -196,7 +196,7 @@ class Run:
         self.on_output = on_output
         self.dropped = 0
         self.empty = False
-        """Whether it has completed and produced neither a value nor output."""
+        """Tell whether it has completed and produced neither a value nor output."""
         self.not_stored: str | None = None
         """The last key that it loaded and that nothing is stored under."""
         self.looking_up = 0.0

@@ -556,7 +556,7 @@ def _cpu_features() -> str:
 
 def _from_cache(engine: wasmtime.Engine, path: Path) -> tuple[wasmtime.Module, Entries] | None:
     # Machine code is only loaded from a file that no other user can have written, and when its digest shows that it is
-    # what was written; anything else means recompile. The digest alone stops nobody: it is in the same file.
+    # what was written; anything else means recompile. The digest alone is no protection: it is in the same file.
     try:
         with open_private(path) as file:
             data = file.read()

@@ -23,7 +23,7 @@ CATALOG_SECONDS = 3600.0
 
 
 GRACE_SECONDS = 300.0
-"""How long a process spares runs suspended before it opened the store: the clock may have been set forward."""
+"""Time for which a process spares runs suspended before it opened the store: the clock may have been set forward."""
 
 
 STEP_SECONDS = 24 * 3600.0

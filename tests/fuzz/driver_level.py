@@ -34,7 +34,7 @@ BOUND = 15.0
 """Seconds from the request to its answer, whatever the program does, on a machine that is busy with other things."""
 
 MARKER_BYTES = 3000
-"""What the marker of what was left out may add, twice."""
+"""Bytes of two markers of output that was left out."""
 
 CANARY = """
 const { ok } = (await MCP.myFiles.read_file({ path: "canary" })).structuredContent;

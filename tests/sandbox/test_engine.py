@@ -285,7 +285,7 @@ def test_a_directory_below_one_that_others_can_write_to_is_not_trusted(tmp_path:
     above.chmod(0o777)
     assert engines._cache_path(above / "cache", b"") is None
     above.chmod(0o1777)
-    assert engines._cache_path(above / "cache", b"") is not None, "in a sticky folder nobody else can rename it"
+    assert engines._cache_path(above / "cache", b"") is not None, "in a sticky folder no other user can rename it"
 
 
 @needs_permissions

@@ -1,4 +1,4 @@
-"""How much a server may make us read that nobody has asked it for."""
+"""Limits of what a server may make us read without a request."""
 
 from __future__ import annotations
 
