@@ -28,7 +28,7 @@ from codemode_mcp.operations import perform
 from codemode_mcp.plugins.api import EXEC_ID, ToolCallEvent
 from codemode_mcp.policy import Ask, Deny, Effects, Policies
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError
-from upstream_clients.tools import Asking
+from upstream_clients.tools import Admission, Asking
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -481,7 +481,10 @@ class Dispatcher:
                     timeout=timeout,
                     asking=asking,
                     on_sent=on_sent,
-                    admit=lambda present: self._admit_present(entry, context, present, record, approved=approved),
+                    admit=Admission(
+                        lambda present: self._admit_present(entry, context, present, record, approved=approved),
+                        self._policies.of(context.caller).by_annotations,
+                    ),
                     begin=begin,
                 )
                 for note in outcome.notes:

@@ -50,6 +50,22 @@ when the server does not list it. What it raises ends the call, and nothing more
 
 
 @dataclass(frozen=True, slots=True)
+class Admission:
+    """An `AdmitFn` that says what it decides by.
+
+    Attributes:
+        by_annotations: the tool's annotations decide, so the call waits until a server that has announced other tools
+            was listed again.
+    """
+
+    decide: AdmitFn
+    by_annotations: bool
+
+    def __call__(self, tool: Tool | None) -> None:
+        self.decide(tool)
+
+
+@dataclass(frozen=True, slots=True)
 class ToolOutcome:
     """The end of a call that the tool itself answered.
 

@@ -20,6 +20,7 @@ from upstream_clients.questions import CallQuestions, converse
 from upstream_clients.results import OutputCheck, read_outcome, without_plumbing
 from upstream_clients.schemas import compile_check
 from upstream_clients.tools import (
+    Admission,
     AdmitFn,
     Asking,
     BeginFn,
@@ -209,7 +210,8 @@ class Upstream:
                     if begin is not None:
                         first, begin = begin, None
                         await first()
-                    await self._listed_again(link)
+                    if isinstance(admit, Admission) and admit.by_annotations:
+                        await self._listed_again(link)
                     # From here on nothing is awaited until the request is on its way.
                     if admit is not None:
                         # There is a connection, so these tools are of its own listing, and none that was remembered.

@@ -275,11 +275,14 @@ def _guest() -> tuple[dict[str, Name], dict[str, tuple[Name, ...]]]:
         of_type = re.match(r": (\w+);", rest)
         body = interfaces.get(of_type[1], "") if of_type is not None else match["body"]
         every = [each for each in _MEMBER.finditer(body) if kind != "class" or each["static"]]
-        members[name] = tuple(
-            Name(each["name"], f"{_taken(each['rest'])}  {each['doc'] or ''}".rstrip())
-            for each in every
-            if each["name"] not in ("constructor", "safeToolName")
-        )
+        listed: dict[str, Name] = {}
+        for each in every:
+            if each["name"] not in ("constructor", "safeToolName"):
+                # Of overloads the first, which has the comment.
+                listed.setdefault(
+                    each["name"], Name(each["name"], f"{_taken(each['rest'])}  {each['doc'] or ''}".rstrip())
+                )
+        members[name] = tuple(listed.values())
     return found, members
 
 

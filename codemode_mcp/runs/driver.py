@@ -106,6 +106,8 @@ its snapshot may have."""
 
 SHOWN_PENDING = 20
 SHOWN_QUESTIONS = 5
+OWN_KEYS = "codemode-mcp "
+"""Begin of the keys under which this product itself stores values, such as the prompt's."""
 MAX_UNCHECKED = 32
 """Results with `isError` that the guest watches; see `30_bridge.js`."""
 SHOWN_UNCHECKED = 3
@@ -540,7 +542,7 @@ class Driver:
         notes = self._rejection_notes(run, report.rejections) + _unchecked_notes(run, report.unchecked)
         notes += self._leave_calls(run)
         run.empty = report.value is None and not run.history
-        if run.empty and run.not_stored is not None:
+        if run.empty and run.not_stored is not None and not run.not_stored.startswith(OWN_KEYS):
             notes += (f"load({json_text(run.not_stored[:100])}) gave undefined: nothing is stored under this key.",)
         return await self._end(
             run, Outcome(run.id, run.owner, "completed", self._usage(run), notes=notes, value=report.value)

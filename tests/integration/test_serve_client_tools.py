@@ -164,7 +164,7 @@ async def test_an_answer_may_come_long_after_the_program_was_suspended(tmp_path:
         answer = await session.exec(code)
         assert answer.status == "waiting"
         assert [call["status"] for call in answer.structured["pendingToolCalls"]] == ["needs_input"]
-        assert "the program asks the user" in answer.read
+        assert "The program asks the user" in answer.read
         answered.set()
         assert (await session.finish(answer)).value == "Ada"
 

@@ -360,8 +360,8 @@ async def test_a_server_that_does_not_start_is_warned_of_once_for_each_reason(
         await owner.run()
     told = [(record.levelname, record.getMessage()) for record in caplog.records if "did not start" in record.message]
     assert [level for level, _ in told] == ["WARNING", "INFO", "WARNING", "INFO"]
-    assert "was: one; next attempt in" in told[0][1]
-    assert "was: two; next attempt in" in told[2][1]
+    assert "says: one; next attempt in" in told[0][1]
+    assert "says: two; next attempt in" in told[2][1]
 
 
 async def test_a_server_that_gives_another_reason_every_time_is_not_warned_of_for_ever(

@@ -2,6 +2,8 @@
 // something else without a word. Here what cannot be done is refused.
 const OTHER_FORMS = "for other forms use toISOString(), toFixed() and padStart()";
 const NativeDate = Date;
+// Throws for what is no typed array, and for one whose buffer is detached.
+const validTypedArray = uncurry(getPrototypeOf(Uint8Array.prototype).keys);
 const utcParts = objectCreate(null);
 for (const part of ["FullYear", "Month", "Date", "Hours", "Minutes", "Seconds"]) {
   utcParts[part] = uncurry(Date.prototype["getUTC" + part]);
@@ -164,6 +166,7 @@ locale(Array.prototype, {
 });
 locale(getPrototypeOf(Uint8Array.prototype), {
   toLocaleString(locales = undefined, given = undefined) {
+    validTypedArray(this);
     return listText(this, typedArrayLength(this), locales, given);
   },
 });
