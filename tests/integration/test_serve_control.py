@@ -238,7 +238,7 @@ async def test_what_a_killed_process_has_left_in_its_store_is_listed_adopted_and
         await session.client.list_tools()
         await listening(runtime)
         (server,) = json.loads(await runs(runtime, "list", "--json", *found))["servers"]
-        assert {each["id"]: each["where"] for each in server["runs"]} == {run: "stored", other: "stored"}
+        assert {each["id"]: each["where"] for each in server["runs"]} == {run: "stored", other: "stored"}, server
         async with terminal("runs", "approve", run, *found, env=runtime) as person:
             await person.confirm()
             assert await person.end() == 0
