@@ -237,7 +237,8 @@ class Surface:
     ) -> types.CallToolResult | types.InputRequiredResult:
         """`told`: what is told of the answer, to be filled in."""
         profile = self._profile(context)
-        params = params.model_copy(update={"arguments": _without_added(params, profile)})
+        if profile.adds_arguments:
+            params = params.model_copy(update={"arguments": _without_added(params, profile)})
         notes = () if continued.run_id else ignored_arguments(params.name, params.arguments or {})
         async with open_client(context, rounds=continued.round, lasting=self._lasting) as client:
             try:
