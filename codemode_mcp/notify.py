@@ -122,10 +122,11 @@ async def _run(command: tuple[str, ...], run_id: str) -> None:
 
 
 def _end(process: asyncio.subprocess.Process) -> None:
-    """End the command and what it has started."""
+    """End a command that still runs, and what it has started."""
+    if process.returncode is not None:
+        return  # its number may belong to another process by now
     with suppress(OSError):
         if sys.platform == "win32":  # pragma: no cover
-            if process.returncode is None:
-                process.kill()
+            process.kill()
         else:
             os.killpg(process.pid, signal.SIGKILL)
