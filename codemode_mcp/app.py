@@ -81,6 +81,9 @@ OPEN_SECONDS = 8.0
 PROMPTS_SECONDS = 0.5
 """For plugins to say what tools a client has, before the list of tools is answered without their prompts."""
 
+STORE_SECONDS = 2.0
+"""Time that a terminal waits for a store that is being opened."""
+
 ROOTS_SECONDS = 5.0
 """That a client has to name its folders to a server that is starting."""
 
@@ -513,6 +516,9 @@ class App:
             None if self._config.path is None else str(self._config.path),
             metadata.version("codemode-mcp"),
         )
+        # A terminal that asks right after the start is shown what the store has.
+        assert self._store is not None
+        await self._store.attempted(STORE_SECONDS)
         async with controlled(Control(manager, about, arguments, adopts=self._adopts, clients=self.clients)):
             await anyio.sleep_forever()
 

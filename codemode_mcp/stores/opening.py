@@ -69,6 +69,12 @@ class Opened:
     _database: Lasting | None = None
     _seal: Seal | None = None
 
+    async def attempted(self, seconds: float) -> None:
+        """Wait until the first attempt to open the database has ended, for at most so many seconds."""
+        if self._database is not None:
+            with anyio.move_on_after(seconds):
+                await self._database.decided.wait()
+
     async def secrets(self, name: str) -> list[bytes]:
         """Secrets of 32 bytes that all processes have which share the store: the first to be used, the others to be
         accepted; none where no other process has to do with it. With a key in the configuration nothing is stored.
@@ -238,14 +244,14 @@ class Lasting:
         self.blob = ""
         self._database: Database | None = None
         self._error: StoreUnavailable | None = None
-        self._decided = anyio.Event()
+        self.decided = anyio.Event()
         """It is open, or the first attempt has failed."""
         self._is_open = anyio.Event()
 
     async def opened(self) -> Database:
         """The database, if it is open, or soon. Raises `StoreUnavailable`."""
         with anyio.move_on_after(OPENING_SECONDS):
-            await self._decided.wait()
+            await self.decided.wait()
         if self._database is None:
             if self._error is not None:
                 raise self._error.again()
@@ -281,7 +287,7 @@ class Lasting:
                     self.process, self.blob = database.process, database.blob
                     self._database, self._error = database, None
                     self._is_open.set()
-                    self._decided.set()
+                    self.decided.set()
                     told, pause = "", FIRST_RETRY_SECONDS
                     log.info("suspended programs are kept in %s", self.name)
                     await anyio.sleep_forever()
@@ -299,6 +305,6 @@ class Lasting:
             if self._error is not None and self._error.detail != told:
                 told = self._error.detail
                 log.warning("%s; it is tried again and again", told)
-            self._decided.set()
+            self.decided.set()
             await anyio.sleep(min(pause, RETRY_SECONDS))
             pause *= 2

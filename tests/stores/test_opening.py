@@ -294,3 +294,22 @@ async def test_what_is_kept_outlives_the_process_and_needs_its_key(tmp_path: Pat
             with pytest.raises(CodeModeError) as caught:
                 await store.values.load("me", ref)
             assert "encrypted" in caught.value.message
+
+
+@pytest.mark.anyio
+async def test_what_waits_for_the_first_attempt_to_open_goes_on_when_that_has_ended_or_takes_long() -> None:
+    open_it = Opening()
+    database = Lasting(open_it, "fake")
+    runs: Any = None
+    opened = opening.Opened(runs, runs, "fake", durable=True, _database=database)
+    async with anyio.create_task_group() as group:
+        group.start_soon(database.run)
+        await opened.attempted(0.0)
+        assert not database.holds(), "it does not wait for longer than it may"
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as waiting:
+                waiting.start_soon(opened.attempted, 60.0)
+                await anyio.wait_all_tasks_blocked()
+                open_it.may.set()
+        assert database.holds()
+        group.cancel_scope.cancel()
