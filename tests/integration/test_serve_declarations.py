@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,13 +20,27 @@ PART = "return (await API.read('mcp/echo.d.ts#give')).content"
 SHAPE = "{ id: number; labels: string[]; owner: { name: string } | null }"
 
 
+@asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[Session]:
+    (folder / "first.json").write_text('{"id": 4711, "labels": ["secret"], "owner": null}')
+    (folder / "second.json").write_text('{"id": 4712, "labels": [], "owner": {"name": "secret"}}')
+    (folder / "third.json").write_text('{"other": true}')
+    servers = {"echo": {"command": sys.executable, "args": [str(SERVERS / "echo.py"), str(folder)]}}
+    async with serve(write_config(folder, servers)) as session:
+        yield session
+
+
 @pytest.fixture
 async def session(tmp_path: Path) -> AsyncIterator[Session]:
-    (tmp_path / "first.json").write_text('{"id": 4711, "labels": ["secret"], "owner": null}')
-    (tmp_path / "second.json").write_text('{"id": 4712, "labels": [], "owner": {"name": "secret"}}')
-    (tmp_path / "third.json").write_text('{"other": true}')
-    servers = {"echo": {"command": sys.executable, "args": [str(SERVERS / "echo.py"), str(tmp_path)]}}
-    async with serve(write_config(tmp_path, servers)) as session:
+    """A server that has seen no result."""
+    async with served(tmp_path) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+async def unchanged(folder: Path) -> AsyncIterator[Session]:
+    """A server for all tests that call no tool."""
+    async with served(folder) as session:
         yield session
 
 
@@ -68,11 +83,11 @@ async def test_a_program_that_was_suspended_goes_on_with_what_it_saw_at_its_star
     assert "{ id?: number; labels?: string[]; owner?: { name: string } | null; other?: boolean }" in later
 
 
-async def test_a_name_that_no_part_of_a_file_has_is_refused_with_the_nearest(session: Session) -> None:
-    answer = await session.exec("return await API.read('mcp/echo.d.ts#gvie')")
+async def test_a_name_that_no_part_of_a_file_has_is_refused_with_the_nearest(unchanged: Session) -> None:
+    answer = await unchanged.exec("return await API.read('mcp/echo.d.ts#gvie')")
     assert answer.code == "nested_tool_failed"
     assert 'MCP.echo has no tool "gvie". Nearest: give' in answer.error
-    both = await session.value("return (await API.read('mcp/echo.d.ts#give,echo')).content")
+    both = await unchanged.value("return (await API.read('mcp/echo.d.ts#give,echo')).content")
     assert json.dumps(both).count("  function ") == 2
 
 
@@ -92,12 +107,12 @@ async def test_a_name_that_no_part_of_a_file_has_is_refused_with_the_nearest(ses
         ("MCP.echo.$api('give', { schemas: true })", "there is no option schemas; there is schema"),
     ],
 )
-async def test_an_option_that_there_is_not_is_refused(session: Session, call: str, told: str) -> None:
-    assert told in (await session.exec(f"return await {call}")).error
+async def test_an_option_that_there_is_not_is_refused(unchanged: Session, call: str, told: str) -> None:
+    assert told in (await unchanged.exec(f"return await {call}")).error
 
 
-async def test_a_hit_can_be_read(session: Session) -> None:
-    part = await session.value("const [hit] = await API.search('give'); return (await API.read(hit.path)).content")
+async def test_a_hit_can_be_read(unchanged: Session) -> None:
+    part = await unchanged.value("const [hit] = await API.search('give'); return (await API.read(hit.path)).content")
     assert "function give(" in part
 
 
