@@ -61,7 +61,7 @@ def install(
 ) -> None:
     """Add this server to the configuration of an MCP client, with a way back.
 
-    A dated copy of the client's file is kept beside it.
+    A dated copy of the client's file is kept in your state folder.
     """
     from codemode_mcp.clients import installing, places
     from codemode_mcp.config.edit import ChangedMeanwhileError
@@ -291,7 +291,7 @@ def _tell_undone(undoing: Undoing, title: str) -> None:
     if undoing.restored:
         say(f"  + {_names(undoing.restored)}: back from behind this server; {undoing.config} has them still")
     if not undoing.recorded:
-        say("  nothing is recorded of servers that were moved; if any were, the dated copies beside the file have them")
+        say("  nothing is recorded of servers that were moved; if any were, the dated copies of the file have them")
         if undoing.config is not None:
             say(f"    and so has {undoing.config}")
     if undoing.occupied:
