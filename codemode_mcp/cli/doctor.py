@@ -44,9 +44,10 @@ def doctor(
 
     Exits with 0 where nothing has failed, with 1 where something has, with 2 where the configuration is invalid.
     """
+    from codemode_mcp.cli.confirming import admit
     from codemode_mcp.doctor import Checkup, check_config, report
 
-    loaded, checks = check_config(config, os.environ)
+    loaded, checks = check_config(config, os.environ, admit)
     only = [] if loaded is None else _known(loaded, servers or [])
     interrupted = False
     with _progress() as tell:

@@ -141,7 +141,9 @@ def _print_to_copy(client: str, name: str, config: str | None, here: Here) -> No
     from codemode_mcp.nearest import nearest
 
     try:
-        found = find_config(config, environ=here.environ, cwd=here.folder, user_config_dir=config_dir())
+        found = find_config(
+            config, environ=here.environ, cwd=here.folder, user_config_dir=config_dir(), admit=lambda _: None
+        )
     except ConfigError:
         found = Path(config) if config else None
     ours = os.path.abspath(found or config_dir() / FILE_NAME)
@@ -162,11 +164,12 @@ def _configuration(given: str | None, here: Here, place: Place, *, move: bool) -
 
     One that merely lies in the folder that the user is in, and may be by others, is not taken for all folders.
     """
+    from codemode_mcp.cli.confirming import admit
     from codemode_mcp.config import PATH_VARIABLE, find_config
     from codemode_mcp.config.load import FILE_NAME
 
     try:
-        found = find_config(given, environ=here.environ, cwd=here.folder, user_config_dir=config_dir())
+        found = find_config(given, environ=here.environ, cwd=here.folder, user_config_dir=config_dir(), admit=admit)
     except ConfigError as error:
         if not (move and given):
             stop(2, "\n".join(error.problems))

@@ -12,7 +12,9 @@ import pytest
 from harness import COMMAND, QUICKSTART, SERVERS, counting, events, npm_server, pids, quickstart, tsc, write_config
 from typer.testing import CliRunner
 
+from codemode_mcp.app import state_dir
 from codemode_mcp.cli import app
+from codemode_mcp.config import trust
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,12 +42,13 @@ def bare(folder: Path) -> str:
     return str(write_config(folder, {}, name="bare.json", codeMode={"timeoutMs": 300}))
 
 
-def test_the_configuration_is_found_in_the_working_directory_and_by_variable(
+def test_a_confirmed_configuration_is_found_in_the_working_directory_and_any_by_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_config(tmp_path, {"counting": counting(tmp_path / "log")}, name="codemode-mcp.json")
     program = ("run", "--json", "-e", "return (await MCP.$api()).servers.length")
     monkeypatch.chdir(tmp_path)
+    trust.confirm(path, json.loads(path.read_text()), state_dir() / "confirmed")
     assert json.loads(invoke(*program).stdout)["value"] == 1
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
