@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.config import Config
     from codemode_mcp.doctor import Check, Checkup
+    from codemode_mcp.doctor.entries import Entry
 
 
 app = typer.Typer()
@@ -59,7 +60,7 @@ def doctor(
             else:
                 # What the checks are about is said by them.
                 with logging_as(loaded, level="error"), without("plugin %r is refused"), plugins_on_stderr():
-                    anyio.run(partial(checkup.run, loaded, only, _other_clients, _own_code_mode))
+                    anyio.run(partial(checkup.run, loaded, only, _other_clients, _own_code_mode, _own_entries))
         except KeyboardInterrupt:
             interrupted = True
     checks = report.joined([*checks, *checkup.checks])
@@ -117,6 +118,13 @@ def _own_code_mode() -> Sequence[str]:
     from codemode_mcp.clients.reading import this_machine
 
     return clients_with_code_mode(this_machine())
+
+
+def _own_entries() -> Sequence[Entry]:
+    from codemode_mcp.clients.own_entries import own_entries
+    from codemode_mcp.clients.reading import this_machine
+
+    return own_entries(this_machine())
 
 
 def _known(config: Config, names: Sequence[str]) -> Sequence[str]:
