@@ -61,6 +61,7 @@ class Config:
         upstreams: the enabled servers, in the order of the file.
         notes: what `doctor` reports: clamped values, ignored keys of other clients, disabled servers.
         disabled: the names of the servers with `disabled: true`.
+        left_out: the names of enabled servers that a command does not start.
         store: None: the file says nothing of it.
         secrets: values that must never be shown, of the sections whose settings have none that could say so.
         files: what the file refers to and was read too.
@@ -78,6 +79,7 @@ class Config:
     secrets: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     seen: Seen = None
 

@@ -78,6 +78,22 @@ def test_run_denies_what_a_person_would_have_to_approve(tmp_path: Path) -> None:
     assert events(tmp_path / "log") == []
 
 
+def test_run_warns_of_a_deny_rule_that_denies_nothing(tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path,
+        {"up": counting(tmp_path / "log"), "other": counting(tmp_path / "log")},
+        deny=["mcp:up:cuont", "mcp:upp:count", "mcp:other:count"],
+    )
+    done = invoke("run", "--config", str(config), "-e", "return unwrap(await MCP.up.count({ name: 'a' }))")
+    assert (done.exit_code, done.stdout) == (0, "a\n"), done.stderr
+    warned = [line for line in done.stderr.splitlines() if "denies nothing" in line]
+    assert len(warned) == 2
+    assert "'mcp:upp:count' in tools.deny denies nothing: there is no server 'upp'; did you mean 'mcp:up:count'?" in (
+        done.stderr
+    )
+    assert "'mcp:up:cuont' in tools.deny denies nothing: server 'up' has no such tool" in done.stderr
+
+
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 def test_run_and_repl_give_a_server_that_asks_for_folders_an_empty_list(tmp_path: Path, era: str) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "asking.py"), era]}
