@@ -1,8 +1,8 @@
 """Measure what the specification sets bars for, as ratios taken in one run: python benchmarks/run.py [NAME ...].
 
-Names: sandbox, startup, exec, sequential, parallel; search and tools, which want recorded tool lists (`--tools`); and
-control, dead, http, hostile, memory, stores and replicas, which take minutes. The last nine are measured only when they
-are named.
+Names: sandbox, startup, exec, sequential, parallel, first-output; search and tools, which want recorded tool lists
+(`--tools`); and control, dead, http, hostile, memory, stores and replicas, which take minutes. The last nine are
+measured only when they are named.
 
 Every figure is the median of several rounds; things that are compared are measured in turn, A B A B, so that a machine
 whose speed drifts does not favour either.
@@ -24,6 +24,7 @@ from pathlib import Path
 import anyio
 import control
 import dead
+import first_output
 import http_clients
 import limits
 import replicas
@@ -211,6 +212,7 @@ def main() -> None:
         "exec": lambda: anyio.run(one_exec),
         "sequential": lambda: anyio.run(sequential),
         "parallel": lambda: anyio.run(parallel),
+        "first-output": first_output.first_output,
     }
     long = {
         "control": lambda: anyio.run(control.control),

@@ -500,6 +500,27 @@ class App:
         configuration, or of whoever comes over HTTP. Others were made for other servers and rules."""
         return owner == self.operator.owner if self._transport == "stdio" else not owner.startswith("stdio:")
 
+    async def _report_idle_denials(self) -> None:
+        """Warn once of each deny rule that denies nothing, as soon as that is known."""
+        from codemode_mcp.rule_effects import idle_denials
+
+        assert self._pool is not None
+        told: set[str] = set()
+        while True:
+            change = self.change()
+            config = self._config
+            listed = {
+                view.name: [tool.name for tool in view.tools]
+                for view in self._pool.views()
+                if view.state in ("ready", "idle")
+            }
+            servers = (*self.configured(), *config.disabled, *config.left_out)
+            for sentence in idle_denials(config.tools, servers, listed):
+                if sentence not in told:
+                    log.warning("%s", sentence)
+                told.add(sentence)
+            await change.wait()
+
     async def _be_controlled(self, transport: Literal["stdio", "http"], manager: RunManager) -> None:
         """Answer `codemode-mcp runs` and `codemode-mcp clients` until cancelled."""
         from codemode_mcp.audit.redaction import Inputs
@@ -601,6 +622,7 @@ class App:
                 with Warmup(None if self._meaning is None else self._meaning.fill) as warmup:
                     async with anyio.create_task_group() as group:
                         group.start_soon(keep_small)
+                        group.start_soon(self._report_idle_denials)
                         group.start_soon(self._plugins.run)
                         if self._transport is not None:
                             group.start_soon(self._be_controlled, self._transport, manager)

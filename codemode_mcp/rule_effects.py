@@ -6,17 +6,18 @@ list that it stands in: of two rules that say the same, both do something.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from codemode_mcp.callers import Caller
-from codemode_mcp.policy import Deny, Policies, Policy, Rules, belongs, reaches
+from codemode_mcp.nearest import nearest
+from codemode_mcp.policy import Deny, Effects, Policies, Policy, Rules, belongs, matches, reaches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from codemode_mcp.policy import Effects
     from codemode_mcp.settings import HttpSettings, PolicyContext, PolicyRules, ToolSettings
 
 Known = tuple[str, "Effects"]
@@ -31,6 +32,10 @@ _NEVER = {
     "ask": "everything that it matches is denied or approved by other rules",
     "allow": "everything that it matches is denied, approved or asked for by other rules",
 }
+
+
+_ABOUT_ONE_SERVER = re.compile(r"mcp:([^:*?]+):([^/]+)")
+_UNKNOWN = Effects.of(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,37 @@ def idle_rules(tools: ToolSettings, known: Sequence[Known], unknown: Collection[
         return bool(unknown) and ((":" not in rule and "*" not in rule) or any(reaches(rule, each) for each in unknown))
 
     return [each for each in dict.fromkeys(found) if not is_about_the_unknown(each.rule)]
+
+
+def idle_denials(tools: ToolSettings, servers: Collection[str], listed: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a sentence for each deny rule about one server that denies nothing, with the nearest name.
+
+    Rules whose server is a glob, annotation tests, and rules about resources and prompts are left to `idle_rules`.
+
+    Args:
+        servers: the names of all configured servers.
+        listed: the names of the tools of those whose tools are known.
+    """
+    lists = [("tools.deny", tools.policy.deny)]
+    lists += [(f"tools.contexts.{each.name}.deny", tuple(_own(each, tools.policy, "deny"))) for each in tools.contexts]
+    found: list[str] = []
+    for key, rules in lists:
+        for rule in rules:
+            match = _ABOUT_ONE_SERVER.fullmatch(rule)
+            if match is None:
+                continue
+            name, tool = match[1], match[2]
+            if name not in servers:
+                near = [f"mcp:{each}:{tool}" for each in nearest(name, servers, count=1)]
+                why = f"there is no server {name!r}"
+            elif name in listed and not any(matches(rule, f"mcp:{name}:{each}", _UNKNOWN) for each in listed[name]):
+                near = [f"mcp:{name}:{each}" for each in nearest(tool, listed[name], count=1)]
+                why = f"server {name!r} has no such tool"
+            else:
+                continue
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            found.append(f"{rule!r} in {key} denies nothing: {why}{hint}")
+    return found
 
 
 def _own(context: PolicyContext, base: PolicyRules, key: Listed) -> Iterable[str]:

@@ -93,6 +93,8 @@ def transcript(picture: Picture) -> str:
     for path in (str(home), str(ROOT), sys.prefix):
         shown = shown.replace(path, "~" if path == str(home) else "~/codemode-mcp")
     shown = re.sub(r"(?<= on Linux) \S+(?=,)", "", shown)
+    # The name is a digest of the folder, which is another one each time.
+    shown = re.sub(r"/copies/[0-9a-f]{16}/", "/copies/0123456789abcdef/", shown)
     # Times are other ones each time.
     shown = re.sub(r"\b20\d\d-?\d\d-?\d\d[-T_]?\d\d[-:]?\d\d[-:]?\d\dZ?", "2026-06-07-090000", shown)
     return shown.rstrip() + "\n"

@@ -144,9 +144,9 @@ def test_the_file_is_replaced_with_a_dated_backup_and_its_permissions_kept(tmp_p
     assert add_approved(path, ["mcp:a:b", "mcp:a:b"])
     assert load_config(path, environ={}).tools.policy.approved == ("mcp:a:b",)
     assert path.read_text().endswith("// mine\n")
-    (backup,) = tmp_path.glob("codemode-mcp.json.????-??-??-??????.bak")
+    (backup,) = backups_of(path).glob("codemode-mcp.json.????-??-??-??????.bak")
     assert backup.read_text() == '{"tools": {"ask": ["destructive"]}} // mine\n'
-    assert sorted(each.name for each in tmp_path.iterdir()) == [path.name, backup.name]
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
     if sys.platform != "win32":
         assert [stat.S_IMODE(each.stat().st_mode) for each in (path, backup)] == [0o600, 0o600]
 
@@ -213,11 +213,12 @@ def test_a_folder_that_cannot_be_written_is_told_of_and_the_file_stays(tmp_path:
 def test_only_so_many_backups_are_kept_and_other_files_stay(tmp_path: Path) -> None:
     path = tmp_path / "codemode-mcp.json"
     path.write_text("{}")
-    mine = tmp_path / "codemode-mcp.json.mine.bak"
+    backups_of(path).mkdir(parents=True)
+    mine = backups_of(path) / "codemode-mcp.json.mine.bak"
     mine.write_text("mine")
     for number in range(MAX_BACKUPS + 5):
         add_approved(path, [f"mcp:a:{number}"])
-    assert len(list(tmp_path.iterdir())) == MAX_BACKUPS + 2
+    assert len(list(backups_of(path).iterdir())) == MAX_BACKUPS + 1
     assert mine.exists()
     assert len(parse(path.read_text())["tools"]["approved"]) == MAX_BACKUPS + 5
 
@@ -227,15 +228,17 @@ def test_a_backup_that_cannot_be_looked_at_does_not_undo_what_is_written(tmp_pat
     path = tmp_path / "codemode-mcp.json"
     path.write_text("{}")
     os.utime(path, (1, 1))
+    folder = backups_of(path)
+    folder.mkdir(parents=True)
     for number in range(MAX_BACKUPS):
-        (tmp_path / f"codemode-mcp.json.2020-01-01-00000{number}.bak").symlink_to("/nowhere/at/all")
+        (folder / f"codemode-mcp.json.2020-01-01-00000{number}.bak").symlink_to("/nowhere/at/all")
     backup = replace_file(path, b"{}", '{"a": 1}')
     assert path.read_text() == '{"a": 1}'
     # However old the file was: its copy is the newest.
     assert backup is not None
     assert backup.read_text() == "{}"
-    assert not os.path.lexists(tmp_path / "codemode-mcp.json.2020-01-01-000000.bak")
-    assert len(list(tmp_path.iterdir())) == MAX_BACKUPS + 1
+    assert not os.path.lexists(folder / "codemode-mcp.json.2020-01-01-000000.bak")
+    assert len(list(folder.iterdir())) == MAX_BACKUPS
 
 
 def test_a_copy_that_the_disk_has_no_room_for_leaves_nothing_behind(
@@ -293,7 +296,7 @@ def test_what_another_process_writes_meanwhile_is_kept_too(tmp_path: Path, monke
     monkeypatch.setattr(os, "fsync", fsync)
     assert add_approved(path, ("mcp:mine:a",))
     assert json.loads(path.read_text())["tools"]["approved"] == ["mcp:other:b", "mcp:mine:a"]
-    assert len(list(tmp_path.glob("*.bak"))) == 1
+    assert len(list(backups_of(path).iterdir())) == 1
 
 
 def test_a_file_that_never_comes_to_rest_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,10 +308,12 @@ def test_a_file_that_never_comes_to_rest_is_told_of(tmp_path: Path, monkeypatch:
     assert json.loads(path.read_text()) == {}
 
 
-def test_copies_of_a_file_in_a_repository_are_kept_out_of_it(tmp_path: Path, own_folders: None) -> None:
+@pytest.mark.parametrize("repository", [True, False], ids=["in a repository", "in any folder"])
+def test_no_copy_of_a_file_is_kept_beside_it(tmp_path: Path, own_folders: None, repository: bool) -> None:
     project = tmp_path / "project" / "deep"
     project.mkdir(parents=True)
-    (tmp_path / "project" / ".git").mkdir()
+    if repository:
+        (tmp_path / "project" / ".git").mkdir()
     path = project / ".mcp.json"
     path.write_text('{"tools": {}}')
     add_approved(path, ["mcp:a:b"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from codemode_mcp.cli.confirming import refuse_unknown
 from codemode_mcp.config import load_config
 from codemode_mcp.doctor import Check, check_config, check_everything
 from codemode_mcp.doctor.ahead import make_ahead
@@ -123,7 +124,7 @@ async def test_a_policy_that_hides_everything_is_a_warning(tmp_path: Path) -> No
 def test_a_broken_configuration_is_a_check_per_problem(tmp_path: Path) -> None:
     path = tmp_path / "codemode-mcp.json"
     path.write_text('{"mcpServers": {"a": {}}, "tols": {}}', "utf-8")
-    loaded, found = check_config(str(path), {})
+    loaded, found = check_config(str(path), {}, refuse_unknown)
     assert loaded is None
     assert [check.status for check in found if check.name == "config"] == ["fail", "fail"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from codemode_mcp.callers import Caller
 from codemode_mcp.policy import Effects
-from codemode_mcp.rule_effects import Idle, empty_contexts, idle_rules, out_of_reach
+from codemode_mcp.rule_effects import Idle, empty_contexts, idle_denials, idle_rules, out_of_reach
 from codemode_mcp.settings import HttpSettings, IssuerSettings, PolicyContext, PolicyRules, StaticToken, ToolSettings
 from upstream_clients.tools import Annotations
 
@@ -145,3 +145,20 @@ def test_a_context_behind_another_may_be_empty(first: str, second: str, http: Ht
     contexts = tuple(PolicyContext(each, (each,), PolicyRules()) for each in (first, second))
     found = empty_contexts(ToolSettings(contexts=contexts), http, ME)
     assert found == ([(second, "everybody in it is in a context before it")] if is_empty else [])
+
+
+def test_a_deny_rule_about_one_server_that_denies_nothing_is_named_with_the_nearest() -> None:
+    guests = PolicyContext("guests", ("anonymous",), PolicyRules(deny=("mcp:t:wrte",)))
+    denied = ("mcp:trackr:*", "mcp:s:delet", "mcp:s:del*", "mcp:down:x", "*:x", "write", "mcp:s:prompts/x")
+    rules = PolicyRules(deny=denied)
+    found = idle_denials(
+        ToolSettings(policy=rules, contexts=(guests,)),
+        ("tracker", "s", "t", "down"),
+        {"s": ["delete"], "tracker": ["x"], "t": ["write"]},
+    )
+    assert found == [
+        "'mcp:trackr:*' in tools.deny denies nothing: there is no server 'trackr'; did you mean 'mcp:tracker:*'?",
+        "'mcp:s:delet' in tools.deny denies nothing: server 's' has no such tool; did you mean 'mcp:s:delete'?",
+        "'mcp:t:wrte' in tools.contexts.guests.deny denies nothing: server 't' has no such tool; "
+        "did you mean 'mcp:t:write'?",
+    ]

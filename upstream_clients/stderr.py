@@ -23,7 +23,7 @@ _CHATTER = re.compile(
 )
 _CAUSE = re.compile(r"\b404\b|\bcaused by\b|\bbecause\b|\bENOENT\b|\bEACCES\b|\bECONNREFUSED\b", re.IGNORECASE)
 _ERROR = re.compile(
-    r"error|exception|fatal|cannot|can't|denied|not found|required|missing|invalid|failed", re.IGNORECASE
+    r"error|exception|fatal|cannot|can't|denied|not found|required|missing|invalid|failed|does not exist", re.IGNORECASE
 )
 _STRAY_SHOWN = 200
 

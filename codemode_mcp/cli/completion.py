@@ -63,7 +63,9 @@ def _configuration(ctx: typer.Context) -> tuple[Path, dict[str, Any]]:
     from codemode_mcp.config.source import look, parse, read_text
 
     folder = Path(platformdirs.user_config_dir("codemode-mcp", appauthor=False))
-    path = find_config(ctx.params.get("config"), environ=os.environ, cwd=Path.cwd(), user_config_dir=folder)
+    path = find_config(
+        ctx.params.get("config"), environ=os.environ, cwd=Path.cwd(), user_config_dir=folder, admit=lambda _: None
+    )
     if path is None or look((path,)) == (None,):
         raise FileNotFoundError("there is no configuration, or it is no ordinary file")
     value = parse(read_text(path))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.config import Config
     from codemode_mcp.doctor import Check, Checkup
+    from codemode_mcp.doctor.entries import Entry
 
 
 app = typer.Typer()
@@ -44,9 +45,10 @@ def doctor(
 
     Exits with 0 where nothing has failed, with 1 where something has, with 2 where the configuration is invalid.
     """
+    from codemode_mcp.cli.confirming import admit
     from codemode_mcp.doctor import Checkup, check_config, report
 
-    loaded, checks = check_config(config, os.environ)
+    loaded, checks = check_config(config, os.environ, admit)
     only = [] if loaded is None else _known(loaded, servers or [])
     interrupted = False
     with _progress() as tell:
@@ -58,7 +60,7 @@ def doctor(
             else:
                 # What the checks are about is said by them.
                 with logging_as(loaded, level="error"), without("plugin %r is refused"), plugins_on_stderr():
-                    anyio.run(partial(checkup.run, loaded, only, _other_clients, _own_code_mode))
+                    anyio.run(partial(checkup.run, loaded, only, _other_clients, _own_code_mode, _own_entries))
         except KeyboardInterrupt:
             interrupted = True
     checks = report.joined([*checks, *checkup.checks])
@@ -116,6 +118,13 @@ def _own_code_mode() -> Sequence[str]:
     from codemode_mcp.clients.reading import this_machine
 
     return clients_with_code_mode(this_machine())
+
+
+def _own_entries() -> Sequence[Entry]:
+    from codemode_mcp.clients.own_entries import own_entries
+    from codemode_mcp.clients.reading import this_machine
+
+    return own_entries(this_machine())
 
 
 def _known(config: Config, names: Sequence[str]) -> Sequence[str]:

@@ -61,7 +61,7 @@ def install(
 ) -> None:
     """Add this server to the configuration of an MCP client, with a way back.
 
-    A dated copy of the client's file is kept beside it.
+    A dated copy of the client's file is kept in your state folder.
     """
     from codemode_mcp.clients import installing, places
     from codemode_mcp.config.edit import ChangedMeanwhileError
@@ -141,7 +141,9 @@ def _print_to_copy(client: str, name: str, config: str | None, here: Here) -> No
     from codemode_mcp.nearest import nearest
 
     try:
-        found = find_config(config, environ=here.environ, cwd=here.folder, user_config_dir=config_dir())
+        found = find_config(
+            config, environ=here.environ, cwd=here.folder, user_config_dir=config_dir(), admit=lambda _: None
+        )
     except ConfigError:
         found = Path(config) if config else None
     ours = os.path.abspath(found or config_dir() / FILE_NAME)
@@ -162,11 +164,12 @@ def _configuration(given: str | None, here: Here, place: Place, *, move: bool) -
 
     One that merely lies in the folder that the user is in, and may be by others, is not taken for all folders.
     """
+    from codemode_mcp.cli.confirming import admit
     from codemode_mcp.config import PATH_VARIABLE, find_config
     from codemode_mcp.config.load import FILE_NAME
 
     try:
-        found = find_config(given, environ=here.environ, cwd=here.folder, user_config_dir=config_dir())
+        found = find_config(given, environ=here.environ, cwd=here.folder, user_config_dir=config_dir(), admit=admit)
     except ConfigError as error:
         if not (move and given):
             stop(2, "\n".join(error.problems))
@@ -291,7 +294,7 @@ def _tell_undone(undoing: Undoing, title: str) -> None:
     if undoing.restored:
         say(f"  + {_names(undoing.restored)}: back from behind this server; {undoing.config} has them still")
     if not undoing.recorded:
-        say("  nothing is recorded of servers that were moved; if any were, the dated copies beside the file have them")
+        say("  nothing is recorded of servers that were moved; if any were, the dated copies of the file have them")
         if undoing.config is not None:
             say(f"    and so has {undoing.config}")
     if undoing.occupied:

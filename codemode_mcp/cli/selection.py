@@ -64,7 +64,9 @@ def for_program(config: Config, source: str, language: Language | None) -> Confi
 
 
 def _narrowed(config: Config, names: Collection[str]) -> Config:
-    narrowed = replace(config, upstreams=tuple(spec for spec in config.upstreams if spec.name in names))
+    others = tuple(spec.name for spec in config.upstreams if spec.name not in names)
+    upstreams = tuple(spec for spec in config.upstreams if spec.name in names)
+    narrowed = replace(config, upstreams=upstreams, left_out=(*config.left_out, *others))
     before = configured(config)
     # Of two servers whose names give one identifier, the second is called otherwise only beside the first.
     return narrowed if all(before.get(key) == name for key, name in configured(narrowed).items()) else config

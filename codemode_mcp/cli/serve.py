@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from functools import partial
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import anyio
@@ -88,8 +89,12 @@ def serve(
     with logging_as(loaded) as redactor:
 
         def load_again(reading: Reading) -> Config:
-            from codemode_mcp.config import load_config
+            from codemode_mcp.app import config_dir
+            from codemode_mcp.cli.confirming import refuse_unknown
+            from codemode_mcp.config import find_config, load_config
 
+            # A changed file of the working directory may start other programs than were confirmed.
+            find_config(config, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=refuse_unknown)
             changed = load_config(loaded.path, environ=os.environ, reading=reading)
             redactor.know(changed.secretive)
             return with_options(changed, log_level, log_file, read_only=read_only)

@@ -36,12 +36,16 @@ LogFileOption = Annotated[str | None, typer.Option("--log-file", metavar="FILE",
 
 def load(path: str | None, level: LogLevel | None, file: str | None, *, read_only: bool = False) -> Config:
     from codemode_mcp.app import config_dir
+    from codemode_mcp.cli.confirming import admit
     from codemode_mcp.config import find_config, load_config
+    from codemode_mcp.config.trust import NotConfirmedError
 
     found = None
     try:
-        found = find_config(path, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir())
+        found = find_config(path, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=admit)
         loaded = load_config(found, environ=os.environ)
+    except NotConfirmedError as error:
+        stop(2, "\n".join(error.problems))
     except ConfigError as error:
         say(f"invalid_config: {found or path}")
         for problem in error.problems:

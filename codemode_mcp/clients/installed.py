@@ -1,6 +1,6 @@
 """What `install` has done to files of clients, kept so that it can be undone to the byte.
 
-Holds no server entry and no secret: names, and which copy beside the client's file has the rest.
+Holds no server entry and no secret: names, and which copy of the client's file has the rest.
 """
 
 from __future__ import annotations

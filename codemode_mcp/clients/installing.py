@@ -19,7 +19,7 @@ from codemode_mcp.clients.launch import entry
 from codemode_mcp.clients.places import TITLES
 from codemode_mcp.clients.reading import MAX_BYTES, Source, inputs_of
 from codemode_mcp.clients.secrets import mapped
-from codemode_mcp.config.edit import ChangedMeanwhileError, replace_file
+from codemode_mcp.config.edit import ChangedMeanwhileError, put_back, replace_file
 from codemode_mcp.config.formats import parse, with_members, written
 from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.config.source import SourceError, text_of
@@ -482,7 +482,7 @@ def _taken_back(change: Change, backup: Path | None) -> None:
         return
     with suppress(OSError):
         if backup is not None:
-            os.replace(backup, change.path)
+            put_back(change.path, backup)
         else:
             change.path.unlink()
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from codemode_mcp.config.jsontext import with_items
 from codemode_mcp.config.source import MAX_BYTES, SourceError, read_text
 from codemode_mcp.errors import ConfigError
+from upstream_clients.private_files import make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -126,13 +127,28 @@ def replace_file(
     return backup
 
 
-def backups_of(path: Path) -> Path:
-    """Return the folder for copies of a file: beside it, or in the user's state folder if it is in a repository.
+def put_back(path: Path, backup: Path) -> None:
+    """Put a copy in the place of the file that it was made of, and remove it. Raises `OSError`.
 
-    A copy holds the secrets of the file, and a repository is shared.
+    The state folder can be on another file system, where a file cannot be renamed to.
     """
-    if not any(os.path.lexists(folder / ".git") for folder in path.parents):
-        return path.parent
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        shutil.copy2(backup, name)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+    backup.unlink()
+
+
+def backups_of(path: Path) -> Path:
+    """Return the folder for copies of a file, which is in the user's state folder.
+
+    A copy holds the secrets of the file. The folder of the file may be shared: it can be a repository, or become one.
+    """
     import platformdirs
 
     state = Path(platformdirs.user_state_dir("codemode-mcp", appauthor=False))
@@ -142,7 +158,7 @@ def backups_of(path: Path) -> Path:
 def _backed_up(path: Path, content: bytes) -> Path:
     stem = f"{path.name}.{time.strftime('%Y-%m-%d-%H%M%S')}"
     folder = backups_of(path)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(folder)
     for number in count():
         backup = folder / (f"{stem}-{number}.bak" if number else f"{stem}.bak")
         with suppress(FileExistsError):

@@ -38,7 +38,7 @@ from codemode_mcp.settings import (
 from upstream_clients.private_files import belongs_to_another
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from codemode_mcp.audit.redaction import Secretive
     from upstream_clients.spec import UpstreamSpec
@@ -61,6 +61,7 @@ class Config:
         upstreams: the enabled servers, in the order of the file.
         notes: what `doctor` reports: clamped values, ignored keys of other clients, disabled servers.
         disabled: the names of the servers with `disabled: true`.
+        left_out: the names of enabled servers that a command does not start.
         store: None: the file says nothing of it.
         secrets: values that must never be shown, of the sections whose settings have none that could say so.
         files: what the file refers to and was read too.
@@ -78,6 +79,7 @@ class Config:
     secrets: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     seen: Seen = None
 
@@ -91,13 +93,25 @@ class Config:
         return f"<Config {self.path}: {len(self.upstreams)} upstreams, {len(self.disabled)} disabled>"
 
 
-def find_config(explicit: str | None, *, environ: Mapping[str, str], cwd: Path, user_config_dir: Path) -> Path | None:
-    """The file to use: `--config`, `$CODEMODE_MCP_CONFIG`, `./codemode-mcp.json`, the user config directory (SPEC 2).
+def find_config(
+    explicit: str | None,
+    *,
+    environ: Mapping[str, str],
+    cwd: Path,
+    user_config_dir: Path,
+    admit: Callable[[Path], None],
+) -> Path | None:
+    """Return the file to use: `--config`, `$CODEMODE_MCP_CONFIG`, `./codemode-mcp.json`, or the one of the user.
 
     `None` when nothing was asked for and nothing is there.
 
+    Args:
+        admit: called with a file of the working directory, which may have come with a repository; raises
+            `ConfigError` where it must not be used.
+
     Raises:
-        ConfigError: a file that was asked for does not exist, or the one in the working directory is another user's.
+        ConfigError: a file that was asked for does not exist, or the one in the working directory is another user's
+            or is not admitted.
     """
     for source, name in (("--config", explicit), (f"${PATH_VARIABLE}", environ.get(PATH_VARIABLE))):
         if name:
@@ -110,6 +124,7 @@ def find_config(explicit: str | None, *, environ: Mapping[str, str], cwd: Path, 
         if os.path.exists(path):
             if folder == cwd and cwd != user_config_dir:
                 _check_owner(path)
+                admit(path)
             return path
     return None
 

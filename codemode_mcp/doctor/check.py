@@ -26,6 +26,7 @@ CHECKS: Final = {
     "notify": "the command of `tools.approval.notify`",
     "server": "one upstream server each: `server NAME`",
     "other clients": "clients that start the same servers themselves",
+    "client entry": "each entry of this server in the file of a client",
     "client code mode": "clients that start this server and have a code mode of their own",
     "client": "one connected client each, with its profile: `client NAME`",
     "plugin": "one plugin each: `plugin NAME`",

@@ -13,11 +13,23 @@ import anyio.to_thread
 
 from codemode_mcp.app import open_app
 from codemode_mcp.config import Config
-from codemode_mcp.doctor import budget, connected, engine, folders, machine, plugins, policy, search, servers, store
+from codemode_mcp.doctor import (
+    budget,
+    connected,
+    engine,
+    entries,
+    folders,
+    machine,
+    plugins,
+    policy,
+    search,
+    servers,
+    store,
+)
 from codemode_mcp.doctor.check import Check
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from codemode_mcp.audit import Redactor
 
@@ -56,6 +68,7 @@ class Checkup:
         only: Collection[str] = (),
         others: Others | None = None,
         own_code_mode: Callable[[], Iterable[str]] | None = None,
+        own_entries: Callable[[], Sequence[entries.Entry]] | None = None,
     ) -> None:
         """Look at an installation.
 
@@ -64,6 +77,7 @@ class Checkup:
             only: names of servers; then at nothing but these.
             others: sentences about clients that start the same servers themselves.
             own_code_mode: titles of clients that start this server and have a code mode of their own.
+            own_entries: the entries of this server in the files of clients.
         """
         wanted = config or Config()
         # A check is nothing that programs did.
@@ -105,6 +119,8 @@ class Checkup:
             general |= {**each, **off}
             if others is not None:
                 general["other clients"] = _in_thread(machine.other_clients, config, others)
+            if own_entries is not None:
+                general["client entries"] = partial(entries.check, own_entries)
             if own_code_mode is not None:
                 general["client code mode"] = _in_thread(machine.own_code_mode, own_code_mode)
             general["clients"] = partial(connected.check, config)

@@ -15,7 +15,7 @@ from codemode_mcp.doctor.check import Check, some
 from codemode_mcp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from codemode_mcp.config import Config
 
@@ -25,15 +25,25 @@ _OURS: Final = ("workspaceFolder", "userHome", "pathSeparator")
 CORRECT: Final = "correct the configuration file; docs/configuration.md has every key"
 
 
-def check_config(path: str | None, environ: Mapping[str, str]) -> tuple[Config | None, list[Check]]:
-    """Find and load the configuration, and look at its file; None when it is invalid."""
+def check_config(
+    path: str | None, environ: Mapping[str, str], admit: Callable[[Path], None]
+) -> tuple[Config | None, list[Check]]:
+    """Find and load the configuration, and look at its file; None when it is invalid.
+
+    Args:
+        admit: as `find_config` has it.
+    """
     from codemode_mcp.app import config_dir
     from codemode_mcp.config import find_config, load_config
+    from codemode_mcp.config.trust import NotConfirmedError
 
     found = None
     try:
-        found = find_config(path, environ=environ, cwd=Path.cwd(), user_config_dir=config_dir())
+        found = find_config(path, environ=environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=admit)
         config = load_config(found, environ=environ)
+    except NotConfirmedError as error:
+        advice = "read it, and run doctor at a terminal, which asks you once, or name the file with --config"
+        return None, [Check("config", "fail", problem, advice) for problem in error.problems]
     except ConfigError as error:
         checks = [Check("config", "fail", problem, _cure(problem, found)) for problem in error.problems]
         return None, [*checks, *_file(found, environ)]

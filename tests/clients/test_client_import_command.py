@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
 from codemode_mcp.config import load_config
+from codemode_mcp.config.edit import backups_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,7 +180,7 @@ def test_what_is_found_shown_and_left_out_is_listed_by_file(home: Path) -> None:
 def test_writing_tells_where_the_backup_is_and_what_to_do_next(home: Path) -> None:
     assert f"written to {config_of(home)} " in " ".join(run("--from", "cursor", "--write").stderr.split())
     again = run("--write").stderr
-    (backup,) = config_of(home).parent.glob("*.bak")
+    (backup,) = backups_of(config_of(home)).iterdir()
     assert str(backup) in again
     assert (
         "have them in a client:\n  codemode-mcp doctor\n  codemode-mcp install --client claude-desktop --move-servers\n"

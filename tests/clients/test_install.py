@@ -16,7 +16,7 @@ from codemode_mcp.clients.launch import Launch
 from codemode_mcp.clients.places import find
 from codemode_mcp.clients.reading import Here
 from codemode_mcp.config import load_config
-from codemode_mcp.config.edit import ChangedMeanwhileError
+from codemode_mcp.config.edit import ChangedMeanwhileError, backups_of
 from codemode_mcp.config.source import parse
 
 if TYPE_CHECKING:
@@ -499,7 +499,7 @@ def test_when_nothing_is_recorded_our_configuration_is_named(cursor: World) -> N
 
 def test_the_copy_is_gone_that_had_the_servers_and_they_are_named(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}}').ours().install(move=True)
-    for copy in cursor.path.parent.glob("*.bak"):
+    for copy in backups_of(cursor.path).iterdir():
         copy.unlink()
     cursor.has(json.dumps({"mcpServers": {**cursor.servers, "b": {"command": "other"}}}))
     undoing = cursor.undo()

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from codemode_mcp.cli import app, install
 from codemode_mcp.cli.shared import COLUMNS
 from codemode_mcp.clients import installing
+from codemode_mcp.config.edit import backups_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +67,7 @@ def test_it_says_what_it_did_how_to_take_it_back_and_what_comes_next(home: Path)
     assert (
         "the way back, and another one that needs nothing of ours: codemode-mcp install --client cursor --undo" in said
     )
-    (copy,) = (home / ".cursor").glob("mcp.json.*.bak")
+    (copy,) = backups_of(home / ".cursor" / "mcp.json").iterdir()
     # A command that is folded would be two when it is pasted.
     assert f"  cp -p {copy} {home / '.cursor' / 'mcp.json'}" in done.stderr.splitlines()
     assert "or restart Cursor; to check it now: codemode-mcp doctor --config" in said

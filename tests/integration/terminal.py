@@ -13,6 +13,7 @@ from tests.integration.harness import COMMAND, SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from anyio.abc import Process
 
@@ -65,7 +66,11 @@ class Terminal:
 
 @asynccontextmanager
 async def terminal(
-    *arguments: str, env: dict[str, str] | None = None, stdin: int | None = None, stderr: int | None = None
+    *arguments: str,
+    env: dict[str, str] | None = None,
+    stdin: int | None = None,
+    stderr: int | None = None,
+    cwd: Path | None = None,
 ) -> AsyncIterator[Terminal]:
     """`codemode-mcp` with these arguments at a terminal. It is killed in the end if it has not ended by itself.
 
@@ -82,6 +87,7 @@ async def terminal(
                 stdout=slave,
                 stderr=slave if stderr is None else stderr,
                 env={**os.environ, **(env or {})},
+                cwd=cwd,
             )
         finally:
             os.close(slave)

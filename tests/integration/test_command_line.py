@@ -12,7 +12,9 @@ import pytest
 from harness import COMMAND, QUICKSTART, SERVERS, counting, events, npm_server, pids, quickstart, tsc, write_config
 from typer.testing import CliRunner
 
+from codemode_mcp.app import state_dir
 from codemode_mcp.cli import app
+from codemode_mcp.config import trust
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,12 +42,13 @@ def bare(folder: Path) -> str:
     return str(write_config(folder, {}, name="bare.json", codeMode={"timeoutMs": 300}))
 
 
-def test_the_configuration_is_found_in_the_working_directory_and_by_variable(
+def test_a_confirmed_configuration_is_found_in_the_working_directory_and_any_by_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_config(tmp_path, {"counting": counting(tmp_path / "log")}, name="codemode-mcp.json")
     program = ("run", "--json", "-e", "return (await MCP.$api()).servers.length")
     monkeypatch.chdir(tmp_path)
+    trust.confirm(path, json.loads(path.read_text()), state_dir() / "confirmed")
     assert json.loads(invoke(*program).stdout)["value"] == 1
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -73,6 +76,22 @@ def test_run_denies_what_a_person_would_have_to_approve(tmp_path: Path) -> None:
     assert "MCP.up.count was not approved: denied by `codemode-mcp run`, which asks nobody" in done.stdout
     assert "runs approve" not in done.stderr, "no other process reaches this one"
     assert events(tmp_path / "log") == []
+
+
+def test_run_warns_of_a_deny_rule_that_denies_nothing(tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path,
+        {"up": counting(tmp_path / "log"), "other": counting(tmp_path / "log")},
+        deny=["mcp:up:cuont", "mcp:upp:count", "mcp:other:count"],
+    )
+    done = invoke("run", "--config", str(config), "-e", "return unwrap(await MCP.up.count({ name: 'a' }))")
+    assert (done.exit_code, done.stdout) == (0, "a\n"), done.stderr
+    warned = [line for line in done.stderr.splitlines() if "denies nothing" in line]
+    assert len(warned) == 2
+    assert "'mcp:upp:count' in tools.deny denies nothing: there is no server 'upp'; did you mean 'mcp:up:count'?" in (
+        done.stderr
+    )
+    assert "'mcp:up:cuont' in tools.deny denies nothing: server 'up' has no such tool" in done.stderr
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

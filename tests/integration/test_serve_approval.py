@@ -15,6 +15,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from codemode_mcp.config.edit import backups_of
 from tests.integration.harness import COMMAND, SECONDS, counting, events, serve, until, write_config
 from tests.integration.http_harness import serve_http
 
@@ -181,7 +182,7 @@ async def test_an_approval_for_ever_is_written_to_the_file_and_counts_after_a_re
         text = config.read_text()
         assert text.startswith("// ours\n")
         assert "/* carefully */" in text
-        assert sum(name.endswith(".bak") for name in os.listdir(tmp_path)) == 1
+        assert len(os.listdir(backups_of(config))) == 1
         # The same process takes it up.
         await until(lambda: "the configuration has changed: other rules" in session.stderr)
         await session.value(COUNT)

@@ -1,0 +1,123 @@
+"""Remember which configurations of working directories a person has confirmed.
+
+A configuration starts programs as its user, and one that lies in the working directory may have come with a repository.
+A confirmation is for one real path, and for what the file starts, reads and writes: a change of that asks again, a
+change of a rule or a limit does not. Programs that the file names may change without a question.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.audit.redaction import HIDDEN, without_tokens
+from codemode_mcp.config.literals import secret_args
+from codemode_mcp.config.servers import ROOT_KEYS
+from codemode_mcp.errors import ConfigError
+from upstream_clients.private_files import make_private_folder, open_private
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_HARMLESS: Final = ("$schema", "clients", "tools")
+"""Sections that start, read and write nothing. Two keys of `tools` do."""
+
+_OF_TOOLS: Final = (("approval", "notify"), ("esbuild",))
+
+
+class NotConfirmedError(ConfigError):
+    """A configuration of the working directory that no person has confirmed."""
+
+
+def decisive(value: object) -> dict[str, Any]:
+    """Return the parts of a configuration that start, read or write anything; empty where it has none."""
+    if not isinstance(value, dict):
+        return {}
+    found = {key: part for key, part in value.items() if key not in _HARMLESS and part}
+    for keys in _OF_TOOLS:
+        part: object = value.get("tools")
+        for key in keys:
+            part = part.get(key) if isinstance(part, dict) else None
+        if part:
+            found[".".join(("tools", *keys))] = part
+    return found
+
+
+def digest(value: object) -> str:
+    """Return the digest of the parts that decide."""
+    return hashlib.sha256(json.dumps(decisive(value), sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def named(value: object) -> list[str]:
+    """Return a line for each server, plugin and other part that decides, without secrets. The lines are not escaped."""
+    parts = decisive(value)
+    return [without_tokens(line) for key, part in parts.items() for line in _lines(key, part)]
+
+
+def _lines(key: str, part: object) -> Iterator[str]:
+    if key in ROOT_KEYS and isinstance(part, dict):
+        for name, entry in part.items():
+            yield f"server {name}: {_started(entry)}"
+    elif key == "plugins" and isinstance(part, dict):
+        for name, entry in part.items():
+            module = entry.get("module") if isinstance(entry, dict) else None
+            yield f"plugin {name}: {module or 'the installed package'}"
+    elif key == "tools.approval.notify":
+        yield f"{key}: {_words(part)}"
+    else:
+        yield f"section {key}" if "." not in key else f"{key}: {part}"
+
+
+def _started(entry: object) -> str:
+    if not isinstance(entry, dict):
+        return "?"
+    if entry.get("command") is None:
+        return str(entry.get("url") or entry.get("serverUrl") or entry.get("httpUrl") or "?")
+    args = entry.get("args")
+    words = list(args) if isinstance(args, list) else []
+    for index, secrets in secret_args(words).items():
+        for secret in secrets:
+            words[index] = str(words[index]).replace(secret, HIDDEN)
+    return _words([entry["command"], *words])
+
+
+def _words(part: object) -> str:
+    return " ".join(map(str, part)) if isinstance(part, list) else str(part)
+
+
+def is_confirmed(path: Path, value: object, folder: Path) -> bool:
+    """Return whether a person has confirmed this file as it is, or it decides nothing.
+
+    Args:
+        value: what the file holds.
+        folder: where confirmations are kept; one that others can write confirms nothing.
+    """
+    if not decisive(value):
+        return True
+    try:
+        with open_private(_record(path, folder)) as file:
+            kept = json.loads(file.read())
+    except (OSError, ValueError):
+        return False
+    return isinstance(kept, dict) and kept == _kept(path, value)
+
+
+def confirm(path: Path, value: object, folder: Path) -> None:
+    """Keep that a person has confirmed this file as it is. Raises `OSError`."""
+    make_private_folder(folder)
+    handle, name = tempfile.mkstemp(dir=folder)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(_kept(path, value), file)
+    os.replace(name, _record(path, folder))
+
+
+def _kept(path: Path, value: object) -> Mapping[str, str]:
+    return {"path": os.path.realpath(path), "digest": digest(value)}
+
+
+def _record(path: Path, folder: Path) -> Path:
+    return folder / (hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32] + ".json")

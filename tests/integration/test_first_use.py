@@ -1,0 +1,111 @@
+"""A configuration that lies in the working directory, in a folder that was never used before."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio.to_thread
+import pytest
+from typer.testing import CliRunner
+
+from codemode_mcp.cli import app
+from codemode_mcp.config import trust
+from tests.integration.harness import cli
+from tests.integration.terminal import terminal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET = "sk-0123456789-verysecret"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh checkout whose configuration starts a program that leaves a file, and nothing confirmed yet."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    (folder / "codemode-mcp.json").write_text(json.dumps(leaving_a_file(folder)))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def leaving_a_file(folder: Path) -> dict[str, Any]:
+    code = f"open({str(folder / 'started')!r}, 'w')"
+    return {"mcpServers": {"mark": {"command": sys.executable, "args": ["-c", code, "--token", SECRET]}}}
+
+
+@pytest.mark.parametrize("command", [("run", "-e", "return await MCP.mark.x()"), ("tools",), ("doctor",), ("serve",)])
+def test_without_a_terminal_it_is_refused_with_the_option_to_give(checkout: Path, command: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, list(command), prog_name="codemode-mcp")
+    assert done.exit_code == 2
+    said = " ".join(done.output.split())
+    assert f"--config {checkout / 'codemode-mcp.json'}" in said
+    assert "starts programs as you" in said
+    assert not (checkout / "started").exists()
+
+
+def test_one_that_is_named_or_starts_nothing_needs_no_answer(checkout: Path) -> None:
+    named = CliRunner().invoke(app, ["run", "--config", "codemode-mcp.json", "-e", "return 1"], prog_name="x")
+    assert (named.exit_code, named.stdout) == (0, "1\n"), named.output
+    (checkout / "codemode-mcp.json").write_text('{"tools": {"deny": ["mcp:a:*"]}, "mcpServers": {}}')
+    found = CliRunner().invoke(app, ["run", "-e", "return 1"], prog_name="x")
+    assert (found.exit_code, found.stdout) == (0, "1\n"), found.output
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals there")
+@pytest.mark.anyio
+async def test_at_a_terminal_it_is_shown_and_confirmed_once(checkout: Path) -> None:
+    command = ("run", "-q", "-e", "return 40 + 2")
+    async with terminal(*command, cwd=checkout) as shell:
+        await shell.see(r"server mark: \S+ -c open.*anything else: no.*> ")
+        assert SECRET not in shell.text
+        shell.type("no\n")
+        assert await shell.end() == 2
+        assert "42" not in shell.text
+    async with terminal(*command, cwd=checkout) as shell:
+        await shell.see("Type yes")
+        shell.type("yes\n")
+        assert await shell.end() == 0
+        assert "42" in shell.text
+    again = await anyio.to_thread.run_sync(partial(cli, *command, cwd=checkout))
+    assert (again.returncode, again.stdout) == (0, "42\n"), again.stderr
+    assert not (checkout / "started").exists()
+
+
+def test_a_change_of_what_it_starts_asks_again_and_a_change_of_a_rule_does_not(tmp_path: Path) -> None:
+    path, kept = tmp_path / "codemode-mcp.json", tmp_path / "kept"
+    config = leaving_a_file(tmp_path)
+    path.write_text("{}")
+    assert not trust.is_confirmed(path, config, kept)
+    trust.confirm(path, config, kept)
+    assert trust.is_confirmed(path, config, kept)
+    assert trust.is_confirmed(path, {**config, "tools": {"deny": ["write"]}, "clients": {}}, kept)
+    link = tmp_path / "link.json"
+    link.symlink_to(path)
+    assert trust.is_confirmed(link, config, kept)
+    changes: list[dict[str, Any]] = [
+        {"mcpServers": {"mark": {**config["mcpServers"]["mark"], "env": {"PATH": "/tmp"}}}},
+        {"plugins": {"p": {"module": "p.py"}}},
+        {"tools": {"approval": {"notify": ["sh"]}}},
+        {"tools": {"esbuild": "./esbuild"}},
+        {"store": {"kind": "sqlite", "path": "x"}},
+        {"audit": {"trajectory": "/etc/x"}},
+    ]
+    for change in changes:
+        assert not trust.is_confirmed(path, {**config, **change}, kept), change
+    assert not trust.is_confirmed(tmp_path / "other" / "codemode-mcp.json", config, kept)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes there")
+def test_an_answer_that_another_user_can_write_counts_for_nothing(tmp_path: Path) -> None:
+    path, kept = tmp_path / "codemode-mcp.json", tmp_path / "kept"
+    config = leaving_a_file(tmp_path)
+    trust.confirm(path, config, kept)
+    (record,) = kept.iterdir()
+    os.chmod(record, 0o666)
+    assert not trust.is_confirmed(path, config, kept)

@@ -1,0 +1,76 @@
+"""Start a server, shake hands, and end it: for who only wants to know whether it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
+
+from upstream_clients.stderr import StderrTail
+from upstream_clients.stdio import open_process
+
+if TYPE_CHECKING:
+    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.wire import Incoming
+
+PROTOCOL: Final = "2025-06-18"
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """What a server that was started has answered.
+
+    Attributes:
+        server: its name and version; empty where it did not answer.
+        problem: why it is not there; empty where it is.
+    """
+
+    server: str = ""
+    problem: str = ""
+
+
+async def shake_hands(spec: UpstreamSpec, seconds: float) -> Handshake:
+    """Start a stdio server, send `initialize` and nothing else, and end it with all that it has started."""
+    tail = StderrTail(spec.name, spec.redact)
+    answer: Handshake | None = None
+    try:
+        with tail:
+            async with open_process(spec, tail) as (incoming, outgoing):
+                params = {
+                    "protocolVersion": PROTOCOL,
+                    "capabilities": {},
+                    "clientInfo": {"name": "codemode-mcp-doctor", "version": "0"},
+                }
+                request = JSONRPCRequest(jsonrpc="2.0", id=1, method="initialize", params=params)
+                outgoing.send_nowait(SessionMessage(request))
+                with anyio.move_on_after(seconds):
+                    async for message in incoming:
+                        if (answer := _answer(message)) is not None:
+                            break
+                    else:
+                        answer = Handshake(problem="it exited before it answered")
+    except (OSError, ValueError) as error:
+        return Handshake(problem=f"it cannot be started: {getattr(error, 'strerror', None) or error}")
+    answer = answer or Handshake(problem=f"it did not answer within {seconds:.0f} s")
+    if not answer.problem:
+        return answer
+    code = "" if tail.exit_code is None else f" with code {tail.exit_code}" if tail.exit_code >= 0 else ""
+    said = tail.telling_line or tail.stray_line
+    exited = answer.problem.replace("it exited", f"it exited{code}")
+    return Handshake(problem=exited + (f"; it said: {said}" if said else ""))
+
+
+def _answer(message: Incoming) -> Handshake | None:
+    if isinstance(message, Exception):
+        return None
+    match message.message:
+        case JSONRPCResponse(id=1, result=result):
+            about = result.get("serverInfo")
+            about = about if isinstance(about, dict) else {}
+            return Handshake(server=" ".join(str(about[key]) for key in ("name", "version") if key in about) or "?")
+        case JSONRPCError(id=1, error=error):
+            return Handshake(problem=f"it refused initialize: {error.message}")
+    return None
