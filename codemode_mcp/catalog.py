@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.entries import Entry, Offered, OfferedNamespace, Source, one_line
+from codemode_mcp.entries import Entry, Offered, OfferedNamespace, Source, mcp_id, one_line, operation_id
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.finder import Finder
 from codemode_mcp.nearest import nearest, plain
@@ -656,7 +656,7 @@ def build(
 def _tool_entries(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[Entry]:
     allowed = []
     for tool in view.tools:
-        entry_id = f"mcp:{view.name}:{tool.name}"
+        entry_id = mcp_id(view.name, tool.name)
         declared = policy.effects(view.name, tool.annotations)
         if not isinstance(policy.decide(entry_id, declared), Deny):
             allowed.append((entry_id, tool, declared))
@@ -678,7 +678,6 @@ _READ_ONLY = Effects(read_only=True, destructive=False, idempotent=True, open_wo
 
 
 def _groups(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[tuple[str, tuple[Entry, ...]]]:
-    tools = {f"mcp:{view.name}:{tool.name}" for tool in view.tools}
     for group, operations in OPERATIONS.items():
         if not (view.resources if group == "resources" else view.prompts):
             continue
@@ -688,9 +687,7 @@ def _groups(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[tup
         for operation in operations:
             if operation.method == "completion/complete" and not view.completions:
                 continue
-            entry_id = f"mcp:{view.name}:{operation.id}"
-            while entry_id in tools:
-                entry_id += "$"  # a tool may have any name, so also that of an operation
+            entry_id = operation_id(view.name, operation)
             if isinstance(policy.decide(entry_id, declared), Deny):
                 continue
             entries.append(
