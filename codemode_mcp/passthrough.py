@@ -33,6 +33,7 @@ from codemode_mcp.bridge import ToolCall, joined_halves, json_text
 from codemode_mcp.catalog import Catalog
 from codemode_mcp.client import MAX_ROUNDS, Continued, McpClient, guard_state, progress_to, roots_of
 from codemode_mcp.dispatch import CallContext
+from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.nearest import nearest
 from codemode_mcp.outcome import CallRecord
@@ -79,8 +80,9 @@ MAX_DEPTH: Final = 200
 """Of JSON within a result; the SDK fails to write what is nested 250 deep."""
 
 _FIT_FOR_CLIENTS = re.compile(r"[A-Za-z0-9_-]+")
-_DIGEST_CHARACTERS = 8
-_LIKE_A_DIGEST = re.compile(rf"_[0-9a-f]{{{_DIGEST_CHARACTERS}}}$")
+DIGEST_CHARACTERS: Final = 16
+"""Hexadecimal digits of a digest within a name: 64 bits, so that a server cannot search for the name of another."""
+_LIKE_A_DIGEST = re.compile(rf"_[0-9a-f]{{{DIGEST_CHARACTERS}}}$")
 _HINTS = (
     ("readOnlyHint", "read_only"),
     ("destructiveHint", "destructive"),
@@ -104,9 +106,9 @@ def exposed_name(server: str, tool: str) -> str:
         and not _LIKE_A_DIGEST.search(name)
     ):
         return name
-    digest = hashlib.sha256(json.dumps([server, tool]).encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    digest = hashlib.sha256(json.dumps([server, tool]).encode()).hexdigest()[:DIGEST_CHARACTERS]
     fit = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    return f"{fit[: MAX_NAME - _DIGEST_CHARACTERS - 1]}_{digest}"
+    return f"{fit[: MAX_NAME - DIGEST_CHARACTERS - 1]}_{digest}"
 
 
 class Listing:
@@ -120,18 +122,12 @@ class Listing:
     """
 
     def __init__(self, catalog: Catalog, rules: PolicyRules) -> None:
-        self.entries: dict[str, Entry] = {}
-        servers = []
-        for server in catalog.servers:
-            entries = []
-            for entry in server.tools:
-                name = exposed_name(entry.source_name, entry.tool.name)
-                if name in self.entries:  # two equal digests; the configuration's order decides
-                    log.warning("%s is not shown: its name %s is taken by %s", entry.id, name, self.entries[name].id)
-                    continue
-                self.entries[name] = replace(entry, path=name)
-                entries.append(self.entries[name])
-            servers.append(replace(server, tools=tuple(entries), groups=()))
+        self.entries = _named(catalog)
+        shown = {entry.id: entry for entry in self.entries.values()}
+        servers = [
+            replace(server, tools=tuple(shown[entry.id] for entry in server.tools if entry.id in shown), groups=())
+            for server in catalog.servers
+        ]
         self.catalog = _Untyped(tuple(servers))
         text = json_text(
             [_shown(name, entry, rules) for name, entry in sorted(self.entries.items(), key=lambda item: item[0])]
@@ -148,6 +144,23 @@ class Listing:
                 fitted for tool in self.tools if (fitted := _fit_tool(tool, version)) is not None
             ]
         return found
+
+
+def _named(catalog: Catalog) -> dict[str, Entry]:
+    """Return the tools by the names that clients use, which are their paths.
+
+    Two equal digests would leave open which tool a client means: then neither is shown, whatever the order.
+    """
+    named: dict[str, list[Entry]] = {}
+    for server in catalog.servers:
+        for entry in server.tools:
+            name = exposed_name(entry.source_name, entry.tool.name)
+            named.setdefault(name, []).append(replace(entry, path=name))
+    for name, entries in named.items():
+        if len(entries) > 1:
+            ids = ", ".join(within_line(entry.id) for entry in entries)
+            log.error("these tools are not shown, since all would be called %s: %s; rename one", name, ids)
+    return {name: entries[0] for name, entries in named.items() if len(entries) == 1}
 
 
 class _Untyped(Catalog):
