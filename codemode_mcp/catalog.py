@@ -25,6 +25,7 @@ from codemode_mcp.toolset import NO_TOOLS, Toolset, select
 from declarations.names import aliases, identifiers
 from declarations.render import (
     NamespaceSummary,
+    ScopeObject,
     ServerFile,
     ServerSummary,
     render_index,
@@ -103,6 +104,7 @@ class Catalog:
         self._files: dict[str, ServerFile] = {}
         self._signatures: dict[str, tuple[JsonObject | None, str]] = {}
         self._observed: Mapping[str, JsonObject] = {}
+        self._scopes: Mapping[str, ScopeObject] = {}
         if previous is not None:
             self._take_over(previous)
 
@@ -162,6 +164,14 @@ class Catalog:
     def with_tools(self, toolset: Toolset) -> Catalog:
         """This catalog with other tools beside its MCP tools, which it shares."""
         return _Derived(self, toolset, self._observed)
+
+    def with_scopes(self, scopes: Mapping[str, ScopeObject]) -> Catalog:
+        """Return this catalog for one program, whose scopes are known, by the ids of namespaces."""
+        if not scopes:
+            return self
+        derived = _Derived(self, self.toolset, self._observed)
+        derived._scopes = scopes
+        return derived
 
     # names
 
@@ -342,14 +352,15 @@ class Catalog:
     def _namespaces_file(self) -> str:
         return render_namespaces(
             [
-                NamespaceSummary(
-                    each.id,
-                    each.global_name,
-                    each.description,
-                    [f"plugin:{each.plugin}:{tool}" for tool in each.required_tools],
-                    each.prompt,
-                )
+                NamespaceSummary(each.global_name, each.description, tools, each.prompt, self._scopes.get(each.id))
                 for each in self.namespaces
+                for tools in [
+                    {
+                        tool_id: None if entry is None else entry.tool
+                        for tool_id in (f"plugin:{each.plugin}:{name}" for name in each.required_tools)
+                        for entry in [self.toolset.get(tool_id)]
+                    }
+                ]
             ]
         )
 

@@ -44,7 +44,7 @@ class OfferedNamespace:
     """A namespace of a plugin, before anybody knows whether its tools are there (SPEC 6).
 
     Attributes:
-        global_name: the global variable of a program that holds it, beside `namespaces.<id>`.
+        global_name: the global variable of a program that holds it, and its name in `namespaces`.
         required_tools: names of tools of the same plugin; without all of them it is not there.
         prompt: what a model reads of it in the description of `exec`; empty: nothing.
     """

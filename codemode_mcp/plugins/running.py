@@ -15,6 +15,7 @@ import anyio
 
 from codemode_mcp.errors import PluginError
 from codemode_mcp.plugins.api import ToolError
+from codemode_mcp.plugins.threads import ThreadsClosedError
 from codemode_mcp.plugins.timing import TimeIsUpError, within
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ async def run_async(plugin: Owner, what: str, seconds: float, function: Callable
         if len(text) > MAX_TOLD:
             text = f"{text[:MAX_TOLD]}… ({len(text) - MAX_TOLD} more characters)"
         raise ToolError(text) from None
+    except ThreadsClosedError:
+        raise PluginError(removed(plugin.name)) from None
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
@@ -142,6 +145,14 @@ def _let_go(coroutine: Any, waits_for: Any) -> Generator[Any, Any, Any]:
         coroutine.close()
     assert cancelled is not None
     raise cancelled
+
+
+def removed(name: str) -> str:
+    """Return the message for a call that came too late for its plugin."""
+    return (
+        f"plugin {name!r} was removed or loaded again while this program ran; do without it, or run a new program, "
+        "which sees the tools that are there now"
+    )
 
 
 def log_fault(name: str, what: str, error: BaseException) -> None:
