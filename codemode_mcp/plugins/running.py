@@ -9,6 +9,7 @@ import math
 import traceback
 import types
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -30,6 +31,9 @@ LET_GO_SECONDS = 3.0
 
 MAX_TOLD = 4_000
 """Characters of what a `ToolError` says."""
+
+
+_API = str(Path(__file__).with_name("registry.py"))
 
 
 class Owner(Protocol):
@@ -167,6 +171,8 @@ def described(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if frames and frames[-1].filename.startswith("<frozen "):
         frames.clear()  # an import that failed; the place in Python's own code helps nobody
+    while len(frames) > 1 and frames[-1].filename == _API:
+        frames.pop()  # the place is where the plugin's code called the API
     where = f" ({frames[-1].filename.replace(chr(92), '/').rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{text and ': '}{text}{where}"
 
