@@ -248,6 +248,21 @@ class App:
         """The newest: a changed configuration file makes others."""
         return self._config.tools
 
+    def has_nothing(self) -> bool:
+        """Tell whether neither a server nor a plugin is configured."""
+        return not self._config.upstreams and not any(each.enabled for each in self._config.plugins)
+
+    async def plugins_loaded(self) -> bool:
+        """Wait up to `LIST_SECONDS` for plugins to load; False: some are still loading."""
+        with anyio.move_on_after(LIST_SECONDS):
+            await self.plugins()
+            return True
+        return False
+
+    def plugin_tools(self) -> Hashable:
+        """Return what plugins have registered; equal while none is loaded, changed or removed."""
+        return () if self._plugins is None else self._plugins.registered_tools()
+
     def admits_nothing(self, caller: Caller) -> bool:
         policy = self._policies.of(caller)
         return not self._visible(policy) and not any(map(policy.may_admit, ("plugin:", "core:", "client:")))

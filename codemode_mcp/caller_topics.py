@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from codemode_mcp.entries import mcp_id
 from codemode_mcp.policy import Deny
 from codemode_mcp.topics import MAX_SERVERS, MAX_TOOLS, topics
 
@@ -53,7 +54,7 @@ def _read(policy: Policy, view: UpstreamView) -> list[Tool]:
 
 def _admits(policy: Policy, view: UpstreamView, tool: Tool) -> bool:
     effects = policy.effects(view.name, tool.annotations)
-    return not isinstance(policy.decide(f"mcp:{view.name}:{tool.name}", effects), Deny)
+    return not isinstance(policy.decide(mcp_id(view.name, tool.name), effects), Deny)
 
 
 def _identical(one: Sequence[object], other: Sequence[object]) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.entries import Entry, Offered, OfferedNamespace, Source, one_line
+from codemode_mcp.entries import Entry, Offered, OfferedNamespace, Source, mcp_id, one_line, operation_id
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.finder import Finder
 from codemode_mcp.nearest import nearest, plain
@@ -25,6 +25,7 @@ from codemode_mcp.toolset import NO_TOOLS, Toolset, select
 from declarations.names import aliases, identifiers
 from declarations.render import (
     NamespaceSummary,
+    ScopeObject,
     ServerFile,
     ServerSummary,
     render_index,
@@ -103,6 +104,7 @@ class Catalog:
         self._files: dict[str, ServerFile] = {}
         self._signatures: dict[str, tuple[JsonObject | None, str]] = {}
         self._observed: Mapping[str, JsonObject] = {}
+        self._scopes: Mapping[str, ScopeObject] = {}
         if previous is not None:
             self._take_over(previous)
 
@@ -162,6 +164,14 @@ class Catalog:
     def with_tools(self, toolset: Toolset) -> Catalog:
         """This catalog with other tools beside its MCP tools, which it shares."""
         return _Derived(self, toolset, self._observed)
+
+    def with_scopes(self, scopes: Mapping[str, ScopeObject]) -> Catalog:
+        """Return this catalog for one program, whose scopes are known, by the ids of namespaces."""
+        if not scopes:
+            return self
+        derived = _Derived(self, self.toolset, self._observed)
+        derived._scopes = scopes
+        return derived
 
     # names
 
@@ -342,14 +352,15 @@ class Catalog:
     def _namespaces_file(self) -> str:
         return render_namespaces(
             [
-                NamespaceSummary(
-                    each.id,
-                    each.global_name,
-                    each.description,
-                    [f"plugin:{each.plugin}:{tool}" for tool in each.required_tools],
-                    each.prompt,
-                )
+                NamespaceSummary(each.global_name, each.description, tools, each.prompt, self._scopes.get(each.id))
                 for each in self.namespaces
+                for tools in [
+                    {
+                        tool_id: None if entry is None else entry.tool
+                        for tool_id in (f"plugin:{each.plugin}:{name}" for name in each.required_tools)
+                        for entry in [self.toolset.get(tool_id)]
+                    }
+                ]
             ]
         )
 
@@ -656,7 +667,7 @@ def build(
 def _tool_entries(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[Entry]:
     allowed = []
     for tool in view.tools:
-        entry_id = f"mcp:{view.name}:{tool.name}"
+        entry_id = mcp_id(view.name, tool.name)
         declared = policy.effects(view.name, tool.annotations)
         if not isinstance(policy.decide(entry_id, declared), Deny):
             allowed.append((entry_id, tool, declared))
@@ -678,7 +689,6 @@ _READ_ONLY = Effects(read_only=True, destructive=False, idempotent=True, open_wo
 
 
 def _groups(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[tuple[str, tuple[Entry, ...]]]:
-    tools = {f"mcp:{view.name}:{tool.name}" for tool in view.tools}
     for group, operations in OPERATIONS.items():
         if not (view.resources if group == "resources" else view.prompts):
             continue
@@ -688,9 +698,7 @@ def _groups(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[tup
         for operation in operations:
             if operation.method == "completion/complete" and not view.completions:
                 continue
-            entry_id = f"mcp:{view.name}:{operation.id}"
-            while entry_id in tools:
-                entry_id += "$"  # a tool may have any name, so also that of an operation
+            entry_id = operation_id(view.name, operation)
             if isinstance(policy.decide(entry_id, declared), Deny):
                 continue
             entries.append(

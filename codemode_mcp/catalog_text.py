@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from weakref import WeakKeyDictionary
 
 from codemode_mcp.catalog import Catalog, Server
-from codemode_mcp.entries import Entry, OfferedNamespace, Source
+from codemode_mcp.entries import Entry, OfferedNamespace, Source, mcp_id, operation_id
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.fields import Fields, items, strictly, text
 from codemode_mcp.operations import OPERATIONS
@@ -146,7 +146,7 @@ def _mcp_tool(server: str, server_name: str, raw: Any) -> Entry:
     name, tool, effects = items(raw, 3)
     found = _tool(Fields(tool))
     return Entry(
-        id=f"mcp:{server_name}:{found.name}",
+        id=mcp_id(server_name, found.name),
         source="mcp",
         source_name=server_name,
         path=f"MCP.{server}.{text(name)}",
@@ -160,9 +160,9 @@ def _group(server: str, server_name: str, raw: Any) -> tuple[str, tuple[Entry, .
     group, entries = items(raw, 2)
 
     def read(raw: Any) -> Entry:
-        entry_id, operation_id, effects = items(raw, 3)
-        operation = _OPERATIONS[(group, text(operation_id))]
-        if not text(entry_id).startswith(f"mcp:{server_name}:{operation_id}"):
+        entry_id, name, effects = items(raw, 3)
+        operation = _OPERATIONS[(group, text(name))]
+        if text(entry_id) != operation_id(server_name, operation):
             raise ValueError
         return _operation_entry(entry_id, server, server_name, group, operation, _effects(effects))
 

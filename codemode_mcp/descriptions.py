@@ -53,6 +53,12 @@ call wait with its runId.
 _PASSTHROUGH = """\
 The tools of several MCP servers. The name of each tool begins with its server: <server>__<tool>.{servers}"""
 
+NOTHING_CONFIGURED = """\
+There are no tools yet: no MCP server is configured. Tell the user how to add one. "codemode-mcp import --write" takes \
+over the servers of other MCP clients. Or add an entry to "mcpServers" in the configuration file, whose path \
+"codemode-mcp doctor" prints. If that file was there when this process started, the tools appear without a restart."""
+"""The server's `instructions` where neither a server nor a plugin is configured."""
+
 _MORE = ", see API.list()"
 """The call by which a program finds the servers that are only counted."""
 

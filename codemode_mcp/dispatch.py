@@ -26,6 +26,7 @@ from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, PluginError, PolicyDenied, ProgramError, UpstreamError
 from codemode_mcp.operations import perform
 from codemode_mcp.plugins.api import EXEC_ID, ToolCallEvent
+from codemode_mcp.plugins.running import removed
 from codemode_mcp.policy import Ask, Deny, Effects, Policies
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError
 from upstream_clients.tools import Admission, Asking
@@ -463,8 +464,10 @@ class Dispatcher:
         try:
             source = self._source(entry, context)
         except KeyError:
-            what = "server" if entry.source == "mcp" else "plugin"
-            raise UpstreamError(f"{what} {entry.source_name!r} is no longer configured", dispatched=False) from None
+            why = f"server {entry.source_name!r} is no longer configured"
+            if entry.source != "mcp":
+                why = f"{entry.path}: {removed(entry.source_name)}"
+            raise UpstreamError(why, dispatched=False) from None
 
         def on_sent() -> None:
             if entry.operation is not None:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from codemode_mcp.operations import OPERATIONS
+from codemode_mcp.policy import TOOL_MARK
 from declarations.names import INVISIBLE
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class OfferedNamespace:
     """A namespace of a plugin, before anybody knows whether its tools are there (SPEC 6).
 
     Attributes:
-        global_name: the global variable of a program that holds it, beside `namespaces.<id>`.
+        global_name: the global variable of a program that holds it, and its name in `namespaces`.
         required_tools: names of tools of the same plugin; without all of them it is not there.
         prompt: what a model reads of it in the description of `exec`; empty: nothing.
     """
@@ -85,6 +87,23 @@ class Entry:
     def repeatable(self) -> bool:
         """Whether sending it twice does no harm."""
         return self.effects.read_only or self.effects.idempotent
+
+
+_OPERATION_IDS: Final = frozenset(operation.id for group in OPERATIONS.values() for operation in group)
+
+
+def mcp_id(server: str, tool: str) -> str:
+    """Return the id of an MCP tool. No two tools of a server have the same, and none has that of an operation.
+
+    A tool that is called like an operation, or whose name begins with the mark itself, gets the mark before its name.
+    """
+    mark = TOOL_MARK if tool in _OPERATION_IDS or tool.startswith(TOOL_MARK) else ""
+    return f"mcp:{server}:{mark}{tool}"
+
+
+def operation_id(server: str, operation: Operation) -> str:
+    """Return the id of an operation on resources or prompts of a server."""
+    return f"mcp:{server}:{operation.id}"
 
 
 _UNSHOWN: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{INVISIBLE}]")

@@ -1,4 +1,5 @@
-"""The MCP surface of pass-through mode: the tools of all upstreams as `<server>__<tool>`, without `exec` and `wait`.
+"""The MCP surface of pass-through mode: the tools of all upstreams as `<server>__<tool>`, those of plugins as
+`<plugin>__<tool>`, without `exec` and `wait`.
 
 Every call takes the one road of `dispatch`. What policy denies is not listed, and a guess at its name is answered as
 any unknown name is.
@@ -17,6 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
 import anyio
 import mcp_types as types
@@ -33,11 +35,13 @@ from codemode_mcp.bridge import ToolCall, joined_halves, json_text
 from codemode_mcp.catalog import Catalog
 from codemode_mcp.client import MAX_ROUNDS, Continued, McpClient, guard_state, progress_to, roots_of
 from codemode_mcp.dispatch import CallContext
+from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.nearest import nearest
 from codemode_mcp.outcome import CallRecord
 from codemode_mcp.runs.questions import WINDOW, Questions
 from codemode_mcp.stdio import serve_stdio
+from codemode_mcp.toolset import Toolset
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
@@ -79,8 +83,9 @@ MAX_DEPTH: Final = 200
 """Of JSON within a result; the SDK fails to write what is nested 250 deep."""
 
 _FIT_FOR_CLIENTS = re.compile(r"[A-Za-z0-9_-]+")
-_DIGEST_CHARACTERS = 8
-_LIKE_A_DIGEST = re.compile(rf"_[0-9a-f]{{{_DIGEST_CHARACTERS}}}$")
+DIGEST_CHARACTERS: Final = 16
+"""Hexadecimal digits of a digest within a name: 64 bits, so that a server cannot search for the name of another."""
+_LIKE_A_DIGEST = re.compile(rf"_[0-9a-f]{{{DIGEST_CHARACTERS}}}$")
 _HINTS = (
     ("readOnlyHint", "read_only"),
     ("destructiveHint", "destructive"),
@@ -104,9 +109,23 @@ def exposed_name(server: str, tool: str) -> str:
         and not _LIKE_A_DIGEST.search(name)
     ):
         return name
-    digest = hashlib.sha256(json.dumps([server, tool]).encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    return _with_digest(name, server, tool)
+
+
+def plugin_tool_name(plugin: str, tool: str, servers: Collection[str]) -> str:
+    """Return what clients call a tool of a plugin: as `exposed_name`, unless a server has the plugin's name.
+
+    Then the tools of the server keep their names, and those of the plugin end in a digest.
+    """
+    if plugin in servers:
+        return _with_digest(plugin + SEPARATOR + tool, "plugin", plugin, tool)
+    return exposed_name(plugin, tool)
+
+
+def _with_digest(name: str, *parts: str) -> str:
+    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:DIGEST_CHARACTERS]
     fit = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    return f"{fit[: MAX_NAME - _DIGEST_CHARACTERS - 1]}_{digest}"
+    return f"{fit[: MAX_NAME - DIGEST_CHARACTERS - 1]}_{digest}"
 
 
 class Listing:
@@ -120,25 +139,28 @@ class Listing:
     """
 
     def __init__(self, catalog: Catalog, rules: PolicyRules) -> None:
-        self.entries: dict[str, Entry] = {}
-        servers = []
-        for server in catalog.servers:
-            entries = []
-            for entry in server.tools:
-                name = exposed_name(entry.source_name, entry.tool.name)
-                if name in self.entries:  # two equal digests; the configuration's order decides
-                    log.warning("%s is not shown: its name %s is taken by %s", entry.id, name, self.entries[name].id)
-                    continue
-                self.entries[name] = replace(entry, path=name)
-                entries.append(self.entries[name])
-            servers.append(replace(server, tools=tuple(entries), groups=()))
+        self.entries = _named(catalog)
+        shown = {entry.id: entry for entry in self.entries.values()}
+        servers = [
+            replace(server, tools=tuple(shown[entry.id] for entry in server.tools if entry.id in shown), groups=())
+            for server in catalog.servers
+        ]
         self.catalog = _Untyped(tuple(servers))
+        self.catalog.toolset = Toolset(
+            [(shown[entry.id], catalog.toolset.label(entry)) for entry in catalog.toolset.entries if entry.id in shown]
+        )
         text = json_text(
-            [_shown(name, entry, rules) for name, entry in sorted(self.entries.items(), key=lambda item: item[0])]
+            [
+                _shown(name, entry, rules, self._title(entry))
+                for name, entry in sorted(self.entries.items(), key=lambda item: item[0])
+            ]
         )
         self.tools: list[dict[str, Any]] = json.loads(joined_halves(text))
         self.fingerprint = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         self._fitted: dict[str, list[dict[str, Any]]] = {}
+
+    def _title(self, entry: Entry) -> str | None:
+        return entry.tool.title if entry.source == "mcp" else self.catalog.toolset.label(entry)
 
     def of_version(self, version: str) -> list[dict[str, Any]]:
         """`tools` as far as a protocol revision can say them; a tool that it cannot say at all is left out."""
@@ -150,6 +172,32 @@ class Listing:
         return found
 
 
+def _named(catalog: Catalog) -> dict[str, Entry]:
+    """Return the tools by the names that clients use, which are their paths.
+
+    Two equal digests would leave open which tool a client means: then neither is shown, whatever the order.
+    """
+    named: dict[str, list[Entry]] = {}
+    for server in catalog.servers:
+        for entry in server.tools:
+            name = exposed_name(entry.source_name, entry.tool.name)
+            named.setdefault(name, []).append(replace(entry, path=name))
+    servers = {server.name for server in catalog.servers}
+    taken = set(named)
+    for entry in catalog.toolset.entries:
+        if entry.source == "plugin":
+            name = plugin_tool_name(entry.source_name, entry.tool.name, servers)
+            if name in taken:
+                log.error("%s is not shown: a tool of a server is called %s", within_line(entry.id), name)
+            else:
+                named.setdefault(name, []).append(replace(entry, path=name))
+    for name, entries in named.items():
+        if len(entries) > 1:
+            ids = ", ".join(within_line(entry.id) for entry in entries)
+            log.error("these tools are not shown, since all would be called %s: %s; rename one", name, ids)
+    return {name: entries[0] for name, entries in named.items() if len(entries) == 1}
+
+
 class _Untyped(Catalog):
     """For clients that write no programs: they know a tool by its schema."""
 
@@ -157,16 +205,16 @@ class _Untyped(Catalog):
         return ""
 
 
-def _shown(name: str, entry: Entry, rules: PolicyRules) -> dict[str, Any]:
+def _shown(name: str, entry: Entry, rules: PolicyRules, title: str | None) -> dict[str, Any]:
     tool = entry.tool
     shown: dict[str, Any] = {"name": name, "inputSchema": tool.input_schema}
     if tool.description:
         shown["description"] = tool.description
-    if tool.title is not None:
-        shown["title"] = tool.title
+    if title is not None:
+        shown["title"] = title
     if tool.output_schema is not None:
         shown["outputSchema"] = tool.output_schema
-    if entry.source_name not in rules.distrusted_servers:
+    if entry.source != "mcp" or entry.source_name not in rules.distrusted_servers:
         declared = ((key, getattr(tool.annotations, attribute)) for key, attribute in _HINTS)
         annotations = {key: value for key, value in declared if value is not None}
         if annotations:
@@ -194,7 +242,25 @@ class Upstreams(Protocol):
         """That the caller may come to see something of; None: that everybody may."""
         ...
 
-    def catalog_of(self, caller: Caller) -> Catalog: ...
+    def catalog_of(self, caller: Caller) -> Catalog:
+        """The caller's MCP tools."""
+        ...
+
+    async def catalog_for(self, caller: Caller, client: None) -> Catalog:
+        """Likewise, with the tools of plugins; once these are loaded."""
+        ...
+
+    async def plugins_loaded(self) -> bool:
+        """Wait, for a bounded time, for plugins to load; False: some are still loading."""
+        ...
+
+    def plugin_tools(self) -> Hashable:
+        """What plugins have registered; equal while none is loaded, changed or removed."""
+        ...
+
+    def has_nothing(self) -> bool:
+        """Whether neither a server nor a plugin is configured."""
+        ...
 
     def change(self) -> anyio.Event:
         """For the next time that the catalog may be another."""
@@ -221,7 +287,7 @@ class _NotInTime(QuestionRefused):
 
 @dataclass(eq=False)
 class _Call:
-    """One call under way. It may outlive the request that began it, whose client comes back with answers.
+    """One call in flight. It may outlive the request that began it, whose client comes back with answers.
 
     Attributes:
         id: unguessable.
@@ -230,6 +296,7 @@ class _Call:
         client, reporter: of the latest request. The reporter takes the tool's progress.
         patience: seconds after which a request is answered, whatever its client was asked and has not answered.
         ends: when that is for the latest one, monotonic seconds.
+        plain: the tool's result is data, not an MCP result: it is a plugin's.
         changed: replaced when it was set.
         observed: whether a request waits for it.
         notes: of hooks, that the client is told beside the result.
@@ -243,6 +310,7 @@ class _Call:
     reporter: LatestProgress | None
     patience: float
     ends: float
+    plain: bool = False
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     changed: anyio.Event = field(default_factory=anyio.Event)
     completion: Completion | None = None
@@ -357,6 +425,9 @@ class Passthrough:
         self._caller_of = caller_of
         # What was listed last, by catalog, and for whom: the same for all callers of the same rules.
         self._listings: dict[Catalog, tuple[Caller, Listing]] = {}
+        # The same with the tools of plugins, where there are some.
+        self._with_plugins: WeakKeyDictionary[Catalog, Listing] = WeakKeyDictionary()
+        self._incomplete = False
         self._deadline: float | None = None
         self._calls: dict[str, _Call] = {}
         self._group: TaskGroup | None = None
@@ -368,7 +439,7 @@ class Passthrough:
             lifespan=self._lifespan,
             version=metadata.version("codemode-mcp"),
             title="Tools of several servers",
-            instructions=descriptions.passthrough_instructions(upstreams.server_names(user)),
+            instructions=self._instructions(),
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
@@ -395,8 +466,12 @@ class Passthrough:
     ) -> types.ListToolsResult:
         self._greet(context)
         await self._settled()
-        listing = self._current(self._caller_of(context))
-        self._announcer.listed()
+        caller = self._caller_of(context)
+        loaded = await self._upstreams.plugins_loaded()
+        listing = await self._whole(caller) if loaded else self._current(caller)
+        self._incomplete = not loaded
+        self._announcer.listed()  # nothing is awaited from here on: what is noted is what is answered
+        self._incomplete = False
         tools = [_TOOL(tool, by_name=False) for tool in listing.of_version(context.protocol_version)]
         return types.ListToolsResult(tools=tools)
 
@@ -450,6 +525,7 @@ class Passthrough:
                 reporter,
                 patience,
                 ends,
+                plain=entry.source != "mcp",
                 remember=self._upstreams.remembers(),
             )
             dispatcher = await self._upstreams.dispatcher()
@@ -463,15 +539,20 @@ class Passthrough:
             return _failure("the call was given up", version)
         if call.completion.error is not None:
             return _failure(call.completion.error.message, version)
-        result = result_for(params.name, call.completion.value, version)
+        value = call.completion.value
+        result = result_for(params.name, _result_of(value) if call.plain else value, version)
         result["content"].extend(_text(joined_halves(note)) for note in call.notes)
         return result
 
     async def _resolve(self, name: str, caller: Caller) -> tuple[Listing, Entry]:
         await self._upstreams.dispatcher()
-        if name not in self._current(caller).entries:
-            await self._settled()
         listing = self._current(caller)
+        if name not in listing.entries:
+            await self._upstreams.plugins_loaded()
+            listing = await self._whole(caller)
+        if name not in listing.entries:
+            await self._settled()
+            listing = await self._whole(caller)
         entry = listing.entries.get(name)
         if entry is None:
             near = nearest(name, listing.entries)
@@ -549,8 +630,24 @@ class Passthrough:
                 if len(self._listings) > 1:
                     # One list more, and none of those before has changed by that.
                     self._announcer.described_anew(before, self._fingerprint())
-            self.server.instructions = descriptions.passthrough_instructions(self._upstreams.server_names(self._user))
+            self.server.instructions = self._instructions()
         return self._listings[catalog][1]
+
+    async def _whole(self, caller: Caller) -> Listing:
+        """Return what the caller is shown, the tools of plugins included."""
+        catalog = await self._upstreams.catalog_for(caller, None)
+        if not any(entry.source == "plugin" for entry in catalog.toolset.entries):
+            return self._current(caller)
+        self._current(caller)  # what is announced is compared by this one
+        found = self._with_plugins.get(catalog)
+        if found is None:
+            found = self._with_plugins[catalog] = self._made(catalog)
+        return found
+
+    def _instructions(self) -> str:
+        if self._upstreams.has_nothing():
+            return descriptions.NOTHING_CONFIGURED
+        return descriptions.passthrough_instructions(self._upstreams.server_names(self._user))
 
     def _made(self, catalog: Catalog) -> Listing:
         return Listing(catalog, self._upstreams.settings().policy)
@@ -566,7 +663,9 @@ class Passthrough:
         tools = self._upstreams.settings()
         # With other rules callers may have got another of these lists each.
         rules = (tools.policy, tools.contexts) if tools.contexts else ()
-        return rules, frozenset(listing.fingerprint for _, listing in current.values())
+        plugins = None if self._incomplete else self._upstreams.plugin_tools()
+        self.server.instructions = self._instructions()
+        return rules, frozenset(listing.fingerprint for _, listing in current.values()), plugins
 
 
 def no_room(callers: Sequence[Caller], caller: Caller) -> str | None:
@@ -629,6 +728,13 @@ def result_for(name: str, text: str, version: str) -> dict[str, Any]:
         elif not content:
             content.append(_text(json_text(structured)))
     return _complete(fitted, version)
+
+
+def _result_of(value: str) -> str:
+    """Return data as a tool's result, both as JSON text: the data itself, and a text that says the same."""
+    shown = json.loads(value)
+    text = shown if isinstance(shown, str) else value
+    return f'{{"content":[{{"type":"text","text":{json_text(text)}}}],"structuredContent":{value}}}'
 
 
 _LESS = "ask the tool for less at a time"

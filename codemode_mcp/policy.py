@@ -76,6 +76,9 @@ Decision = Allow | Deny | Ask
 SOURCES: Final = ("mcp:", "plugin:", "core:", "client:")
 """What every id begins with."""
 
+TOOL_MARK: Final = "tools/call:"
+"""Prefix, within an id, of the name of an MCP tool that is called like an operation: `mcp:s:tools/call:prompts/get`."""
+
 MAX_REMEMBERED: Final = 32_768
 """Decisions that one policy remembers; more are made again."""
 
@@ -207,14 +210,14 @@ class Policy:
     def _decide(self, tool_id: str, tool: Effects) -> Decision:
         if self.rules.read_only and not tool.read_only:
             return Deny("only read-only tools are allowed")
-        rule = self._deny.first(tool_id, tool)
+        rule = _first(self._deny, tool_id, tool)
         if rule is not None:
             return Deny(f"denied by the rule {rule!r}")
         if not self._server_lists(tool_id, tool):
             return Deny("not among the tools allowed of this server")
         if self._approved.first(tool_id, tool) is not None:
             return Allow()
-        rule = self._ask.first(tool_id, tool)
+        rule = _first(self._ask, tool_id, tool)
         if rule is not None:
             return Ask(f"asked for by the rule {rule!r}")
         if self._allow is not None and self._allow.first(tool_id, tool) is None:
@@ -331,6 +334,22 @@ def _is(caller: Caller, described: str) -> bool:
 
 def _fits(glob: str, name: str | None) -> bool:
     return name is not None and glob_pattern(glob).fullmatch(name) is not None
+
+
+def restricting_ids(tool_id: str) -> tuple[str, ...]:
+    """Return the ids by which rules of `deny` and `ask` reach a tool.
+
+    A tool that is called like an operation is reached by the operation's id too: a rule that was written for the tool's
+    plain name still restricts it. Rules of `allow` and `approved` reach it by its own id alone.
+    """
+    head, mark, name = tool_id.partition(TOOL_MARK)
+    return (tool_id, head + name) if mark and head == f"mcp:{_server_of(tool_id)}:" else (tool_id,)
+
+
+def _first(rules: Rules, tool_id: str, tool: Effects) -> str | None:
+    """Return the first rule of `deny` or `ask` that applies."""
+    found = (rules.first(each, tool) for each in restricting_ids(tool_id))
+    return next((rule for rule in found if rule is not None), None)
 
 
 def matches(rule: str, tool_id: str, tool: Effects) -> bool:

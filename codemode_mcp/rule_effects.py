@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from codemode_mcp.callers import Caller
 from codemode_mcp.nearest import nearest
-from codemode_mcp.policy import Deny, Effects, Policies, Policy, Rules, belongs, matches, reaches
+from codemode_mcp.policy import Deny, Effects, Policies, Policy, Rules, belongs, matches, reaches, restricting_ids
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -126,7 +126,7 @@ class _Doing:
         lists = {key: Rules(getattr(rules, key) or ()) for key in _LISTS}
         policy = Policy(rules)
         for tool_id, effects in known:
-            found = {key: each.all(tool_id, effects) for key, each in lists.items()}
+            found = {key: _applying(key, each, tool_id, effects) for key, each in lists.items()}
             for key in _LISTS:
                 self.matching[key].update(found[key])
             if not policy.server_admits(tool_id, effects):
@@ -142,6 +142,11 @@ class _Doing:
                 self.deciding["ask"].update(found["ask"])
             else:
                 self.deciding["allow"].update(found["allow"])
+
+
+def _applying(key: Listed, rules: Rules, tool_id: str, effects: Effects) -> list[str]:
+    ids = restricting_ids(tool_id) if key in ("deny", "ask") else (tool_id,)
+    return [rule for each in ids for rule in rules.all(each, effects)]
 
 
 def _idle(key: str, kind: Listed, rules: Iterable[str], where: Sequence[_Doing]) -> Iterable[Idle]:

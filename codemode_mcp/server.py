@@ -97,6 +97,10 @@ class Runs(Protocol):
         """All servers there are, whoever may see them: never to be shown."""
         ...
 
+    def has_nothing(self) -> bool:
+        """Whether neither a server nor a plugin is configured."""
+        ...
+
     def admits_nothing(self, caller: Caller) -> bool: ...
 
     def namespaces(self) -> Hashable:
@@ -150,7 +154,7 @@ class Surface:
             announcer=self._announcer,
             version=metadata.version("codemode-mcp"),
             title="Code mode",
-            instructions=descriptions.instructions(runs.servers(user), settings.code_mode.languages),
+            instructions=self._instructions(),
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
@@ -166,8 +170,8 @@ class Surface:
         await self._runs.ready_to_list()
         namespaces = await self._runs.namespace_texts(caller)
         self._announcer.listed()  # nothing is awaited from here on: what is noted is what is answered
-        if self._runs.admits_nothing(caller):
-            return types.ListToolsResult(tools=[])
+        if self._runs.has_nothing() or self._runs.admits_nothing(caller):
+            return types.ListToolsResult(tools=[], cache_scope="private")
         profile = self._profile(context)
         tools = tool_list(
             self._runs.servers(caller), self._runs.settings(), namespaces, self._runs.topics(caller), profile, caller
@@ -311,9 +315,15 @@ class Surface:
     def _shown(self) -> tuple[object, ...]:
         """All that the two tools and the instructions depend on, for any caller."""
         names, tools = tuple(self._runs.configured()), self._runs.settings()
-        self.server.instructions = descriptions.instructions(self._runs.servers(self._user), tools.code_mode.languages)
+        self.server.instructions = self._instructions()
         languages, policies = tools.code_mode.languages, (tools.policy, tools.contexts)
-        return names, languages, policies, tools.clients, self._runs.namespaces(), self._runs.all_topics()
+        there = (names, self._runs.has_nothing(), self._runs.namespaces(), self._runs.all_topics())
+        return there, languages, policies, tools.clients
+
+    def _instructions(self) -> str:
+        if self._runs.has_nothing():
+            return descriptions.NOTHING_CONFIGURED
+        return descriptions.instructions(self._runs.servers(self._user), self._runs.settings().code_mode.languages)
 
 
 _META: Final = {"anthropic/alwaysLoad": True}

@@ -92,7 +92,7 @@ declare namespace MCP {
   function $api(): Promise<McpApiHeader>;
 }
 
-/** Namespaces of plugins, by id; each is a global too, declared in `namespaces.d.ts` where there are some. */
+/** Namespaces by global name: `MCP`, and those of plugins, which `namespaces.d.ts` declares where there are some. */
 declare const namespaces: Record<string, unknown>;
 
 /** Appends to the output: a string as it is, anything else as JSON. */

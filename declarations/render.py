@@ -842,38 +842,119 @@ def render_tools(tools: Sequence[tuple[str, str | None, Renderable]]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class ScopeFunction:
+    """A function in the scope of a namespace.
+
+    Attributes:
+        tool: name of the tool that it calls.
+        mapped: what it takes is not the tool's input, and not known.
+    """
+
+    tool: str
+    mapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeObject:
+    """An object in the scope of a namespace, or the scope itself.
+
+    Attributes:
+        members: by name; data as the expression of its type.
+        more: it has other members too.
+    """
+
+    members: Mapping[str, ScopeObject | ScopeFunction | str]
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NamespaceSummary:
     """One global of `namespaces.d.ts`.
 
     Attributes:
         global_name: an identifier.
-        tools: ids of the tools that it calls.
+        tools: the tools that it calls, by id.
+        scope: what is in it, for one program; None: not known.
     """
 
-    id: str
     global_name: str
     description: str
-    tools: Sequence[str]
+    tools: Mapping[str, Renderable | None]
     prompt: str = ""
+    scope: ScopeObject | None = None
+
+
+_ANY_MEMBERS: Final = "{ readonly [name: string]: any }"
 
 
 def render_namespaces(namespaces: Sequence[NamespaceSummary]) -> str:
-    """The content of `namespaces.d.ts`. What is in a namespace is not known before a program runs."""
-    text = _comment(
-        [
-            "Namespaces of plugins: data, and functions that call tools, made anew for each program.",
-            "Each is a global and a member of `namespaces`; print one to see what is in it.",
-        ]
-    )
+    """Return the content of `namespaces.d.ts`."""
+    types = _NamedTypes(_GUEST_TYPE_NAMES | {each.global_name for each in namespaces})
+    declared: list[str] = []
+    text = ""
     for each in namespaces:
         tools = comment_line(", ".join(each.tools), MAX_TOOL_TEXT)
         lines = [
             *comment_lines(each.description),
             *comment_lines(each.prompt),
-            f"The same as namespaces[{comment_line(repr(each.id), 100)}]. Calls {tools}; see tools.describe(id).",
+            f"The same as namespaces.{each.global_name}. Calls {tools}; see tools.describe(id).",
         ]
-        text += f"{_comment(lines)}declare const {each.global_name}: {{ readonly [name: string]: any }};\n"
-    return text
+        by_name = {tool.name: tool for tool in each.tools.values() if tool is not None}
+        scope = _ANY_MEMBERS
+        if each.scope is not None:
+            scope = _Scope(by_name, types, declared, each.global_name).text(each.scope)
+        text += f"{_comment(lines)}declare const {each.global_name}: {scope};\n"
+    head = [
+        "Namespaces of plugins: data, and functions that call tools, made anew for each program.",
+        "Each is a global and a member of `namespaces`; print one to see what is in it.",
+    ]
+    return _comment(head) + "".join(declared) + text
+
+
+class _Scope:
+    """Writes the scope of one namespace as a type.
+
+    Args:
+        tools: by name.
+        declared: takes the named types that are needed.
+    """
+
+    def __init__(
+        self, tools: Mapping[str, Renderable], types: _NamedTypes, declared: list[str], global_name: str
+    ) -> None:
+        self._tools = tools
+        self._types = types
+        self._declared = declared
+        self._global_name = global_name
+
+    def text(self, scope: ScopeObject, indent: str = "") -> str:
+        """Return the type of an object whose closing brace has this indentation."""
+        inner = indent + "  "
+        members = [self._member(name, each, inner) for name, each in scope.members.items()]
+        if scope.more:
+            members.append(f"{inner}readonly [name: string]: any;\n")
+        return f"{{\n{''.join(members)}{indent}}}" if members else "Record<string, never>"
+
+    def _member(self, name: str, value: ScopeObject | ScopeFunction | str, indent: str) -> str:
+        written = property_name(name)
+        match value:
+            case str():
+                return f"{indent}readonly {written}: {value};\n"
+            case ScopeObject():
+                return f"{indent}readonly {written}: {self.text(value, indent)};\n"
+        tool = self._tools.get(value.tool)
+        if tool is None:
+            return f"{indent}{written}(...args: any[]): Promise<any>;\n"
+        function = _Function(f"{self._global_name}{value.tool.title().replace('-', '')}", tool).write(self._types, {})
+        self._declared.extend(line.removeprefix("  ") for line in function.types.splitlines(keepends=True))
+        output = "any" if function.output in (None, "unknown") else _indented(str(function.output), indent)
+        if value.mapped:
+            comment = _comment(comment_lines(tool.description), indent)
+            return f"{comment}{indent}{written}(...args: any[]): Promise<{output}>;\n"
+        comment = _comment(function.doc, indent)
+        # A function of a namespace takes the tool's input alone.
+        taken = _indented(function.call.partition("(")[2].removesuffix(", o?: McpCall)"), indent[:-2])
+        return f"{comment}{indent}{written}({taken}): Promise<{output}>;\n"
 
 
 def render_index(servers: Sequence[ServerSummary]) -> str:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from codemode_mcp.catalog import build
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy import Policy
+from codemode_mcp.operations import OPERATIONS
+from codemode_mcp.policy import Allow, Ask, Effects, Policy
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations, Tool, UpstreamView
+
+if TYPE_CHECKING:
+    from codemode_mcp.catalog import Catalog
 
 SCHEMA = {"type": "object", "properties": {"owner": {"type": "string"}}, "required": ["owner"]}
 GITHUB = UpstreamView(
@@ -255,12 +260,52 @@ def test_completion_is_there_where_the_server_has_it_and_rules_allow_it() -> Non
     assert "resources.read" in (denied.members["github"] or ())
 
 
-def test_a_tool_named_like_an_operation_leaves_both_reachable() -> None:
-    view = replace(GITHUB, tools=(Tool("prompts/complete"), Tool("resources/read")), completions=True)
-    catalog = build([view], Policy(PolicyRules()))
-    assert catalog.resolve("mcp:github:prompts/complete").path == "MCP.github.promptsComplete"
-    assert catalog.resolve("mcp:github:prompts/complete$").path == "MCP.github.prompts.complete"
-    assert catalog.resolve("mcp:github:resources/read$").method == "resources/read"
+OPERATION_IDS = [operation.id for operations in OPERATIONS.values() for operation in operations]
+MARKED = [f"tools/call:{name}" for name in (*OPERATION_IDS, "add")]
+ODD = [*OPERATION_IDS, *MARKED, "completion/complete", "add"]
+
+
+def imitating(**rules: Any) -> Catalog:
+    """A catalog whose server has tools that are called like operations."""
+    return build([replace(GITHUB, tools=tuple(map(Tool, ODD)), completions=True)], Policy(PolicyRules(**rules)))
+
+
+def test_tools_named_like_operations_have_ids_of_their_own() -> None:
+    catalog = imitating()
+    entries = catalog.servers[0].entries
+    assert len({entry.id for entry in entries}) == len(entries) == len(ODD) + len(OPERATION_IDS)
+    assert len({entry.path for entry in entries}) == len(entries)
+    for name in OPERATION_IDS:
+        operation = catalog.resolve(f"mcp:github:{name}")
+        assert operation.operation is not None
+        assert operation.operation.id == name
+        tool = catalog.resolve(f"mcp:github:tools/call:{name}")
+        assert (tool.method, tool.tool.name) == ("tools/call", name)
+    assert catalog.resolve("mcp:github:tools/call:tools/call:add").tool.name == "tools/call:add"
+    assert catalog.resolve("mcp:github:completion/complete").tool.name == "completion/complete"
+
+
+@pytest.mark.parametrize("name", OPERATION_IDS)
+def test_a_rule_that_admits_an_operation_admits_no_tool_of_that_name(name: str) -> None:
+    operation, tool = f"mcp:github:{name}", f"mcp:github:tools/call:{name}"
+    for admitted in (operation, tool):
+        for rules in ({"allow": (admitted,)}, {"allow": (), "approved": (admitted,)}):
+            assert [entry.id for entry in imitating(**rules).servers[0].entries] == [admitted]
+
+
+@pytest.mark.parametrize("name", OPERATION_IDS)
+def test_a_rule_that_restricts_an_operation_restricts_a_tool_of_that_name_too(name: str) -> None:
+    operation, tool = f"mcp:github:{name}", f"mcp:github:tools/call:{name}"
+    left = {entry.id for entry in imitating(deny=(operation,)).servers[0].entries}
+    assert not {operation, tool} & left
+    assert len(left) == len(ODD) + len(OPERATION_IDS) - 2
+    asking = Policy(PolicyRules(ask=(operation,)))
+    nothing = Effects.of(None)
+    assert isinstance(asking.decide(tool, nothing), Ask)
+    # The tool alone is restricted by its own id.
+    assert operation in {entry.id for entry in imitating(deny=(tool,)).servers[0].entries}
+    assert isinstance(Policy(PolicyRules(ask=(operation,), approved=(tool,))).decide(tool, nothing), Allow)
+    assert isinstance(Policy(PolicyRules(ask=(operation,), approved=(operation,))).decide(tool, nothing), Ask)
 
 
 def test_members_are_tools_groups_and_operations_and_unknown_before_anything_is_known() -> None:

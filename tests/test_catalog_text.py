@@ -188,7 +188,7 @@ def test_what_is_no_text_of_ours_is_refused(text: str) -> None:
         lambda text: text.replace('"identifier":"myDocs"', '"identifier":"github"'),
         lambda text: text.replace('"name":"delete_repo"', '"name":"create_issue"'),
         lambda text: text.replace('["deleteRepo",', '["createIssue",'),
-        lambda text: text.replace('"mcp:github:resources/read$"', '"mcp:other:resources/read"'),
+        lambda text: text.replace('"mcp:github:resources/read"', '"mcp:other:resources/read"'),
         lambda text: text.replace('"resources/read"', '"resources/burn"'),
         lambda text: text.replace('"status":"down"', '"status":"odd"'),
         lambda text: text.replace('["plugin","tracker"', '["robot","tracker"'),

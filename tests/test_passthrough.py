@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import string
 from typing import Any
 
 import pytest
 from mcp_types import methods
 
+from codemode_mcp import passthrough
 from codemode_mcp.bridge import json_text
 from codemode_mcp.callers import Caller
 from codemode_mcp.catalog import build
+from codemode_mcp.errors import ProgramError
 from codemode_mcp.passthrough import (
     MAX_NAME,
     MAX_OWN_CALLS,
@@ -39,7 +42,7 @@ def test_what_clients_take_is_left_as_it_is(server: str, tool: str) -> None:
 
 @pytest.mark.parametrize(
     ("server", "tool"),
-    [("my server", "x"), ("a", "é"), ("a", "b/c"), ("a", "x" * 62), ("a__b", "c"), ("a_", "b"), ("a", "b_0123abcd")],
+    [("my server", "x"), ("a", "é"), ("a", "b/c"), ("a", "x" * 62), ("a__b", "c"), ("a_", "b"), ("a", "b_" + "0" * 16)],
 )
 def test_what_clients_do_not_take_or_could_be_read_in_two_ways_gets_a_digest(server: str, tool: str) -> None:
     name = exposed_name(server, tool)
@@ -55,6 +58,31 @@ def test_names_that_look_alike_stay_apart() -> None:
     pairs += [("s", exposed_name("s", "get thing").removeprefix("s__"))]
     names = [exposed_name(*pair) for pair in pairs]
     assert len(set(names)) == len(pairs)
+
+
+def test_a_digest_has_64_bits_and_the_name_fits_every_client() -> None:
+    for server, tool in [("my server", "x"), ("a" * 70, "b"), ("a", "é" * 200), ("a__b", "c"), ("s", "x" * 64)]:
+        name = exposed_name(server, tool)
+        assert re.fullmatch(r"[A-Za-z0-9_-]*_[0-9a-f]{16}", name), name
+        assert 17 < len(name) <= 64
+    # Names that clients have had since before are left alone.
+    assert exposed_name("a", "b_0123abcd") == "a__b_0123abcd"
+
+
+def test_of_two_tools_with_one_name_neither_is_shown_whatever_their_order(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(passthrough, "exposed_name", lambda server, tool: f"{server[0]}__{tool}")
+    rules = PolicyRules()
+    views = [view("bank", Tool("pay"), Tool("look")), view("bad", Tool("pay"))]
+    for order in (views, views[::-1]):
+        caplog.clear()
+        listing = Listing(build(order, Policy(rules)), rules)
+        assert [tool["name"] for tool in listing.tools] == list(listing.entries) == ["b__look"]
+        with pytest.raises(ProgramError):
+            listing.catalog.resolve("mcp:bad:pay")
+        assert "mcp:bank:pay" in caplog.text
+        assert "mcp:bad:pay" in caplog.text
 
 
 def view(name: str, *tools: Tool) -> UpstreamView:

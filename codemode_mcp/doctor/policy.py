@@ -109,7 +109,8 @@ async def check(app: App, config: Config, there: There) -> Iterable[Check]:
 
 def known_of(view: UpstreamView, config: Config) -> list[Known]:
     """The tools of a server, as rules see them."""
+    from codemode_mcp.entries import mcp_id
     from codemode_mcp.policy import Policy
 
     policy = Policy(config.tools.policy)
-    return [(f"mcp:{view.name}:{tool.name}", policy.effects(view.name, tool.annotations)) for tool in view.tools]
+    return [(mcp_id(view.name, tool.name), policy.effects(view.name, tool.annotations)) for tool in view.tools]

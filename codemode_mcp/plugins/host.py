@@ -25,7 +25,7 @@ from codemode_mcp.plugins.tools import BadTool, MadeTool, PluginSource, make_all
 from codemode_mcp.settings import PluginSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
     from codemode_mcp.callers import Caller
@@ -159,6 +159,10 @@ class Plugins:
                 self._offers.clear()
             self._offers[key] = tuple(found)
         return self._offers[key]
+
+    def registered_tools(self) -> Hashable:
+        """Return a value that is equal while no plugin of the operator's is loaded, changed or removed."""
+        return tuple(plugin.groups for plugin in self.loaded if plugin.source == "plugin")
 
     def namespaces(self) -> tuple[OfferedNamespace, ...]:
         """All that are registered."""

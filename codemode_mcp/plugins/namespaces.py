@@ -27,6 +27,7 @@ from codemode_mcp.bridge import joined_halves, json_text
 from codemode_mcp.entries import OfferedNamespace
 from codemode_mcp.plugins.api import NamespaceTool
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
+from declarations.render import ScopeFunction, ScopeObject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -42,6 +43,8 @@ MAX_SCOPE_CHARACTERS: Final = 256 * 1024
 MAX_VALUES: Final = 20_000
 """Of one scope. What is referred to twice counts twice."""
 MAX_DEPTH: Final = 32
+MAX_SHAPED: Final = 200
+"""Members of one scope that its declaration shows."""
 MAX_KEY: Final = 128
 MAX_NAME: Final = 64
 MAX_PROMPT: Final = 1000
@@ -64,9 +67,9 @@ class Namespace:
     """A registration.
 
     Attributes:
-        id: it is `namespaces.<id>`.
+        id: unique among all plugins; programs do not see it.
         plugin: whose it is.
-        global_name: the global variable that is the same object.
+        global_name: the global variable that holds the object, and its name in `namespaces`.
         required_tools: names of the plugin's own tools. Its functions call no others.
         prompt: for the description of `exec`.
         config: the plugin's.
@@ -179,10 +182,12 @@ class Scope:
     Attributes:
         text: its data as JSON, with null where functions are.
         functions: by path, such as `labels.add`; of an element of a list `repos.0.open`.
+        shape: for its declaration.
     """
 
     text: str
     functions: Mapping[str, NamespaceTool]
+    shape: ScopeObject
 
 
 def read_scope(made: object, required_tools: Collection[str]) -> Scope:
@@ -207,7 +212,51 @@ def read_scope(made: object, required_tools: Collection[str]) -> Scope:
             f"the scope has {len(text)} characters as JSON, more than {MAX_SCOPE_CHARACTERS}; give large data out "
             "through a tool"
         )
-    return Scope(text, reader.functions)
+    return Scope(text, reader.functions, _Shapes(reader.functions).of_object(value, ""))
+
+
+class _Shapes:
+    """Makes the shape of one scope, of at most `MAX_SHAPED` members; what is left is `any`."""
+
+    def __init__(self, functions: Mapping[str, NamespaceTool]) -> None:
+        self._functions = functions
+        self._left = MAX_SHAPED
+
+    def of_object(self, value: Mapping[str, Any], path: str) -> ScopeObject:
+        members: dict[str, ScopeObject | ScopeFunction | str] = {}
+        for key, item in value.items():
+            if self._left <= 0:
+                break
+            self._left -= 1
+            members[key] = self._of(item, path + key)
+        return ScopeObject(members, more=len(members) < len(value))
+
+    def _of(self, item: Any, path: str) -> ScopeObject | ScopeFunction | str:
+        function = self._functions.get(path)
+        if function is not None:
+            return ScopeFunction(function.name, mapped=function.input_mapper is not None)
+        match item:
+            case dict():
+                return self.of_object(item, path + SEPARATOR)
+            case list():
+                kinds = {_scalar(each) for each in item}
+                kind = kinds.pop() if len(kinds) == 1 else None
+                return f"readonly {kind if kind not in (None, 'null') else 'any'}[]"
+        return _scalar(item) or "any"
+
+
+def _scalar(value: Any) -> str | None:
+    """Return the type of a value of JSON; None for objects and lists."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+    return None
 
 
 def read_input(mapped: object) -> dict[str, Any]:

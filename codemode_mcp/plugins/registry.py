@@ -8,8 +8,10 @@ import threading
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from codemode_mcp.nearest import nearest
+from codemode_mcp.plugins.api import PluginApi
 from codemode_mcp.plugins.namespaces import Namespace, check_namespace
 from codemode_mcp.plugins.tools import BadTool, MadeTool, check_name, make
 
@@ -106,6 +108,12 @@ class Registration:
 
     def __post_init__(self) -> None:
         self.config = copy.deepcopy(dict(self.given))  # a plugin may do with it what it likes
+
+    def __getattr__(self, name: str) -> Any:
+        known = ("name", "config", *(each for each in vars(PluginApi) if not each.startswith("_")))
+        near = next(iter(nearest(name, known, count=1)), None)
+        hint = f"did you mean {near!r}?" if near else f"there is: {', '.join(sorted(set(known)))}"
+        raise AttributeError(f"the plugin API has no {name!r}; {hint}")
 
     # what a plugin calls
 

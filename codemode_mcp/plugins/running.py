@@ -9,12 +9,14 @@ import math
 import traceback
 import types
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
 from codemode_mcp.errors import PluginError
 from codemode_mcp.plugins.api import ToolError
+from codemode_mcp.plugins.threads import ThreadsClosedError
 from codemode_mcp.plugins.timing import TimeIsUpError, within
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ LET_GO_SECONDS = 3.0
 
 MAX_TOLD = 4_000
 """Characters of what a `ToolError` says."""
+
+
+_API = str(Path(__file__).with_name("registry.py"))
 
 
 class Owner(Protocol):
@@ -74,6 +79,8 @@ async def run_async(plugin: Owner, what: str, seconds: float, function: Callable
         if len(text) > MAX_TOLD:
             text = f"{text[:MAX_TOLD]}… ({len(text) - MAX_TOLD} more characters)"
         raise ToolError(text) from None
+    except ThreadsClosedError:
+        raise PluginError(removed(plugin.name)) from None
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
@@ -144,6 +151,14 @@ def _let_go(coroutine: Any, waits_for: Any) -> Generator[Any, Any, Any]:
     raise cancelled
 
 
+def removed(name: str) -> str:
+    """Return the message for a call that came too late for its plugin."""
+    return (
+        f"plugin {name!r} was removed or loaded again while this program ran; do without it, or run a new program, "
+        "which sees the tools that are there now"
+    )
+
+
 def log_fault(name: str, what: str, error: BaseException) -> None:
     """Say in one line what was raised and where; at level debug with the whole stack."""
     log.error("plugin %r failed: %s raised %s", name, what, described(error))
@@ -156,6 +171,8 @@ def described(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if frames and frames[-1].filename.startswith("<frozen "):
         frames.clear()  # an import that failed; the place in Python's own code helps nobody
+    while len(frames) > 1 and frames[-1].filename == _API:
+        frames.pop()  # the place is where the plugin's code called the API
     where = f" ({frames[-1].filename.replace(chr(92), '/').rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{text and ': '}{text}{where}"
 

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 _Job = tuple["Callable[[], Any]", asyncio.AbstractEventLoop, "asyncio.Future[tuple[Any, BaseException | None]]"]
 
 
+class ThreadsClosedError(RuntimeError):
+    """The plugin was removed, so that nothing of it is begun any more. No fault of the plugin's."""
+
+
 class Threads:
     """Runs functions in at most `most` threads; whoever finds all of them busy waits.
 
@@ -38,12 +42,12 @@ class Threads:
         """What `function` returns, or raises. Cancelling this leaves it to itself.
 
         Raises:
-            RuntimeError: they are closed.
+            ThreadsClosedError: they are closed.
         """
         await self._places.acquire()
         if self._closed:
             self._places.release()
-            raise RuntimeError(f"the threads of {self._name} are closed")
+            raise ThreadsClosedError(f"the threads of {self._name} are closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
         if self._busy == self._started:

@@ -263,7 +263,8 @@ def _own_schema(name: str, which: str, given: object) -> JsonObject:
         schema: dict[str, Any] = plain_json(dict(given))
         compile_schema(schema)
     except (_NotJson, UnusableSchema) as error:
-        raise BadTool(f"tool {name!r}: {which} is no usable JSON Schema: {error}") from None
+        why = " ".join(str(error).split())  # on one line, for logs
+        raise BadTool(f"tool {name!r}: {which} is no usable JSON Schema: {why}") from None
     return schema
 
 

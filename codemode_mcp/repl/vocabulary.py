@@ -101,8 +101,9 @@ class Vocabulary:
                     tool = self.catalog.toolset.get(entry_id)
                     yield Name(name, "") if tool is None else self._tool(tool)
             case ("namespaces",):
+                yield Name("MCP", "the servers")
                 for each in self.catalog.namespaces:
-                    yield Name(each.id, _about(each.description))
+                    yield Name(each.global_name, _about(each.description))
             case _:
                 yield from self._known(chain)
 

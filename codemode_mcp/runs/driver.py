@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.outcome import WaitingReason
     from codemode_mcp.positions import Positions
+    from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.runs.program import Program
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import LiveCall
@@ -519,6 +520,7 @@ class Driver:
         else:
             message = await anyio.to_thread.run_sync(run.positions.describe, error)
         message = _with_expression(message, error, run.context.catalog)
+        message = _with_nearest_function(message, error, run.namespaces)
         return await self._fail(run, code, message, report.rejections, report.unchecked)
 
     def _out_of_memory(self, where: str) -> str:
@@ -1000,6 +1002,17 @@ def _with_expression(message: str, error: Thrown, catalog: Catalog) -> str:
     first, newline, frames = message.partition("\n")
     expressions = filter(None, map(catalog.expression_for, mistaken_names(error, first)))
     return first + "".join(f" (write {each})" for each in expressions) + newline + frames
+
+
+_NO_FUNCTION = re.compile(r"([\w$]+(?:\.[\w$]+)+) is not a function")
+
+
+def _with_nearest_function(message: str, error: Thrown, namespaces: OpenNamespaces) -> str:
+    """Add, after the first line, the nearest function of a namespace to one that is not there."""
+    first, newline, frames = message.partition("\n")
+    match = _NO_FUNCTION.search(first) if error.name == "TypeError" else None
+    found = None if match is None else namespaces.nearest_function(match[1])
+    return message if found is None else f"{first} (nearest: {found}){newline}{frames}"
 
 
 def _function(fault: Thrown | None) -> str:

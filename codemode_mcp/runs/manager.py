@@ -290,6 +290,7 @@ class RunManager:
             aborted=lambda: run.given_up,
             memory_limit=self._settings.memory_limit_bytes,
         )
+        run.know_scopes()
         now = self._clock()
         latest = arrived + self._settings.max_request_ms / 1000
         observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), client, latest=latest)

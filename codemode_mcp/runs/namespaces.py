@@ -18,9 +18,10 @@ import anyio
 
 from codemode_mcp.bridge import ABSENT, Absent, Through, ToolCall, json_text, whole_characters
 from codemode_mcp.errors import CodeModeError, PluginError, ProgramError
+from codemode_mcp.nearest import nearest
 from codemode_mcp.plugins.api import NamespaceContext, ToolError
 from codemode_mcp.plugins.namespaces import SEPARATOR, Scope, read_input, read_scope
-from codemode_mcp.plugins.running import is_async, run_code
+from codemode_mcp.plugins.running import is_async, removed, run_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from codemode_mcp.plugins.api import NamespaceTool
     from codemode_mcp.plugins.namespaces import Namespace
     from codemode_mcp.plugins.running import Owner
+    from declarations.render import ScopeObject
 
 log = logging.getLogger("codemode_mcp.runs")
 
@@ -58,25 +60,33 @@ class OpenNamespace:
     Attributes:
         plugin: whose registration it was made by; None: there was none any more.
         functions: by path; empty where there is a `refusal`.
+        shape: for its declaration; None where there is a `refusal`.
         refusal: why it cannot be used.
     """
 
     offered: OfferedNamespace
     plugin: Owner | None
     functions: Mapping[str, NamespaceTool]
+    shape: ScopeObject | None = None
     refusal: str = ""
 
 
 class OpenNamespaces:
     """Those of one run.
 
+    Args:
+        registered: what is registered when a function is called.
+
     Attributes:
         text: for the guest, until `forget_text`.
     """
 
-    def __init__(self, opened: Sequence[OpenNamespace] = (), text: str = "[]") -> None:
+    def __init__(
+        self, opened: Sequence[OpenNamespace] = (), text: str = "[]", registered: Registered | None = None
+    ) -> None:
         self.text = text
         self._opened = {each.offered.id: each for each in opened}
+        self._registered = registered
 
     def __repr__(self) -> str:
         return f"<OpenNamespaces: {', '.join(self._opened) or 'none'}>"
@@ -84,6 +94,23 @@ class OpenNamespaces:
     @property
     def ids(self) -> tuple[str, ...]:
         return tuple(self._opened)
+
+    @property
+    def shapes(self) -> Mapping[str, ScopeObject]:
+        """The scopes for their declarations, by id."""
+        return {each.offered.id: each.shape for each in self._opened.values() if each.shape is not None}
+
+    def nearest_function(self, expression: str) -> str | None:
+        """Return the path of the function that a program most likely meant, after the global name.
+
+        Args:
+            expression: what it called, such as `issues.lsit` or `namespaces.issues.lsit`.
+        """
+        name, _, path = expression.removeprefix("namespaces.").partition(SEPARATOR)
+        for each in self._opened.values():
+            if each.offered.global_name == name and path not in each.functions:
+                return next(iter(nearest(path, each.functions, count=1)), None)
+        return None
 
     def forget_text(self) -> None:
         """The guest has it: a run that waits keeps nothing but its functions."""
@@ -94,19 +121,36 @@ class OpenNamespaces:
         opened = self._opened.get(call.namespace)
         if opened is None:
             return _refused(call, call.namespace, f"there is no namespace {_shown(call.namespace)}")
-        path = f"{opened.offered.global_name}{SEPARATOR}{call.path}"
+        name = opened.offered.global_name
+        path = f"{name}{SEPARATOR}{call.path}"
         if opened.refusal:
             return _refused(call, path, f"{path[:200]}: {opened.refusal}")
         function = opened.functions.get(call.path)
         if function is None or opened.plugin is None:
-            return _refused(call, path, f"{_shown(path)} is no function of the namespace {call.namespace!r}")
+            return _refused(call, path, f"{_shown(path)} is no function of the namespace {name!r}")
+        gone = partial(self._gone, opened, function, path[:200])
+        if gone():
+            return _refused(call, path, gone())
         target = f"plugin:{opened.offered.plugin}:{function.name}"
         if function.input_mapper is None:
             given = call.arguments[0] if call.arguments else ABSENT
             return ToolCall(call.id, target, given, through=Through(path, asked=call))
-        map_input = partial(_map_input, opened.plugin, path, function.input_mapper, call.arguments)
+        map_input = partial(_map_input, opened.plugin, path, function.input_mapper, call.arguments, gone)
         given = f"[{','.join('null' if isinstance(each, Absent) else each for each in call.arguments)}]"
         return ToolCall(call.id, target, given, through=Through(path, map_input, asked=call))
+
+    def _gone(self, opened: OpenNamespace, function: NamespaceTool, path: str) -> str:
+        """Return why a function of a plugin that is not there as it was cannot be called; empty: it can."""
+        if self._registered is None or opened.plugin is None:
+            return ""
+        name = opened.plugin.name
+        plugin = self._registered.find(name)
+        if plugin is None:
+            return f"{path}: {removed(name)}"
+        # The mapper is code of the plugin as it was.
+        if function.input_mapper is not None and plugin.threads is not opened.plugin.threads:
+            return f"{path}: plugin {name!r} was loaded again while this program ran; run the program again"
+        return ""
 
 
 def _refused(call: NamespaceCall, path: str, why: str) -> ToolCall:
@@ -157,12 +201,12 @@ async def open_namespaces(
             scope = _unusable(offered, "there is no room for its data beside that of other namespaces")
         if isinstance(scope, Scope):
             room -= len(scope.text)
-            opened.append(OpenNamespace(offered, plugin, scope.functions))
+            opened.append(OpenNamespace(offered, plugin, scope.functions, scope.shape))
             texts.append(_guest_text(offered, scope.text, [path.split(SEPARATOR) for path in scope.functions], None))
         else:
-            opened.append(OpenNamespace(offered, plugin, {}, scope))
+            opened.append(OpenNamespace(offered, plugin, {}, refusal=scope))
             texts.append(_guest_text(offered, "null", [], scope))
-    return OpenNamespaces(opened, f"[{','.join(texts)}]")
+    return OpenNamespaces(opened, f"[{','.join(texts)}]", registered)
 
 
 def _guest_text(offered: OfferedNamespace, data: str, functions: list[list[str]], reason: str | None) -> str:
@@ -180,9 +224,9 @@ async def _make(
     """A scope, or why there is none."""
     namespace = None if registered is None else registered.namespace(offered.id)
     plugin = None if registered is None else registered.find(offered.plugin)
-    # What was registered anew since the catalog was made may require other tools.
+    # What was registered again since the catalog was made may require other tools.
     if namespace is None or plugin is None or namespace.offered != offered:
-        return None, _unusable(offered, "the plugin was removed or loaded anew; run the program again")
+        return None, _unusable(offered, "the plugin was removed or loaded again; run the program again")
     context = context_for(namespace)
     what = f"namespace {offered.id!r} (create_scope)"
 
@@ -215,7 +259,15 @@ def _unusable(offered: OfferedNamespace, why: str) -> str:
     return f"the namespace cannot be used in this run: plugin {offered.plugin!r}: {why}"
 
 
-async def _map_input(plugin: Owner, path: str, mapper: Callable[..., Any], given: tuple[str | Absent, ...]) -> str:
+async def _map_input(
+    plugin: Owner,
+    path: str,
+    mapper: Callable[..., Any],
+    given: tuple[str | Absent, ...],
+    gone: Callable[[], str],
+) -> str:
+    if gone():  # since the program made the call
+        raise ProgramError("nested_tool_failed", gone())
     arguments = [None if isinstance(each, Absent) else _read(each, path) for each in given]
     try:
         signature(mapper).bind(*arguments)

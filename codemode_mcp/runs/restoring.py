@@ -115,6 +115,7 @@ class Restoring:
             memory_limit=run.memory_limit,
         )
         run.namespaces.forget_text()
+        run.know_scopes()
         try:
             for stored in parked.calls:
                 self._put_back(run, stored)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -215,6 +215,10 @@ class Run:
     @property
     def owner(self) -> str:
         return self.context.owner
+
+    def know_scopes(self) -> None:
+        """Have declarations show what is in the namespaces, now that these are open."""
+        self.context = replace(self.context, catalog=self.context.catalog.with_scopes(self.namespaces.shapes))
 
     def observed_by(self, observation: Observation) -> None:
         self.observation = self.last_observation = observation

@@ -142,6 +142,10 @@ def npm_server(name: str, *arguments: str, **more: Any) -> dict[str, Any]:
     return {"command": "node", "args": [str(script), *arguments], **more}
 
 
+DOWN = {"down": {"command": "no-such-command"}}
+"""A server that never comes up: with nothing configured there are no tools."""
+
+
 def write_config(folder: Path, servers: dict[str, Any], *, name: str = "config.json", **tools: Any) -> Path:
     """A configuration with these servers; what else is given are fields of `tools`, `codeMode` among them."""
     path = folder / name

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 import pytest
 from harness import (
+    DOWN,
     LANGUAGES,
     MODERN,
     TYPES,
@@ -371,7 +372,7 @@ async def a_mistyped_key(folder: Path) -> Told:
 
 
 async def without_engine(folder: Path, env: dict[str, str], language: str) -> Answer:
-    async with serve(write_config(folder, {}), env=env) as session:
+    async with serve(write_config(folder, DOWN), env=env) as session:
         answer = await session.exec("return 1", language=language)
         # There is no fallback: still two tools, and the same answer again.
         assert [tool.name for tool in (await session.client.list_tools()).tools] == ["exec", "wait"]

@@ -17,7 +17,7 @@ import anyio.to_thread
 import httpx2
 import pytest
 
-from tests.integration.harness import SECONDS, cli, counting, events, is_running, other, pids, until
+from tests.integration.harness import DOWN, SECONDS, cli, counting, events, is_running, other, pids, until
 from tests.integration.http_harness import ERAS, IN_MEMORY, opened_session, serve_http, write_http_config
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ def start_printing(script: Path, config: Path) -> subprocess.Popen[bytes]:
 async def test_nothing_but_messages_is_on_stdout_whatever_is_printed(tmp_path: Path, end: str) -> None:
     script = tmp_path / "prints.py"
     script.write_text(PRINTS, "utf-8")
-    config = write_http_config(tmp_path)
+    config = write_http_config(tmp_path, DOWN)
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},

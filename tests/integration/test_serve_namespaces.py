@@ -70,8 +70,11 @@ def plugin(
 
 
 def write(folder: Path, plugins: dict[str, Any], **tools: Any) -> Path:
+    """The configuration, with another plugin beside these: with nothing configured there are no tools at all."""
     path = folder / "config.json"
-    path.write_text(json.dumps({"plugins": plugins, "tools": tools}), "utf-8")
+    (folder / "bare.py").write_text("def register(api):\n    pass\n", "utf-8")
+    bare = {"module": "bare.py:register"}
+    path.write_text(json.dumps({"plugins": {"bare": bare, **plugins}, "tools": tools}), "utf-8")
     return path
 
 
@@ -152,13 +155,27 @@ async def test_a_program_works_with_a_namespace(session: Session) -> None:
     listed, read = await done(session, "return [(await API.list()).files, await API.read('namespaces.d.ts')]")
     assert listed[-1]["path"] == "namespaces.d.ts"
     assert "issues: Issues of the team" in listed[-1]["description"]
-    assert "declare const issues: { readonly [name: string]: any };" in read["content"]
     assert "plugin:tracker:add" in read["content"]
+    declared = read["content"].partition("declare const issues: ")[2]
+    assert declared.startswith(
+        "{\n"
+        "  readonly team: readonly string[];\n"
+        "  readonly run: string;\n"
+        "  /** List issues. */\n"
+        "  list(input?: { [key: string]: unknown }): Promise<any>;\n"
+        "  readonly issue: {\n"
+        "    /** Add an issue. */\n"
+        "    add(...args: any[]): Promise<any>;\n"
+        "  };\n"
+        "  /** Wait. */\n"
+        "  slow(input?: { [key: string]: unknown }): Promise<any>;\n"
+        "};\n"
+    )
 
 
 async def test_the_description_and_the_prompt_are_read_by_each_caller_who_sees_the_namespace(session: Session) -> None:
     kinds = await done(session, "return [typeof issues, typeof hidden, Object.keys(namespaces)]")
-    assert kinds == ["object", "undefined", ["issues", "desk", "broken"]]
+    assert kinds == ["object", "undefined", ["MCP", "issues", "desk", "broken"]]
     text = await described(session)
     assert "\n- issues: Issues of the team. Call issues.list() first; issues.issue.add(title) adds one." in text
     assert "hidden" not in text
@@ -187,6 +204,18 @@ async def test_a_plugin_that_hangs_while_it_loads_does_not_hold_up_the_list(tmp_
         assert await described(session) == first
         assert anyio.current_time() - began < LIST_SECONDS  # later lists wait for nothing
     assert "issues" not in first  # it would be there, had the list waited until the other plugin was given up
+
+
+async def test_a_function_that_is_not_there_is_answered_with_the_nearest(session: Session) -> None:
+    for code, nearest in (
+        ("await issues.lst()", "list"),
+        ("await namespaces.issues.lst()", "list"),
+        ("await issues.issue.ad('x')", "issue.add"),
+    ):
+        failed = await session.finish(await session.exec(code))
+        assert f"is not a function (nearest: {nearest})" in failed.error
+    far = await session.finish(await session.exec("issues.completelyOther()"))
+    assert "nearest" not in far.error
 
 
 async def test_a_call_that_is_suspended_is_resumed_by_wait(session: Session, folder: Path) -> None:
@@ -228,7 +257,9 @@ async def test_a_plugin_that_is_taken_out_takes_its_namespace_with_it(tmp_path: 
     tracker = plugin(tmp_path)
     async with serve(write(tmp_path, {"tracker": tracker})) as session:
         parked = await session.exec(
-            "await yield_control(); return [issues.team, await issues.list().catch((error) => error.message)]"
+            "await yield_control(); const failed = (error) => error.message;"
+            "return [issues.team, await issues.list().catch(failed), await issues.issue.add('a').catch(failed),"
+            "  await tools.call('plugin:tracker:list').catch(failed)]"
         )
         assert "- issues:" in await described(session)
         write(tmp_path, {"tracker": {**tracker, "enabled": False}})
@@ -238,9 +269,14 @@ async def test_a_plugin_that_is_taken_out_takes_its_namespace_with_it(tmp_path: 
         assert "issues" not in text
         assert "Global objects of plugins" not in text
         assert "namespaces.d.ts" not in json.dumps(await session.value("return await API.list()"))
-        team, message = (await session.finish(await session.wait(parked.run_id))).value
+        team, *messages = (await session.finish(await session.wait(parked.run_id))).value
         assert team == ["ada"]
-        assert "'tracker'" in message
+        for path, message in zip(["issues.list", "issues.issue.add", "tools.list"], messages, strict=True):
+            assert message == (
+                f"{path}: plugin 'tracker' was removed or loaded again while this program ran; do without it, or run a "
+                "new program, which sees the tools that are there now"
+            )
+        assert "plugin 'tracker' failed" not in session.stderr
         write(tmp_path, {"tracker": tracker})
 
         await becomes(session, "object")

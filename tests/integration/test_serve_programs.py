@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from harness import COMMAND, QUICKSTART, Session, counting, events, quickstart, serve, write_config
+from harness import COMMAND, DOWN, QUICKSTART, Session, counting, events, quickstart, serve, write_config
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -213,7 +213,7 @@ async def test_a_result_is_rendered_plainly_on_request(folder: Path) -> None:
 
 
 async def test_a_language_that_is_switched_off_is_refused(folder: Path) -> None:
-    config = write_config(folder, {}, name="js.json", codeMode={"languages": ["javascript"]})
+    config = write_config(folder, DOWN, name="js.json", codeMode={"languages": ["javascript"]})
     async with serve(config) as session:
         assert (await session.exec("return 1", language="typescript")).code == "unsupported_language"
         assert await session.value("return 1") == 1

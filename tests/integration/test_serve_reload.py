@@ -15,6 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.integration.announcements import Ear, listening
 from tests.integration.harness import (
+    DOWN,
     MODERN,
     SECONDS,
     Session,
@@ -172,10 +173,10 @@ async def test_a_running_program_keeps_its_catalog_but_is_refused_a_tool_that_is
 
 
 async def test_limits_and_languages_count_from_now_on(running: Session, settle: Any, folder: Path) -> None:
-    await settle({}, {"codeMode": {"timeoutMs": 30_000}})
+    await settle(DOWN, {"codeMode": {"timeoutMs": 30_000}})
     assert "TypeScript" in await description(running)
     settings = {"timeoutMs": 300, "languages": ["javascript"], "maxOutputBytes": 1024, "maxRunningRuns": 1}
-    await taken(running, lambda: write_config(folder, {}, codeMode=settings))
+    await taken(running, lambda: write_config(folder, DOWN, codeMode=settings))
     assert (await running.exec("for (;;);")).code == "timeout"
     assert (await running.exec("return 1", language="typescript")).code == "unsupported_language"
     assert (await running.value("return 'x'.repeat(5000)"))["truncated"] is True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from harness import serve
+from harness import DOWN, serve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 def write(folder: Path, store: object) -> Path:
     path = folder / "config.json"
-    path.write_text(json.dumps({"mcpServers": {}, "store": store}), "utf-8")
+    path.write_text(json.dumps({"mcpServers": DOWN, "store": store}), "utf-8")
     return path
 
 

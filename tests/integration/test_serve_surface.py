@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from harness import MODERN, counting, other, parse_message, raw, serve, write_config
+from harness import DOWN, MODERN, counting, other, parse_message, raw, serve, write_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +103,7 @@ async def test_the_newest_client_needs_no_handshake(tmp_path: Path) -> None:
 
 
 async def test_lines_that_are_no_messages_do_not_end_the_server(tmp_path: Path) -> None:
-    async with raw(write_config(tmp_path, {})) as client:
+    async with raw(write_config(tmp_path, DOWN)) as client:
         await client.initialize("2025-11-25")
         for line in (b"hello\n", b"\n", b"[]\n", b"42\n", b"\xff\xfe\x00\n", b'{"jsonrpc": "2.0"}\n'):
             await client.send_bytes(line)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from tests.integration.harness import DOWN
 from tests.integration.http_harness import serve_http, write_http_config
 from tests.mcp_conformance.suite import REVISIONS, ROOT, Expected, Report, cases, revisions, run
 
@@ -67,7 +68,7 @@ async def test_the_suite_agrees(reports: dict[str, Report], revision: str) -> No
 async def two_tool_reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     """Of `codemode-mcp serve --transport http`, by revision."""
     folder = tmp_path_factory.mktemp("two-tools")
-    async with serve_http(write_http_config(folder)) as served:
+    async with serve_http(write_http_config(folder, DOWN)) as served:
         return {
             revision: await run("server", revision, Expected.read(f"two-tools-{revision}"), folder, "--url", served.url)
             for revision in REVISIONS

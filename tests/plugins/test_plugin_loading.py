@@ -67,6 +67,33 @@ async def test_a_plugin_whose_code_fails_is_refused_and_says_where(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("attribute", "words"),
+    [
+        (
+            "tool_result_middlware",
+            "the plugin API has no 'tool_result_middlware'; did you mean 'tool_result_middleware'?",
+        ),
+        ("Namespace", "did you mean 'namespace'?"),
+        ("zzz", "there is: before_tool_call, config, name, namespace, on_unload, tool, tool_result_middleware, tools"),
+    ],
+)
+async def test_a_misspelt_method_of_the_api_is_answered_with_the_nearest(
+    tmp_path: Path, attribute: str, words: str
+) -> None:
+    why = await refusal(tmp_path, f"def register(api): api.{attribute}(print)")
+    assert words in why
+    assert "(bad.py:4)" in why
+
+
+async def test_what_is_wrong_with_a_schema_is_said_on_one_line(tmp_path: Path) -> None:
+    tool = 'PluginTool(name="a", description="A tool.", run=print, input={"type": "objct"})'
+    why = await refusal(tmp_path, f"def register(api): api.tool({tool})")
+    assert "'a': input is no usable JSON Schema: " in why
+    assert '"objct"' in why
+    assert why.isprintable()
+
+
+@pytest.mark.parametrize(
     ("call", "words"),
     [
         ('api.tool("a")', "tool(): a tool is to be a PluginTool, not str"),

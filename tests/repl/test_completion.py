@@ -80,7 +80,7 @@ def offered(text: str) -> list[str]:
         ("API.", ["list", "read", "search"]),
         ("tools.l", ["lookup"]),
         ("tools.call('core", ["core:kv:a-b"]),
-        ("namespaces.", ["db"]),
+        ("namespaces.", ["MCP", "DB"]),
         ("DB", ["DB"]),
         ("crypto.r", ["randomUUID"]),
         ("console.ta", ["table"]),

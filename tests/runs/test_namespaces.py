@@ -87,7 +87,7 @@ async def test_a_namespace_is_a_global_and_a_member_of_namespaces_with_data_and_
         outcome = await it.execute("return [namespaces.issues === issues, Object.keys(namespaces), issues]")
     assert outcome.error == ""
     same, names, shown = outcome.value
-    assert (same, names) == (True, ["issues"])
+    assert (same, names) == (True, ["MCP", "issues"])
     colours = {"colours": ["red", "green"], "since": "2026-01-02"}
     assert shown == {
         "team": "core",
@@ -100,10 +100,22 @@ async def test_a_namespace_is_a_global_and_a_member_of_namespaces_with_data_and_
     }
 
 
-async def test_without_namespaces_there_is_an_empty_object(engine: Engine) -> None:
+async def test_without_plugins_namespaces_holds_the_servers_alone(engine: Engine) -> None:
     async with bench(engine) as it:
-        outcome = await it.execute("return [Object.keys(namespaces), Object.isFrozen(namespaces), typeof issues]")
-    assert outcome.value == [[], True, "undefined"]
+        outcome = await it.execute(
+            "return [Object.keys(namespaces), namespaces.MCP === MCP, Object.isFrozen(namespaces), typeof issues]"
+        )
+    assert outcome.value == [["MCP"], True, True, "undefined"]
+
+
+async def test_namespaces_are_found_by_their_global_names_and_not_by_their_ids(engine: Engine) -> None:
+    plugins, source = tracker(id="tracker-of-issues", global_name="Issues")
+    async with bench(engine, plugins=plugins) as it:
+        outcome = await it.execute(
+            "await namespaces.Issues.list({ a: 1 }); return [namespaces.Issues === Issues, Object.keys(namespaces)]"
+        )
+    assert outcome.value == [True, ["MCP", "Issues"]]
+    assert source.calls == [("list", {"a": 1})]
 
 
 async def test_calls_are_ordinary_calls_of_the_plugins_own_tools(engine: Engine) -> None:
@@ -212,7 +224,7 @@ async def test_a_namespace_is_hidden_where_policy_hides_a_tool_that_it_requires(
         assert it.catalog().namespaces == ()
         outcome = await it.execute("return [typeof issues, Object.keys(namespaces), 'issues' in globalThis]")
         files = (await it.execute("return [await API.list(), await API.read('mcp/index.d.ts')]")).value
-    assert outcome.value == ["undefined", [], False]
+    assert outcome.value == ["undefined", ["MCP"], False]
     assert made == []
     assert "issues" not in json.dumps(files)
 
@@ -229,7 +241,7 @@ async def test_a_namespace_is_hidden_where_its_tools_are_missing_or_another_plug
     plugins.add(scope, plugin="tracker")
     async with bench(engine, ScriptedSource("tracker", {"list": {}, "add": {}}), plugins=plugins) as it:
         outcome = await it.execute("return [typeof issues, Object.keys(namespaces)]")
-    assert outcome.value == ["undefined", []]
+    assert outcome.value == ["undefined", ["MCP"]]
 
 
 async def test_a_tool_of_our_own_with_the_same_name_does_not_count(engine: Engine) -> None:
@@ -247,13 +259,14 @@ async def test_a_removed_plugin_takes_its_namespaces_with_it(engine: Engine) -> 
     async with bench(engine, plugins=plugins) as it:
         parked = await it.execute("await yield_control(); return await issues.list().catch((e) => e.message)")
         plugins.remove("tracker")
-        assert (await it.execute("return Object.keys(namespaces)")).value == ["notes"]
+        assert (await it.execute("return Object.keys(namespaces)")).value == ["MCP", "notes"]
         # A run keeps its catalog, but what is gone cannot be called.
         ended = await it.observe(parked.run_id)
         plugins.add_tools("tracker", "list", "add")
         plugins.add(scope)
-        assert (await it.execute("return Object.keys(namespaces)")).value == ["notes", "issues"]
-    assert ended.value == "plugin 'tracker' is no longer configured"
+        assert (await it.execute("return Object.keys(namespaces)")).value == ["MCP", "notes", "issues"]
+    assert ended.value.startswith("issues.list: plugin 'tracker' was removed or loaded again while this program ran; ")
+    assert "run a new program" in ended.value
     assert source.calls == []
 
 
@@ -266,7 +279,7 @@ async def test_a_plugin_that_is_loaded_anew_while_a_run_begins_is_not_mixed_up(e
         plugins.add(lambda context: {"list": namespace_tool("remove_all")}, required=["remove_all"])
         it.catalog = lambda: catalog  # type: ignore[method-assign]
         outcome = await it.execute("return await issues.list().catch((error) => error.message)")
-    assert "plugin 'tracker': the plugin was removed or loaded anew" in outcome.value
+    assert "plugin 'tracker': the plugin was removed or loaded again" in outcome.value
 
 
 # failures
@@ -632,7 +645,7 @@ async def test_all_scopes_together_leave_the_program_its_memory(engine: Engine) 
         )
     async with bench(engine, plugins=plugins, memory_limit_bytes=8 << 20) as it:
         outcome = await it.execute(
-            "const said = []; for (const name in namespaces)"
+            "const said = []; for (const name in namespaces) if (name !== 'MCP')"
             "  said.push(await namespaces[name].list().then(() => 'called', (error) => error.message)); return said"
         )
     assert outcome.value[:4] == ["called"] * 4
@@ -658,3 +671,56 @@ async def test_the_file_of_namespaces_is_there_where_they_are_and_text_stays_in_
         assert it.catalog().files("names") == []
         outcome = await it.execute("return await API.read('namespaces.d.ts').catch((error) => error.message)")
         assert outcome.value.startswith('there is no file "namespaces.d.ts".')
+
+
+BOOK = {"type": "object", "properties": {"id": {"type": "integer"}, "title": {"type": "string"}}, "required": ["id"]}
+SEARCH = {
+    "type": "object",
+    "properties": {"q": {"type": "string", "description": "What to look for */"}, "max": {"type": "integer"}},
+    "required": ["q"],
+}
+
+
+async def test_the_file_of_namespaces_has_the_types_of_what_is_in_the_scope(engine: Engine) -> None:
+    plugins = FakePlugins()
+    plugins.add_tools(
+        "shop",
+        Tool("find-book", "Find a book.", input_schema=SEARCH, output_schema={"type": "array", "items": BOOK}),
+        Tool("tree", "A tree.", output_schema={"$ref": "#/$defs/T", "$defs": {"T": {
+            "type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/T"}}}}}}),
+    )  # fmt: skip
+    plugins.add(
+        lambda context: {
+            "find": namespace_tool("find-book"),
+            "by-title": namespace_tool("find-book", lambda title: {"q": title}),
+            "deep": {"er": {"tree": namespace_tool("tree"), "name": "x", "__odd": None}, "empty": {}},
+            "numbers": [1, 2.5],
+            "mixed": [1, "x"],
+            "none": [],
+            "flag": True,
+            "many": {f"m{n}": n for n in range(500)},
+        },
+        plugin="shop",
+        id="shop-id",
+        global_name="Shop",
+        required=["find-book", "tree"],
+    )
+    async with bench(engine, plugins=plugins) as it:
+        listed, read = (await it.execute("return [await API.list(), await API.read('namespaces.d.ts')]")).value
+    text = read["content"]
+    assert [file["bytes"] for file in listed["files"] if file["path"] == "namespaces.d.ts"] == [len(text.encode())]
+    for line in (
+        "  find(input: { q: string; max?: number }): Promise<{ id: number; title?: string }[]>;",
+        '  "by-title"(...args: any[]): Promise<{ id: number; title?: string }[]>;',
+        "  readonly deep: {\n    readonly er: {\n",
+        "      readonly name: string;\n      readonly __odd: null;\n    };\n",
+        "    readonly empty: Record<string, never>;\n",
+        "  readonly numbers: readonly number[];\n",
+        "  readonly mixed: readonly any[];\n",
+        "  readonly none: readonly any[];\n",
+        "  readonly flag: boolean;\n",
+        "    readonly [name: string]: any;\n  };\n};\n",
+    ):
+        assert line in text, line
+    assert text.count("readonly m") < 200
+    assert "namespaces.Shop" in text

@@ -1,6 +1,6 @@
 // Namespaces of plugins: objects with data and functions. They differ from run to run, so they are made when a run
 // starts, before any of its code. A function sends the id of its namespace and its own path, both fixed here; the host
-// looks up what is there in its own copy.
+// looks up what is there in its own copy. `namespaces` holds them by their global names, and MCP.
 const MAX_ARGUMENTS = 32;
 
 // Each argument as a string of JSON, null for undefined.
@@ -53,6 +53,8 @@ function brokenNamespace(target, id, path, reason) {
 // list: [{ id, global, data, functions: [[key, ...]], reason: null | string }]
 function defineNamespaces(list) {
   const namespaces = objectCreate(null);
+  const mcp = getOwnPropertyDescriptor(globalThis, "MCP");
+  if (mcp !== undefined) member(namespaces, "MCP", mcp.value);
   for (let i = 0; i < list.length; i++) {
     const { id, global, data, functions, reason } = list[i];
     for (let j = 0; j < functions.length; j++) {
@@ -67,7 +69,7 @@ function defineNamespaces(list) {
       member(object, last, namespaceCaller(last, id, path + last));
     }
     const shown = reason === null ? freezeAll(data) : brokenNamespace(objectCreate(null), id, "", reason);
-    member(namespaces, id, shown);
+    member(namespaces, global, shown);
     // The host registers no name that is taken.
     if (getOwnPropertyDescriptor(globalThis, global) === undefined) defineGlobal(global, shown, { __proto__: null, fixed: true });
   }
