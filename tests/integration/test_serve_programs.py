@@ -302,7 +302,7 @@ async def test_the_limit_of_a_search_is_a_positive_integer(session: Session, sea
         ("return await tools.getIssue({ issue_id: 1 })", "(write MCP.tracker.getIssue({...}))"),
         ("return await tracker.getIssue({ issue_id: 1 })", "(write MCP.tracker)"),
         ("return await tools.call('tracker.getIssue', { issue_id: 1 })", "call MCP.tracker.getIssue({...})"),
-        ("return JSON.parse('Commit: x')", "JSON.parse was given text that is no JSON"),
+        ("return JSON.parse('Commit: x')", 'this is plain text: "Commit: x" (unwrap(result) gives data'),
         ("return Buffer.from('x')", "atob(text)"),
         ("return nothingLikeIt({})", "nothingLikeIt is not defined"),
     ],
