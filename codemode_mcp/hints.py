@@ -17,6 +17,7 @@ _PRINT = "print with text(value) or console.log(value)"
 _GLOBAL = "the global object is globalThis"
 _LIBRARY = "there are no libraries here; write it in plain JavaScript"
 _PYTHON_NAME = "this is JavaScript, not Python"
+_CALLS = "tools are functions: write MCP.<server>.<tool>({...})"
 _LATER = "wait with await new Promise((r) => setTimeout(r, milliseconds))"
 
 _HINTS = {
@@ -29,6 +30,7 @@ _HINTS = {
     **dict.fromkeys(("_", "lodash", "moment", "dayjs"), _LIBRARY),
     **dict.fromkeys(("setImmediate", "requestAnimationFrame"), "use setTimeout(callback, 0)"),
     **dict.fromkeys(("sleep", "delay", "wait"), _LATER),
+    **dict.fromkeys(("callTool", "call_tool", "use_mcp_tool", "mcp_call", "call_mcp_tool", "invokeTool"), _CALLS),
     **dict.fromkeys(("print", "alert", "log", "output"), _PRINT),
     **dict.fromkeys(("global", "self"), _GLOBAL),
     **dict.fromkeys(("len", "range", "str", "dict"), _PYTHON_NAME),
@@ -47,7 +49,6 @@ _WORDINGS = {
     "this is not initialized": "call super(...) first",
     " is not initialized": _EARLY,
     "cannot read property 'digest' of undefined": "crypto has only randomUUID and getRandomValues",
-    "unexpected token: 'object'": "JSON.parse was given an object; unwrap(result) gives what a call returned",
     "cannot convert BigInt to number": "convert one of the two, with Number(n) or BigInt(n)",
     "BigInt are forbidden in JSON.stringify": "pass String(n) or Number(n)",
 }
@@ -59,7 +60,10 @@ _NO_TOOL = (
     'other tool has: see ALL_TOOLS, and call them with tools.call("<id>", input)'
 )
 
-_NO_JSON = "JSON.parse was given text that is no JSON; unwrap(result) gives data, or text that is no JSON as it is"
+NO_TOOL = f" ({_NO_TOOL})"
+"""What is said of a function of `tools` that is not there, where nothing better is known."""
+
+_NO_JSON = "unwrap(result) gives data where a call returned JSON, and else its text as it is"
 
 _UNDEFINED = re.compile(r"'?(\w+)'? is not defined")
 
@@ -112,6 +116,21 @@ def looks_like_python(source: str) -> bool:
     return _PYTHON.search(source) is not None
 
 
+_PROGRAM_MEMBERS = ("code", "command", "script", "source", "program", "javascript", "js", "typescript", "ts")
+"""Members of JSON that hold a program."""
+_QUOTES = "\u2018\u2019\u201c\u201d\u2032\u2033"
+
+
+def _declared_twice(text: str, before: str) -> str:
+    """Name the variable that a line declares for the second time; empty where it is not one."""
+    names = _DECLARED.findall(text)
+    found = {name for name in names if names.count(name) > 1 or name in _DECLARED.findall(before)}
+    return next(iter(found)) if len(found) == 1 else ""
+
+
+_DECLARED = re.compile(r"\b(?:let|const|class|var|function)\s+([\w$]+)")
+
+
 def syntax_hint(source: str, line: int, column: int, message: str) -> str:
     """What a program with a syntax error is mistaken about; empty when nothing is known.
 
@@ -124,8 +143,9 @@ def syntax_hint(source: str, line: int, column: int, message: str) -> str:
     except (ValueError, RecursionError):
         pass
     else:
-        if isinstance(given, dict) and isinstance(given.get("code", given.get("command")), str):
-            return " (this is JSON; send the text of code alone)"
+        names = [name for name in _PROGRAM_MEMBERS if isinstance(given, dict) and isinstance(given.get(name), str)]
+        if names:
+            return f" (this is JSON; send the text of {names[0]} alone)"
         return " (this is JSON, not a program; write return (...) around it)"
     if looks_like_python(source):
         return f" ({PYTHON})"
@@ -133,7 +153,13 @@ def syntax_hint(source: str, line: int, column: int, message: str) -> str:
     text = lines[line - 1] if line <= len(lines) else ""
     word = re.match(r"\w*", text[column - 1 :])
     if message == "unexpected character" and len(text) >= column:
-        return f" ({text[column - 1]} is U+{ord(text[column - 1]):04X})"
+        straight = "; write \" or '" if text[column - 1] in _QUOTES else ""
+        return f" ({text[column - 1]} is U+{ord(text[column - 1]):04X}{straight})"
+    if message.startswith("invalid redefinition"):
+        twice = _declared_twice(text, "\n".join(lines[max(0, line - 1000) : line - 1]))
+        return (
+            f" ({twice} is declared twice; leave the second declaration out, or give it another name)" if twice else ""
+        )
     if message == "variable name expected" and word is not None and word[0] in _RESERVED:
         return f" ({word[0]} is a reserved word)"
     if word is not None and word[0] == "await":

@@ -111,10 +111,12 @@ class Fault:
         positions: where it arose, lines and columns from 1, best first, one a line; several when it may have arisen at
             each of them, none when the engine's position is the best there is.
         message: the engine's, with the names that it leaves out.
+        about: the expression whose value was not what the program took it for.
     """
 
     positions: tuple[tuple[int, int], ...]
     message: str
+    about: Span | None = None
 
 
 def find_fault(code: str, line: int, column: int, function: str | None, message: str) -> Fault:
@@ -152,12 +154,15 @@ def find_fault(code: str, line: int, column: int, function: str | None, message:
             row = lines.position(place.at)[0]
             if row not in found or (found[row].computed and not place.computed):
                 found[row] = place
+    about = None
     if len(found) == 1:
-        message += _owner(next(iter(found.values())), units, message)
+        place = next(iter(found.values()))
+        about = place.owner
+        message += _owner(place, units, message)
     if made and not found:
         # The program's own; the engine noted an operator in its arguments.
         return Fault((lines.position(made[-1].at),), message)
-    return Fault(tuple(lines.position(place.at) for place in found.values()), message)
+    return Fault(tuple(lines.position(place.at) for place in found.values()), message, about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +270,8 @@ def _places(
         owner = node.child_by_field_name("object") or node.child_by_field_name("right")
         if kind == "spread_element":
             owner = node.named_child(0)
+        elif kind in ("array_pattern", "object_pattern") and parent is not None:
+            owner = parent.child_by_field_name("value")
         for at in _suspects(node, parent, kind, units, look_for.name):
             index = node.child_by_field_name("index")
             computed = index is not None and index.type not in ("string", "number")
@@ -407,7 +414,9 @@ def _call_fault(root: Node, units: str, lines: Lines, start: int, message: str) 
     if callee is None or not name:
         return untold
     at = span_of(callee.child_by_field_name("property") or callee).start
-    return Fault((lines.position(at),), f"{name} is {message}{_promised(name, units)}")
+    owner = callee.child_by_field_name("object")
+    about = None if owner is None else span_of(owner)
+    return Fault((lines.position(at),), f"{name} is {message}{_promised(name, units)}", about)
 
 
 def _contains(node: Node | None, at: int) -> bool:

@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from codemode_mcp.expression_values import advice
 from codemode_mcp.hints import hint
 from codemode_mcp.localize import Fault, find_fault
-from codemode_mcp.syntax import LINE_END
+from codemode_mcp.syntax import LINE_END, utf16_units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from codemode_mcp.bridge import Thrown
+    from codemode_mcp.expression_values import Result
     from codemode_mcp.settings import Language
     from codemode_mcp.source_map import Grown, SourceMap
 
@@ -68,14 +70,15 @@ class Positions:
         """`at name (cell.js:3:9)`, innermost first, for the frames that are the author's, as the engine tells them."""
         return self._frames(thrown, Fault((), thrown.message))
 
-    def describe(self, thrown: Thrown, *, search: bool = True) -> str:
+    def describe(self, thrown: Thrown, *, search: bool = True, results: Sequence[Result] = ()) -> str:
         """`Name: message`, then the frames, a line each.
 
         Args:
             search: look in the program for what the engine does not say, which takes time (see `localize`). Where it
                 leaves open which of several places it was, all are named: `at cell.js:3:9 or 5:2`.
+            results: the latest of the program's calls, to say what the value in question was.
         """
-        fault = self._fault(thrown) if search else Fault((), thrown.message)
+        fault = self._with_value(self._fault(thrown), results) if search else Fault((), thrown.message)
         headline = (f"{thrown.name}: {fault.message}" if fault.message else thrown.name) + _hint(thrown, fault)
         return "\n".join([headline, *(f"    {frame}" for frame in self._frames(thrown, fault))])
 
@@ -121,6 +124,17 @@ class Positions:
         name, line, column = frame
         function = None if name == "anonymous" else "" if name in _HIDDEN_NAMES else name
         return find_fault(self.code, line, column, function, thrown.message)
+
+    def _with_value(self, fault: Fault, results: Sequence[Result]) -> Fault:
+        """Add to the message what the value was that the error is about, where that can be told."""
+        if fault.about is None or not results or " is a promise" in fault.message:
+            return fault
+        told = advice(utf16_units(self.code), fault.about, fault.message, results)
+        if not told:
+            return fault
+        message = fault.message
+        more = f"{message[:-1]}; {told})" if message.endswith(")") else f"{message} ({told})"
+        return replace(fault, message=more)
 
     def _place(self, places: list[tuple[int, int]]) -> str:
         first, *others = (f"{line}:{column}" for line, column in places[:MAX_PLACES])

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.nearest import nearest
+from codemode_mcp.nearest import nearest, plain
 from codemode_mcp.program_form import CALL, parameters, whole_function
 from codemode_mcp.source_map import Grown
 from codemode_mcp.syntax import FUNCTIONS, LINE_END, Lines, Span, from_utf16_units, parse, span_of, utf16_units, words
@@ -226,6 +226,11 @@ def _unknown_server(call: MemberCall, members: Mapping[str, Collection[str] | No
     text = f"{_expression(call.server)} does not exist ({position})."
     if not members:
         return f"{text} No MCP server is configured."
+    meant = _tools_named(call.server, members)
+    if meant and call.server in _CALLERS:
+        text += f" Tools are functions: write MCP.<server>.<tool>({{...}}), such as {meant[0]}."
+    elif meant:
+        return f"{text} Write {' or '.join(meant)}."
     return f'{text} {_suggest(call.server, members, "Servers")} Read API.read("mcp/index.d.ts").'
 
 
@@ -235,9 +240,42 @@ def _unknown_member(call: MemberCall, members: Mapping[str, Collection[str] | No
     text = f"{_expression(call.server, member)} does not exist ({position})."
     if member in _GROUPS:
         return f"{text} This server has no {member}."
+    tools = _tools(names)
+    if member in _CALLERS and tools:
+        text += f" Tools are functions: call them by name, such as {_expression(call.server, tools[0])}({{...}})."
     return (
         f"{text} {_suggest(member, [name for name in names if name not in _GROUPS], 'It has')} {_reading(call.server)}"
     )
+
+
+_CALLERS = words("call callTool call_tool execute invoke request run tool")
+"""Functions by which other systems call any tool."""
+
+
+def _tools(names: Collection[str]) -> list[str]:
+    """Return the names of a server's tools, each in one spelling."""
+    return [name for name in _once(names) if name not in _GROUPS and "." not in name]
+
+
+def _tools_named(name: str, members: Mapping[str, Collection[str] | None]) -> list[str]:
+    """Return the calls that a program means which takes a tool, or a function that calls any, for a server."""
+    servers = [(server, _tools(members[server] or ())) for server in _once(members)]
+    if name in _CALLERS:
+        return [f"{_expression(server, tools[0])}({{...}})" for server, tools in servers if tools][:1]
+    found = [(server, tool) for server, tools in servers for tool in tools if plain(tool) == plain(name)]
+    return [f"{_expression(*each)}({{...}})" for each in found[:_MAX_NEAREST]]
+
+
+def _once(names: Collection[str]) -> list[str]:
+    """Return names in order; of those that differ in case and punctuation alone, the identifier."""
+    by_spelling: dict[str, str] = {}
+    for name in _ordered(names):
+        by_spelling.setdefault(plain(name), name)
+    return sorted(by_spelling.values())
+
+
+def _ordered(names: Collection[str]) -> list[str]:
+    return sorted(names, key=lambda name: (_IDENTIFIER.fullmatch(name) is None, "_" in name, name))
 
 
 def _unknown_operation(call: MemberCall, members: Mapping[str, Collection[str] | None], position: str) -> str:
@@ -268,15 +306,15 @@ def _suggest(wanted: str, names: Collection[str], heading: str) -> str:
         return f"Nearest: {', '.join(near)}."
     if not names:
         return f"{heading}: none."
-    shown = sorted(names)[:_MAX_LISTED]
-    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    once = _once(names)
+    shown = once[:_MAX_LISTED]
+    more = f" and {len(once) - len(shown)} more" if len(once) > len(shown) else ""
     return f"{heading}: {', '.join(map(_cut, shown))}{more}."
 
 
 def _nearest(wanted: str, names: Collection[str]) -> list[str]:
     """The closest names, best first; of a name and its alias only the identifier."""
-    ordered = sorted(names, key=lambda name: (_IDENTIFIER.fullmatch(name) is None, "_" in name, name))
-    return [_cut(name) for name in nearest(wanted, ordered, count=_MAX_NEAREST)]
+    return [_cut(name) for name in nearest(wanted, _ordered(names), count=_MAX_NEAREST)]
 
 
 # --- Scopes ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ MAX_ZONES: Final = 32
 """Zones of one program."""
 
 _NAME: Final = re.compile(r"[\"'`]([A-Z][A-Za-z_]{1,30}(?:/[A-Za-z0-9_+-]{1,30}){0,2})[\"'`]")
-_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 _STEP: Final = timedelta(days=12)
 """No zone changes its offset twice within so short a time."""
 

@@ -281,6 +281,8 @@ class Calls:
                 self._tell_late_failure(run, live, completion)
             if run.state in ("running", "waiting") and not run.fenced:
                 run.settled.append(completion)
+                if completion.error is None:
+                    run.results.keep(live.record.tool, completion.value)
                 run.change()
             self._give_slot(run, live)
 

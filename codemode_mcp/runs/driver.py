@@ -16,7 +16,8 @@ import secrets
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -37,7 +38,7 @@ from codemode_mcp.bridge import (
 from codemode_mcp.catalog_text import catalog_hash, catalog_text
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, StoreUnavailable
-from codemode_mcp.hints import mistaken_names
+from codemode_mcp.hints import NO_TOOL, mistaken_names
 from codemode_mcp.outcome import Outcome, PendingCall, PendingStatus, Usage
 from codemode_mcp.output import exceeds
 from codemode_mcp.runs.calls import RETRY_SECONDS, Calls
@@ -405,6 +406,8 @@ class Driver:
         began = time.perf_counter()
         completion = self._dispatcher.answer(asked, run.context)
         run.looking_up += time.perf_counter() - began
+        if completion.error is None:
+            run.results.keep(_LOOK_UPS[type(asked)], completion.value)
         return completion
 
     async def _carry_out(self, run: Run) -> None:
@@ -515,10 +518,9 @@ class Driver:
                 code = known
             case str():
                 code = "nested_tool_failed"
-        if len(run.positions.code) <= SEARCHED_AT_ONCE:
-            message = run.positions.describe(error)
-        else:
-            message = await anyio.to_thread.run_sync(run.positions.describe, error)
+        describe = partial(run.positions.describe, error, results=run.results.of(run.context.catalog))
+        short = len(run.positions.code) <= SEARCHED_AT_ONCE
+        message = describe() if short else await anyio.to_thread.run_sync(describe)
         message = _with_expression(message, error, run.context.catalog)
         message = _with_nearest_function(message, error, run.namespaces)
         return await self._fail(run, code, message, report.rejections, report.unchecked)
@@ -647,7 +649,7 @@ class Driver:
         if cancelled:
             notes.append(f"Not waited for, cancelled: {counted(cancelled)}")
         if dropped:
-            notes.append(f"Not waited for, never sent: {counted(dropped)}; await such calls")
+            notes.append(f"Not waited for, never sent: {counted(dropped)}; {_how_to_await(run)}")
         if unasked:
             notes.append(f"Not waited for, given up before anybody approved: {counted(unasked)}; await such calls")
         return tuple(notes)
@@ -959,6 +961,7 @@ class Driver:
 
     def _leave(self, run: Run) -> None:
         run.close()
+        run.results.clear()
         if run.has_room:
             run.has_room = False
             self._rooms.release(run.owner)
@@ -974,6 +977,17 @@ class SyntaxFault:
     """The engine does not take the program's text; nothing of it has run."""
 
     error: Thrown
+
+
+_LOOK_UPS: Final = {
+    bridge.ApiList: "API.list",
+    bridge.ApiRead: "API.read",
+    bridge.ApiSearch: "API.search",
+    bridge.Header: "$api",
+    bridge.ToolSearch: "tools.search",
+    bridge.Describe: "tools.describe",
+}
+"""The expressions by which a program makes look-ups."""
 
 
 async def _stored(catalog: Catalog) -> StoredCatalog:
@@ -1000,8 +1014,10 @@ def _is_out_of_memory(thrown: Thrown, *, full: bool) -> bool:
 def _with_expression(message: str, error: Thrown, catalog: Catalog) -> str:
     """Add, after the first line, what to write for a name that the program took for a tool or a server."""
     first, newline, frames = message.partition("\n")
-    expressions = filter(None, map(catalog.expression_for, mistaken_names(error, first)))
-    return first + "".join(f" (write {each})" for each in expressions) + newline + frames
+    expressions = list(filter(None, map(catalog.expression_for, mistaken_names(error, first))))
+    if expressions:
+        first = first.removesuffix(NO_TOOL) + "".join(f" (write {each})" for each in expressions)
+    return first + newline + frames
 
 
 _NO_FUNCTION = re.compile(r"([\w$]+(?:\.[\w$]+)+) is not a function")
@@ -1024,6 +1040,16 @@ def _function(fault: Thrown | None) -> str:
 def _places(positions: Positions, thrown: Thrown) -> str:
     frames = positions.frames(thrown)
     return f" ({frames[0].removeprefix('at ')})" if frames else ""
+
+
+_FOR_EACH: Final = re.compile(r"\.forEach\(\s*async\b")
+
+
+def _how_to_await(run: Run) -> str:
+    """Say how calls are awaited that nothing has waited for."""
+    if run.positions is not None and _FOR_EACH.search(run.positions.code):
+        return "forEach does not wait: write `for (const x of list)` with await inside"
+    return "await such calls"
 
 
 def _behind(run: Run) -> str:

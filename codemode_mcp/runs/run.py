@@ -16,6 +16,7 @@ from codemode_mcp.errors import CodeModeError
 from codemode_mcp.runs.approvals import Approvals
 from codemode_mcp.runs.namespaces import OpenNamespaces
 from codemode_mcp.runs.questions import Questions
+from codemode_mcp.runs.recent_results import RecentResults
 from codemode_mcp.runs.state import RunEvent, RunState, advance
 from codemode_mcp.runs.views import CallView, Ledger, RunView, Track
 from codemode_mcp.settings import MIB
@@ -199,6 +200,7 @@ class Run:
         """Tell whether it has completed and produced neither a value nor output."""
         self.not_stored: str | None = None
         """The last key that it loaded and that nothing is stored under."""
+        self.results = RecentResults()
         self.looking_up = 0.0
         self.recent: deque[CallRecord] = deque(maxlen=RECENT_CALLS)
         self.track = Track(ledger or Ledger(), began)

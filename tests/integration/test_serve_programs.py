@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from harness import COMMAND, DOWN, QUICKSTART, Session, counting, events, quickstart, serve, write_config
+from harness import (
+    COMMAND,
+    DOWN,
+    LANGUAGES,
+    QUICKSTART,
+    TYPES,
+    Session,
+    counting,
+    events,
+    quickstart,
+    serve,
+    write_config,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -302,7 +314,12 @@ async def test_the_limit_of_a_search_is_a_positive_integer(session: Session, sea
         ("return await tools.getIssue({ issue_id: 1 })", "(write MCP.tracker.getIssue({...}))"),
         ("return await tracker.getIssue({ issue_id: 1 })", "(write MCP.tracker)"),
         ("return await tools.call('tracker.getIssue', { issue_id: 1 })", "call MCP.tracker.getIssue({...})"),
-        ("return JSON.parse('Commit: x')", "JSON.parse was given text that is no JSON"),
+        ("return await tools.call('tracker', 'get_issue', { issue_id: 1 })", "functions of MCP.tracker, such as"),
+        ("return await callTool('get_issue', { issue_id: 1 })", "write MCP.<server>.<tool>({...})"),
+        ("return await MCP.tracker.call('get_issue', {})", "call them by name, such as MCP.tracker."),
+        ("return await MCP.callTool('tracker', 'get_issue', {})", "write MCP.<server>.<tool>({...}), such as MCP."),
+        ("return await MCP.getIssue({ issue_id: 1 })", "Write MCP.tracker.getIssue({...})."),
+        ("return JSON.parse('Commit: x')", 'this is plain text: "Commit: x" (unwrap(result) gives data'),
         ("return Buffer.from('x')", "atob(text)"),
         ("return nothingLikeIt({})", "nothingLikeIt is not defined"),
     ],
@@ -312,6 +329,43 @@ async def test_a_name_from_elsewhere_is_answered_with_the_expression_to_use(
 ) -> None:
     assert await session.value("return Object.keys(MCP.tracker).includes('getIssue')")  # its tools are known by now
     assert told in (await session.exec(program)).error
+
+
+async def test_names_of_tools_are_listed_in_one_spelling(session: Session) -> None:
+    error = (await session.exec("await MCP.tracker.zzz({})")).error
+    assert "It has: " in error
+    assert "getIssue" in error
+    assert "get_issue" not in error
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("const r = await MCP.tracker.getIssue({ issue_id: 1 }); r.split('x')", "r.split is not a function (r is an "),
+        ("const r = await MCP.tracker.getIssue({ issue_id: 1 }); r.issue.x", "; r is an object with: content (array)"),
+        ("const r = unwrap(await MCP.tracker.getIssue({ issue_id: 1 })); r.map(String)", "(r is an object with: "),
+        ("const r = await API.search('issue'); return r.results.length", "; r is an array of "),
+        ("await Promise.resolve(); const r = { a: 1 }; return r.map(String)", "r.map is not a function\n"),
+    ],
+)
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_an_error_says_what_the_value_was_that_a_call_gave(
+    session: Session, program: str, told: str, language: str
+) -> None:
+    types = TYPES if language == "typescript" else ""
+    assert told in (await session.exec(types + program, language=language)).error
+
+
+async def test_a_value_is_told_also_of_a_program_that_was_suspended(folder: Path) -> None:
+    async with serve(write_config(folder, quickstart(), name="later.json")) as session:
+        issue = "unwrap(await MCP.tracker.getIssue({ issue_id: 1 }))"
+        answer = await session.exec(f"await yield_control(); const r = {issue}; return r.nothing.length")
+        assert "; r is an object with: " in (await session.finish(answer)).error
+
+
+async def test_a_loop_that_waits_for_nothing_is_told_what_waits(session: Session) -> None:
+    answer = await session.exec("[1, 2].forEach(async (issue_id) => { await MCP.tracker.getIssue({ issue_id }) })")
+    assert "forEach does not wait" in answer.read
 
 
 async def test_a_value_that_nothing_is_stored_under_is_named(session: Session) -> None:

@@ -224,6 +224,19 @@ def test_unwrap_refuses_what_is_no_result(run: RunCode, given: str) -> None:
     assert "await" in told.value[1]
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("{ contents: [{ text: 'x' }] }", "an object with: contents; that is data already, use it as it is, such as"),
+        ("{ resources: [] }", "an object with: resources; that is data already"),
+        ("[1]", "an array of 1; that is data already"),
+    ],
+)
+def test_unwrap_says_what_it_was_given_instead_of_a_result(run: RunCode, given: str, told: str) -> None:
+    message = run(f"try {{ unwrap({given}) }} catch (e) {{ return e.message }}").value
+    assert message.startswith(f"unwrap() takes the result of a tool call, not {told}")
+
+
 # output
 
 

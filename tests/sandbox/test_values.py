@@ -691,6 +691,33 @@ LOCALES: list[tuple[str, str]] = [
 ]
 
 
+NUMBERS = "[1.005, 0.125, -0.001, 1234.5, 999.995, 1e21, 5e-7, 0]"
+LOCALES += [
+    (f"{NUMBERS}.map((n) => n.toLocaleString('en-US', {options})).join(' ')", expected)
+    for options, expected in {
+        "{ maximumFractionDigits: 0 }": "1 0 -0 1,235 1,000 1,000,000,000,000,000,000,000 0 0",
+        "{ maximumFractionDigits: 2 }": "1.01 0.13 -0 1,234.5 1,000 1,000,000,000,000,000,000,000 0 0",
+        "{ minimumFractionDigits: 2 }": (
+            "1.005 0.125 -0.001 1,234.50 999.995 1,000,000,000,000,000,000,000.00 0.00 0.00"
+        ),
+        "{ minimumFractionDigits: 2, maximumFractionDigits: 2 }": (
+            "1.01 0.13 -0.00 1,234.50 1,000.00 1,000,000,000,000,000,000,000.00 0.00 0.00"
+        ),
+        "{ minimumFractionDigits: 5 }": (
+            "1.00500 0.12500 -0.00100 1,234.50000 999.99500 1,000,000,000,000,000,000,000.00000 0.00000 0.00000"
+        ),
+    }.items()
+]
+LOCALES += [
+    ("(1234567n).toLocaleString('en-US', { minimumFractionDigits: 2 })", "1,234,567.00"),
+    ("[1.5, 1234].toLocaleString('en-US', { minimumFractionDigits: 2 })", "1.50,1,234.00"),
+    ("'straße'.toLocaleUpperCase() + 'İI'.toLocaleLowerCase('en-US').length", "STRASSE3"),
+    ("['b', 'a'].map((x) => x.localeCompare('a', ['en-US'], {})).join()", "1,0"),
+    ("[1, '1', 'x'].map((x) => 'undefined'.localeCompare() + ''.localeCompare.call(x, 1)).join()", "0,0,1"),
+]
+"""Expected values are what Node.js 20 prints."""
+
+
 @pytest.mark.parametrize(("expression", "expected"), LOCALES)
 def test_numbers_and_dates_are_written_as_in_the_united_states(run: RunCode, expression: str, expected: str) -> None:
     assert run(f"return {expression}").value == expected
@@ -701,6 +728,11 @@ def test_numbers_and_dates_are_written_as_in_the_united_states(run: RunCode, exp
     [
         ("(1).toLocaleString('de-DE')", "knows the locale en-US only"),
         ("(1).toLocaleString('en-US', { style: 'percent' })", "the option style"),
+        ("(1).toLocaleString('en-US', { maximumFractionDigits: 200 })", "maximumFractionDigits from 0 to 100"),
+        ("(1).toLocaleString('de', { minimumFractionDigits: 2 })", "knows the locale en-US only"),
+        ("'a'.localeCompare('b', 'sv')", "knows the locale en-US only"),
+        ("'a'.localeCompare('b', undefined, { numeric: true })", "the option numeric: there are no options here"),
+        ("'i'.toLocaleUpperCase('tr')", "knows the locale en-US only"),
         ("[1].toLocaleString('de-DE')", "knows the locale en-US only"),
         (
             "new Date(0).toLocaleDateString(undefined, { weekday: 'long' })",
@@ -715,4 +747,54 @@ def test_numbers_and_dates_are_written_as_in_the_united_states(run: RunCode, exp
 def test_a_form_that_there_is_not_is_refused_with_advice(run: RunCode, expression: str, told: str) -> None:
     message = run(f"try {{ return {expression} }} catch (e) {{ return e.message }}").value
     assert told in message
-    assert "toISOString()" in message or "such as" in message
+    hints = ("toISOString()", "such as", "from 0 to 100", "toUpperCase()")
+    assert any(hint in message for hint in hints)
+
+
+ORDERED = [
+    *("", "“q”", "[x]", "@x", "😀", "$1", "€1", "10", "2", "a", "A", "a b", "a_b", "a-b", "ab", "aB", "Ab", "ab "),
+    *("b", "B", "co-op", "coop", "é", "e\u0301a", "eb", "file10", "file2", "lodz", "łódź", "ñandu", "nz", "Oslo"),
+    *("Østergaard", "Ozan", "q", "resume", "résumé", "Résumé", "resumes", "strasse", "straße", "zoe", "Zoë", "αβ"),
+    *("яблоко", "日本"),
+]
+"""The order of Node.js 20 in en-US."""
+
+
+def test_texts_are_ordered_as_in_the_united_states(run: RunCode) -> None:
+    given = json.dumps(ORDERED)
+    program = f"const a = {given}; a.sort((x, y) => (x < y ? -1 : 1)); return a.sort((x, y) => x.localeCompare(y))"
+    assert run(program).value == ORDERED
+    assert run(f"const a = {given}; return a.every((x) => x.localeCompare(x + '\\0') === 0)").value is True
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("'Commit: x'", 'this is plain text: "Commit: x"'),
+        ("'x'.repeat(1000)", f'this is plain text: "{"x" * 60}…"'),
+        ("'[1, 2'", 'this text is no JSON: "[1, 2"'),
+        ("''", "the text is empty"),
+        ("undefined", "JSON.parse takes text, not undefined"),
+        ("{ content: [], isError: false }", "JSON.parse takes text, not an object with: content, isError"),
+        ("[1, {}]", "JSON.parse takes text, not an array of 2"),
+        ("Promise.resolve(1)", "JSON.parse takes text, not a promise"),
+    ],
+)
+def test_what_json_parse_was_given_is_told(run: RunCode, given: str, told: str) -> None:
+    message = run(f"try {{ JSON.parse({given}) }} catch (e) {{ return [e instanceof SyntaxError, e.message] }}").value
+    assert message[0] is True
+    assert message[1].endswith(told)
+
+
+def test_json_parse_is_otherwise_the_engine_s(run: RunCode) -> None:
+    program = """
+        const twice = (key, value) => (typeof value === "number" ? value * 2 : value);
+        const thrown = (f) => { try { f() } catch (e) { return e.message } };
+        const asked = [];
+        const text = { toString() { asked.push(1); return "{" } };
+        return [JSON.parse("[1,2]", twice), JSON.parse.length, JSON.parse.name, Object.keys(JSON), JSON.parse([7]),
+          thrown(() => JSON.parse("1", () => { throw new SyntaxError("mine") })),
+          thrown(() => JSON.parse({ toString() { throw new Error("mine") } })),
+          thrown(() => JSON.parse(text)) && asked.length];
+    """
+    assert run(program).value == [[2, 4], 2, "parse", [], 7, "mine", "mine", 1]

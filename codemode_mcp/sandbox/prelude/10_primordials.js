@@ -48,6 +48,7 @@ const nativeClock = performance.now.bind(performance);
 const typedArrayLength = uncurry(getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), "length").get);
 const typedArrayTag = uncurry(getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), Symbol.toStringTag).get);
 const arrayBufferByteLength = uncurry(getOwnPropertyDescriptor(ArrayBuffer.prototype, "byteLength").get);
+const dataViewByteLength = uncurry(getOwnPropertyDescriptor(DataView.prototype, "byteLength").get);
 const NativeUint8Array = Uint8Array;
 const NativeUint32Array = Uint32Array;
 

@@ -347,3 +347,51 @@ function describe(error) {
     ',"code":' + (code === undefined ? "null" : jsonStringify(code)) + "}"
   );
 }
+
+// What a value is, for an error about it: its kind, and of an object the first names in it.
+const MAX_NAMES = 12;
+
+function shape(v) {
+  if (v === null || v === undefined) return NativeString(v);
+  if (typeof v !== "object") return "a " + typeof v;
+  try {
+    if (isPromise(v)) return "a promise";
+    if (isArray(v)) return "an array of " + v.length;
+    const names = objectKeys(v);
+    if (names.length === 0) return "an object without members";
+    let text = "";
+    for (let i = 0; i < names.length && i < MAX_NAMES; i++) text += (i === 0 ? "" : ", ") + clip(names[i], 40);
+    return "an object with: " + text + (names.length > MAX_NAMES ? ", ..." : "");
+  } catch {
+    return "an object";
+  }
+}
+
+// The engine says what it stumbled over, and not what it was given.
+const MAX_BEGINNING = 60;
+
+function explainParse(text, error) {
+  let what;
+  if (typeof text !== "string") what = "JSON.parse takes text, not " + shape(text);
+  else if (text === "") what = "the text is empty";
+  else {
+    let at = 0;
+    while (at < text.length && stringCharCodeAt(text, at) <= 32) at += 1;
+    const first = stringCharCodeAt(text, at);
+    const plain = first !== 123 && first !== 91 && first !== 34; // { [ "
+    what = (plain ? "this is plain text: " : "this text is no JSON: ") + jsonStringify(clip(text, MAX_BEGINNING));
+  }
+  defineProperty(error, "message", hidden(safeString(read(error, "message")) + "; " + what));
+}
+
+const { parse: checkedParse } = {
+  parse(text, reviver) {
+    try {
+      return jsonParse(text, reviver);
+    } catch (error) {
+      if (typeof reviver !== "function" && isError(error) && getPrototypeOf(error) === syntaxErrorPrototype) explainParse(text, error);
+      throw error;
+    }
+  },
+};
+defineProperty(JSON, "parse", hidden(checkedParse));

@@ -18,7 +18,8 @@ function toText(v) {
     const headline = safeString(read(v, "name")) + ": " + safeString(read(v, "message"));
     return clip(typeof stack === "string" ? headline + ownFrames(stack) : headline, MAX_ERROR_TEXT);
   }
-  return toJsonText(v);
+  const shown = toJsonText(v);
+  return shown === '"[Promise]"' ? "[Promise; await it to see its value]" : shown;
 }
 
 function emitText(text) {
@@ -77,6 +78,7 @@ function binaryOutput(mimeType, data, uri, found) {
 function dataUrl(text, found) {
   const comma = stringSlice(text, 0, 5) === "data:" ? stringIndexOf(text, ";base64,") : -1;
   if (comma < 0) {
+    if (stringSlice(text, 0, 4) === "http") throw advice("there is no network here to fetch an address from; call a tool that gives the picture");
     throw cannotShow("a string alone does not say what it is");
   }
   return binaryOutput(stringSlice(text, 5, comma), stringSlice(text, comma + 8), undefined, found);

@@ -16,23 +16,55 @@ function setZones(given) {
   zones = given;
 }
 
-function checkLocale(method, locales) {
+function checkLocale(method, locales, instead = OTHER_FORMS) {
   const locale = isArray(locales) ? (locales.length === 0 ? undefined : locales[0]) : locales;
   if (locale === undefined || locale === "en-US" || locale === "en") return;
-  throw new NativeRangeError(method + "() knows the locale en-US only, not " + clip(toJsonText(locale), 100) + "; " + OTHER_FORMS);
+  throw new NativeRangeError(method + "() knows the locale en-US only, not " + clip(toJsonText(locale), 100) + "; " + instead);
 }
 
-// The value of the one option that there is; any other is refused.
-function onlyOption(method, given, known) {
-  if (given === undefined) return undefined;
+// The options of these names, each read once; any other is refused.
+function someOptions(method, given, known, instead = OTHER_FORMS) {
+  const found = objectCreate(null);
+  if (given === undefined) return found;
   if (given === null || typeof given !== "object") throw new NativeTypeError(method + "() takes its options as an object");
   const names = objectKeys(given);
   for (let i = 0; i < names.length; i++) {
-    if (names[i] === known || given[names[i]] === undefined) continue;
-    const there = known === null ? "there are no options here" : "there is " + known + " only";
-    throw new NativeRangeError(method + "() does not know the option " + clip(names[i], 100) + ": " + there + "; " + OTHER_FORMS);
+    const value = given[names[i]];
+    if (value === undefined) continue;
+    if (known[names[i]] === undefined) {
+      const there = objectKeys(known);
+      let list = "";
+      for (let j = 0; j < there.length; j++) list += (j === 0 ? "" : " and ") + there[j];
+      throw new NativeRangeError(
+        method + "() does not know the option " + clip(names[i], 100) + ": " +
+        (list === "" ? "there are no options here" : "there is " + list + " only") + "; " + instead,
+      );
+    }
+    found[names[i]] = value;
   }
-  return known === null ? undefined : given[known];
+  return found;
+}
+
+const ZONE_ONLY = { __proto__: null, timeZone: true };
+const DIGITS = { __proto__: null, minimumFractionDigits: true, maximumFractionDigits: true };
+const NO_OPTIONS = objectCreate(null);
+
+function digitCount(method, name, v, otherwise) {
+  if (v === undefined) return otherwise;
+  const n = +v;
+  if (!(n >= 0 && n <= 100)) throw new NativeRangeError(method + "() takes " + name + " from 0 to 100");
+  return mathFloor(n);
+}
+
+// The least and the most decimals, by what `Intl.NumberFormat` makes of either alone.
+function decimals(method, given) {
+  const options = someOptions(method, given, DIGITS);
+  const least = digitCount(method, "minimumFractionDigits", options.minimumFractionDigits, undefined);
+  const most = digitCount(method, "maximumFractionDigits", options.maximumFractionDigits, undefined);
+  if (least !== undefined && most !== undefined && least > most) {
+    throw new NativeRangeError(method + "(): minimumFractionDigits is more than maximumFractionDigits");
+  }
+  return [least ?? 0, most ?? (least > 3 ? least : 3)];
 }
 
 function rounded(digits) {
@@ -46,7 +78,7 @@ function rounded(digits) {
   return stringSlice(digits, 0, end) + (stringCharCodeAt(digits, end) - 47) + zeros;
 }
 
-function numberText(n) {
+function numberText(n, least, most) {
   if (n !== n) return "NaN";
   const sign = n < 0 || 1 / n < 0 ? "-" : "";
   const size = n < 0 ? -n : n;
@@ -63,7 +95,7 @@ function numberText(n) {
   if (dot >= 0) digits = stringSlice(digits, 0, dot) + stringSlice(digits, dot + 1);
   for (; point < 1; point++) digits = "0" + digits;
   while (digits.length < point) digits += "0";
-  const places = point + 3;
+  const places = point + most;
   if (digits.length > places) {
     const up = stringCharCodeAt(digits, places) >= 53;
     digits = stringSlice(digits, 0, places);
@@ -72,12 +104,16 @@ function numberText(n) {
   }
   let end = digits.length;
   while (end > point && stringCharCodeAt(digits, end - 1) === 48) end -= 1;
-  return sign + withThousands(stringSlice(digits, 0, point)) + (end > point ? "." + stringSlice(digits, point, end) : "");
+  let decimals = stringSlice(digits, point, end);
+  while (decimals.length < least) decimals += "0";
+  return sign + withThousands(stringSlice(digits, 0, point)) + (decimals === "" ? "" : "." + decimals);
 }
 
-function bigIntText(n) {
+function bigIntText(n, least) {
   const text = bigIntToString(n);
-  return n < 0n ? "-" + withThousands(stringSlice(text, 1)) : withThousands(text);
+  let decimals = "";
+  while (decimals.length < least) decimals += "0";
+  return (n < 0n ? "-" + withThousands(stringSlice(text, 1)) : withThousands(text)) + (decimals === "" ? "" : "." + decimals);
 }
 
 function offsetAt(method, zone, time) {
@@ -107,7 +143,7 @@ function twoDigits(n) {
 function dateText(method, date, locales, given, day, clock) {
   const time = dateGetTime(date);
   checkLocale(method, locales);
-  const offset = offsetAt(method, onlyOption(method, given, "timeZone"), time);
+  const offset = offsetAt(method, someOptions(method, given, ZONE_ONLY).timeZone, time);
   if (time !== time) return "Invalid Date";
   const there = new NativeDate(time + offset);
   const year = utcParts.FullYear(there);
@@ -136,16 +172,15 @@ locale(Number.prototype, {
   toLocaleString(locales = undefined, given = undefined) {
     const n = numberValueOf(this);
     checkLocale("toLocaleString", locales);
-    onlyOption("toLocaleString", given, null);
-    return numberText(n);
+    const digits = decimals("toLocaleString", given);
+    return numberText(n, digits[0], digits[1]);
   },
 });
 locale(BigInt.prototype, {
   toLocaleString(locales = undefined, given = undefined) {
     const n = bigIntValueOf(this);
     checkLocale("toLocaleString", locales);
-    onlyOption("toLocaleString", given, null);
-    return bigIntText(n);
+    return bigIntText(n, decimals("toLocaleString", given)[0]);
   },
 });
 locale(Date.prototype, {
@@ -168,5 +203,123 @@ locale(getPrototypeOf(Uint8Array.prototype), {
   toLocaleString(locales = undefined, given = undefined) {
     validTypedArray(this);
     return listText(this, typedArrayLength(this), locales, given);
+  },
+});
+
+// Order of texts, as en-US has it: first by letters, then by accents, then by case. Symbols come before digits, and these
+// before letters. What the tables below do not have comes by its code.
+const SYMBOLS = "\t\n\v\f\r _-–—,;:!¡?¿.·'‘’‹›\"“”«»()[]{}§¶@*/\\&#%•\x60´^¯¨¸°©®←→↑↓+±÷×<=>¬|¦~−∞✓";
+const CURRENCIES = "¤¢$£¥€";
+const OTHER_SYMBOLS = 0x1000; // behind those above
+const LETTERS = 0x20000; // behind symbols and currencies
+const asciiRanks = objectCreate(null); // by character; 0 counts for nothing
+for (let c = 0; c < 128; c++) asciiRanks[NativeString.fromCharCode(c)] = 0;
+
+function symbolRank(text, c) {
+  const known = stringIndexOf(SYMBOLS, text);
+  if (known >= 0) return known + 1;
+  const currency = stringIndexOf(CURRENCIES, text);
+  if (currency >= 0) return LETTERS - 10 + currency;
+  const other = (c > 0xa0 && c < 0xc0 && c !== 0xaa && c !== 0xba) || (c >= 0x2010 && c < 0x2c00) || (c >= 0xd83c && c <= 0xd83e);
+  return other ? OTHER_SYMBOLS + c : 0;
+}
+
+for (let c = 9; c < 127; c++) asciiRanks[NativeString.fromCharCode(c)] = symbolRank(NativeString.fromCharCode(c), c);
+for (let i = 0; i < 10; i++) asciiRanks[i] = LETTERS + i;
+for (let i = 0; i < 26; i++) {
+  asciiRanks[NativeString.fromCharCode(65 + i)] = asciiRanks[NativeString.fromCharCode(97 + i)] = LETTERS + 16 + i;
+}
+// Letters that are others with something through or beside them.
+const ALIKE = { __proto__: null, "…": "...", "æ": "ae", "œ": "oe", "ø": "o", "ß": "ss", "đ": "d", "ð": "d", "ħ": "h", "ł": "l", "Æ": "AE", "Œ": "OE", "Ø": "O", "Đ": "D", "Ð": "D", "Ħ": "H", "Ł": "L" };
+const MARKS = "\u0301\u0300\u0306\u0302\u030c\u030a\u0308\u030b\u0303\u0307\u0328\u0327\u0304";
+const normalize = uncurry(String.prototype.normalize);
+
+// Letters, accents and cases of a text, a number each.
+function collated(text) {
+  const normal = normalize(text, "NFD");
+  const found = { __proto__: null, length: 0, letters: objectCreate(null), accents: objectCreate(null), cases: objectCreate(null) };
+  for (let i = 0; i < normal.length; i++) {
+    const c = stringCharCodeAt(normal, i);
+    if (c >= 0x300 && c < 0x370) {
+      const known = stringIndexOf(MARKS, normal[i]);
+      if (found.length > 0) found.accents[found.length - 1] = (found.accents[found.length - 1] * 128 + 2 + (known < 0 ? c - 0x300 + 20 : known)) % 1e12;
+      continue;
+    }
+    const as = c < 128 ? undefined : ALIKE[normal[i]];
+    const letters = as ?? normal[i];
+    for (let j = 0; j < letters.length; j++) {
+      const d = stringCharCodeAt(letters, j);
+      const rank = asciiRanks[letters[j]] ?? (symbolRank(letters[j], d) || LETTERS + 64 + d);
+      if (rank === 0) continue;
+      found.letters[found.length] = rank;
+      found.accents[found.length] = as === undefined ? 1 : 127;
+      found.cases[found.length] = d >= 65 && d <= 90 ? 1 : 0;
+      found.length += 1;
+    }
+  }
+  return found;
+}
+
+function compareLists(a, b, length) {
+  for (let i = 0; i < length; i++) if (a[i] !== b[i]) return a[i] < b[i] ? -1 : 1;
+  return 0;
+}
+
+function compareTexts(a, b) {
+  if (a === b) return 0;
+  let i = 0;
+  while (i < a.length && a[i] === b[i]) i += 1; // what both begin with decides nothing
+  let j = i;
+  let byCase = 0;
+  for (;;) {
+    let first = 0;
+    let second = 0;
+    while (first === 0 && i < a.length) first = asciiRanks[a[i++]];
+    while (second === 0 && j < b.length) second = asciiRanks[b[j++]];
+    if (first === undefined || second === undefined) return compareFully(a, b);
+    if (first !== second) return first < second ? -1 : 1;
+    if (first === 0) return byCase;
+    if (byCase === 0 && a[i - 1] !== b[j - 1]) byCase = a[i - 1] > b[j - 1] ? -1 : 1; // small letters first
+  }
+}
+
+function compareFully(a, b) {
+  const one = collated(a);
+  const other = collated(b);
+  const shorter = one.length < other.length ? one.length : other.length;
+  const byLetters = compareLists(one.letters, other.letters, shorter);
+  if (byLetters !== 0) return byLetters;
+  if (one.length !== other.length) return one.length < other.length ? -1 : 1;
+  const byAccents = compareLists(one.accents, other.accents, shorter);
+  return byAccents !== 0 ? byAccents : compareLists(one.cases, other.cases, shorter);
+}
+
+const ORDER = "for another order compare what you make of both, such as a.toLowerCase() or Number(a)";
+
+function thisText(method, v) {
+  if (v === undefined || v === null) throw new NativeTypeError(method + "() is called on a string, not " + v);
+  return NativeString(v);
+}
+
+const toUpperCase = uncurry(String.prototype.toUpperCase);
+const toLowerCase = uncurry(String.prototype.toLowerCase);
+
+locale(String.prototype, {
+  localeCompare(that, locales = undefined, given = undefined) {
+    const text = thisText("localeCompare", this);
+    const other = NativeString(that);
+    checkLocale("localeCompare", locales, ORDER);
+    someOptions("localeCompare", given, NO_OPTIONS, ORDER);
+    return compareTexts(text, other);
+  },
+  toLocaleUpperCase(locales = undefined) {
+    const text = thisText("toLocaleUpperCase", this);
+    checkLocale("toLocaleUpperCase", locales, "use toUpperCase()");
+    return toUpperCase(text);
+  },
+  toLocaleLowerCase(locales = undefined) {
+    const text = thisText("toLocaleLowerCase", this);
+    checkLocale("toLocaleLowerCase", locales, "use toLowerCase()");
+    return toLowerCase(text);
   },
 });

@@ -27,27 +27,58 @@ function callFields(id, args) {
 
 const MAX_SENT_DEPTH = 200; // the host's limit is lower, and has the last word
 
-// JSON makes {} of a promise, a Map, a Set and an ArrayBuffer, and the tool would be told that.
+// What JSON would send as {} or as something else than it is, by tag: what to pass instead. A tag can be anybody's, so
+// kinds that have a method of their own are told by that.
+const PASS_TEXT = "pass a string";
+const PASS_LIST = "pass [...iterator]";
+const PASS_DATA = "pass plain data";
+const BY_TAG = {
+  __proto__: null,
+  "[object RegExp]": "a RegExp, which JSON has no form for; pass its source",
+  "[object Error]": "an Error, which JSON has no form for; pass its message",
+  "[object URLSearchParams]": "a URLSearchParams, which JSON has no form for; pass String(params)",
+};
+for (const [kinds, instead] of [
+  ["Array Iterator,Map Iterator,Set Iterator,String Iterator,RegExp String Iterator,Generator,Iterator,Iterator Helper", PASS_LIST],
+  ["AsyncGenerator,WeakMap,WeakSet,WeakRef,FinalizationRegistry,SharedArrayBuffer", PASS_DATA],
+  ["Symbol", PASS_TEXT],
+]) {
+  for (const kind of kinds.split(",")) {
+    BY_TAG["[object " + kind + "]"] = (/^[AEIO]/.test(kind) ? "an " : "a ") + kind + ", which JSON has no form for; " + instead;
+  }
+}
+
+const AS_BYTES = ", which JSON has no form for; pass [...bytes], or bytes.toBase64() where the tool takes base64";
+
 function unsendable(v) {
   const tag = objectToString(v);
   if (tag === "[object Object]" || tag === "[object Array]") return null;
   if (tag === "[object Promise]") return "a promise; await it first";
   if (is(mapSize, v)) return "a Map, which JSON has no form for; pass Object.fromEntries(map)";
   if (is(setSize, v)) return "a Set, which JSON has no form for; pass [...set]";
+  const view = typedArrayTag(v);
+  if (view === "Uint8Array") return "a Uint8Array" + AS_BYTES;
+  if (view !== undefined) return (view === "Int8Array" || view === "Int16Array" || view === "Int32Array" ? "an " : "a ") + view + ", which JSON has no form for; pass [...array]";
   if (is(arrayBufferByteLength, v)) return "an ArrayBuffer, which JSON has no form for; pass [...new Uint8Array(buffer)]";
-  return null;
+  if (is(dataViewByteLength, v)) return "a DataView, which JSON has no form for; pass [...new Uint8Array(view.buffer)]";
+  return BY_TAG[tag] ?? null;
 }
 
-// JSON of what a call is given, or undefined where there is none. What JSON would silently empty is refused by its path.
+// JSON of what a call is given, or undefined where there is none. What JSON would silently empty or leave out is refused
+// by its path, except undefined.
 function argumentText(v, whole) {
   const within = objectCreate(null); // the objects that the current one is in, and the names they have there
   const names = objectCreate(null);
   let depth = 0;
   return jsonStringify(v, function (name, item) {
-    if (item === null || typeof item !== "object") return item;
+    let refused = null;
+    if (item === null || typeof item !== "object") {
+      if (depth === 0 || name === "toJSON" || (typeof item !== "function" && typeof item !== "symbol")) return item;
+      refused = (typeof item === "function" ? "a function" : "a symbol") + ", which JSON has no form for; leave it out";
+    }
     while (depth > 0 && within[depth - 1] !== this) depth -= 1;
     names[depth] = name;
-    const refused = unsendable(item);
+    if (refused === null) refused = unsendable(item);
     if (refused !== null) {
       let path = "";
       for (let i = 1; i <= depth; i++) {
@@ -167,7 +198,8 @@ defineGlobal("unwrap", exposed("unwrap", (result) => {
     throw new NativeTypeError("unwrap() takes the result of a call, not " + given + ": write unwrap(await MCP.server.tool({...}))");
   }
   if (result.content === undefined && result.structuredContent === undefined && result.isError === undefined) {
-    throw new NativeTypeError("unwrap() was given data, not the result of a call; was it unwrapped before?");
+    const part = isArray(result.contents) ? ", such as its contents[0].text" : "";
+    throw new NativeTypeError("unwrap() takes the result of a tool call, not " + shape(result) + "; that is data already, use it as it is" + part);
   }
   const text = firstText(result.content);
   if (result.isError === true) {

@@ -1,0 +1,51 @@
+"""The latest results of a run, as JSON text, to explain an error of its program.
+
+They are kept by reference while the run is in memory, up to a limit, and never written down.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.expression_values import Result
+from codemode_mcp.nearest import plain
+
+if TYPE_CHECKING:
+    from codemode_mcp.catalog import Catalog
+
+MAX_CHARACTERS: Final = 256 * 1024
+MAX_RESULTS: Final = 32
+
+
+class RecentResults:
+    """The latest results, none of which is larger than all may be together."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[str, str]] = deque()
+        self._size = 0
+
+    def keep(self, called: str, text: str) -> None:
+        """Keep what a call gave; `called` is the id of its tool, or the expression of a look-up."""
+        if len(text) > MAX_CHARACTERS:
+            return
+        self._kept.append((called, text))
+        self._size += len(text)
+        while self._size > MAX_CHARACTERS or len(self._kept) > MAX_RESULTS:
+            self._size -= len(self._kept.popleft()[1])
+
+    def clear(self) -> None:
+        self._kept.clear()
+        self._size = 0
+
+    def of(self, catalog: Catalog) -> list[Result]:
+        """Return them with the names by which a program calls their tools."""
+        return [Result(_names(called, catalog), text) for called, text in self._kept]
+
+
+def _names(called: str, catalog: Catalog) -> frozenset[str]:
+    entry = catalog.get(called)
+    if entry is None:
+        return frozenset((plain(called),))
+    names = (entry.path, entry.id, f"MCP.{entry.source_name}.{entry.tool.name}", f"tools.{entry.tool.name}")
+    return frozenset(map(plain, names))
