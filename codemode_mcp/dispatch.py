@@ -337,7 +337,7 @@ class Dispatcher:
                 with_input = replace(call, input=text, count=1)
                 return self._arguments.prepare(with_input, entry.path, entry.tool.input_schema, signature)
 
-            event = _event(entry, arguments, context)
+            event = _event(entry, call.id, arguments, context)
             changed = await interception.before(event, entry.path, note, accept)
             if changed is not arguments:
                 arguments, event = dict(changed), None
@@ -350,7 +350,7 @@ class Dispatcher:
             record.seen = sizes.seen(result)
         replaced = interception is not None and interception.middleware(entry.id)
         if interception is not None and replaced:
-            event = event or _event(entry, arguments, context)
+            event = event or _event(entry, call.id, arguments, context)
             text = await interception.after(event, entry.path, result, self._settings.max_tool_result_bytes)
         else:
             text = json_text(result)
@@ -549,7 +549,7 @@ def _trusts(policy: Policy, entry: Entry) -> bool:
     return entry.source != "mcp" or policy.trusts(entry.source_name)
 
 
-def _event(entry: Entry, arguments: JsonObject, context: CallContext) -> ToolCallEvent:
+def _event(entry: Entry, number: int, arguments: JsonObject, context: CallContext) -> ToolCallEvent:
     effects = entry.effects
     return ToolCallEvent(
         tool_id=entry.id,
@@ -563,6 +563,7 @@ def _event(entry: Entry, arguments: JsonObject, context: CallContext) -> ToolCal
         destructive=effects.destructive,
         idempotent=effects.idempotent,
         open_world=effects.open_world,
+        call=number,
     )
 
 
