@@ -23,7 +23,15 @@ from codemode_mcp.audit import sizes
 from codemode_mcp.bridge import Completion, GuestError, ToolCall, json_text
 from codemode_mcp.catalog import login_advice
 from codemode_mcp.entries import within_line
-from codemode_mcp.errors import CodeModeError, InternalError, PluginError, PolicyDenied, ProgramError, UpstreamError
+from codemode_mcp.errors import (
+    CodeModeError,
+    Exceeded,
+    InternalError,
+    PluginError,
+    PolicyDenied,
+    ProgramError,
+    UpstreamError,
+)
 from codemode_mcp.operations import perform
 from codemode_mcp.plugins.api import EXEC_ID, ToolCallEvent
 from codemode_mcp.policy import Ask, Deny, Effects, Policies
@@ -279,6 +287,7 @@ class Dispatcher:
                 asking = Asking(context.run_id, ask, context.owner, can_answer, partial(setattr, record, "why_queued"))
             result = await self._call(call, context, record, on_progress, asking, approve, note, begin)
         except CodeModeError as error:
+            record.exceeded = error.exceeded
             completion = Completion(call.id, error=_guest_error(error, record))
         except Exception:
             log.exception("call of %s failed in an unexpected way", within_line(record.tool))
@@ -360,6 +369,7 @@ class Dispatcher:
                 f"{entry.path}: the result has {size} bytes, more than maxToolResultBytes "
                 f"({self._settings.max_tool_result_bytes}); ask the tool for less at a time",
                 dispatched=True,
+                exceeded=Exceeded("maxToolResultBytes", size, self._settings.max_tool_result_bytes),
             )
         of_mcp_tool = entry.source == "mcp" and entry.method == "tools/call"
         if self._shapes is not None and of_mcp_tool and entry.tool.output_schema is None:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import binascii
 import json
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from codemode_mcp.entries import within_line
-from codemode_mcp.errors import CodeModeError
+from codemode_mcp.errors import CodeModeError, Exceeded
 from codemode_mcp.outcome import Usage
 from codemode_mcp.pictures import strings_without_base64, without_base64
 
@@ -109,7 +109,7 @@ async def render(
             lost.append(f"What was cut from this answer could not be kept for later: {error.message}")
             return None
 
-    answer = _Answer(settings, _cap(settings, max_bytes), _telemetry(ended.usage, settings, now))
+    answer = _Answer(settings, _cap(settings, max_bytes), ended.usage, now)
     cap = answer.cap
     preview = max(LEAST_PREVIEW, cap // 8)
     value, value_size = ended.value, 0
@@ -127,12 +127,14 @@ async def render(
         value_size = _size(value_text)
         if value_size > cap:
             over = True
+            answer = answer.over(value_size)
             value = _truncated(value_size, value_text, await keep(value_text), preview)
             value_size = _size(_dump(value))
     outputs, left, crowded = _fit([_readable(item) for item in ended.outputs], cap - value_size)
     if left:
         over = True
         text = _dump([_shown(item) for item in left])
+        answer = answer.over(value_size + _size(_dump([_shown(item) for item in outputs])) + _size(text))
         outputs.append(
             {
                 "type": "json",
@@ -168,11 +170,23 @@ def _too_much(cap: int) -> str:
     return f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
 
 
+_NOTHING = Usage()
+
+
 def render_error(
-    error: CodeModeError, settings: ToolSettings, max_bytes: int | None = None, notes: tuple[str, ...] = ()
+    error: CodeModeError,
+    settings: ToolSettings,
+    max_bytes: int | None = None,
+    notes: tuple[str, ...] = (),
+    usage: Usage = _NOTHING,
 ) -> Rendered:
-    """Render the answer when nothing of a program has run. `max_bytes`: see `render`."""
-    answer = _Answer(settings, _cap(settings, max_bytes), _telemetry(Usage(), settings, 0.0))
+    """Render the answer when nothing of a program has run.
+
+    Args:
+        max_bytes: see `render`.
+        usage: the request that was refused, and the catalog of its caller.
+    """
+    answer = _Answer(settings, _cap(settings, max_bytes), replace(usage, exceeded=error.exceeded), 0.0)
     return answer.failed(_shortened(error.message, answer.cap), error.code, [], notes)
 
 
@@ -187,11 +201,17 @@ class _Answer:
 
     Attributes:
         cap: bytes of value or error and output.
+        now: on the clock of the call records.
     """
 
     settings: ToolSettings
     cap: int
-    telemetry: dict[str, Any]
+    usage: Usage
+    now: float
+
+    def over(self, size: int) -> _Answer:
+        """Return the answer that tells that its cap was exceeded."""
+        return replace(self, usage=replace(self.usage, exceeded=Exceeded("maxOutputBytes", size, self.cap)))
 
     def completed(self, value: Any, outputs: list[dict[str, Any]], notes: tuple[str, ...]) -> Rendered:
         if value is None and not outputs:
@@ -229,9 +249,9 @@ class _Answer:
         meta: dict[str, Any] = {}
         match self.settings.code_mode.telemetry:
             case "meta":
-                meta[TELEMETRY_KEY] = self.telemetry
+                meta[TELEMETRY_KEY] = _telemetry(self.usage, self.settings, self.now)
             case "result":
-                structured["telemetry"] = self.telemetry
+                structured["telemetry"] = _telemetry(self.usage, self.settings, self.now)
         lines = [*tail, *fitted, *([next_step] if next_step else [])]
         return Rendered(structured, _content(outputs, lines, self.settings), structured["status"] == "failed", meta)
 
@@ -491,6 +511,15 @@ def _telemetry(usage: Usage, settings: ToolSettings, now: float) -> dict[str, An
         "snapshots": usage.snapshots,
         "ms": usage.ms,
     }
+    if usage.exceeded is not None:
+        telemetry["exceeded"] = asdict(usage.exceeded)
+    if (snapshot := usage.snapshot) is not None:
+        telemetry["snapshot"] = {
+            "bytes": snapshot.size,
+            "store": snapshot.store,
+            "restored": snapshot.restored,
+            "takenOver": snapshot.taken_over,
+        }
     calls = [
         {
             "tool": record.tool if len(record.tool) <= 60 else record.tool[:59] + "…",

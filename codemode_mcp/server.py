@@ -21,6 +21,7 @@ from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.client import Continued, guard_state, open_client, roots_of
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.nearest import nearest
+from codemode_mcp.outcome import Usage
 from codemode_mcp.output import VISIBLE_TOOLS, Rendered, render, render_error
 from codemode_mcp.policy import Policies
 from codemode_mcp.profiles import Profile, profile_of
@@ -71,6 +72,14 @@ class Runs(Protocol):
 
     async def offload(self, owner: str, text: str) -> str | None:
         """See `output.Offload`."""
+        ...
+
+    def late_notes(self, owner: str | None) -> Sequence[str]:
+        """See `RunManager.late_notes`."""
+        ...
+
+    async def catalog_counts(self, caller: Caller, client: Client) -> tuple[int, Mapping[str, int]]:
+        """Return how many tools the caller's catalog has, and how many from each kind of source."""
         ...
 
     async def state_keys(self) -> Sequence[bytes]:
@@ -248,11 +257,16 @@ class Surface:
                     told["status"] = "asks"
                     return continued.asks_again(outcome.run_id, outcome.questions)
                 outcome = replace(outcome, notes=(*outcome.notes, *notes))
+                if not outcome.usage.sources:  # its program could not be restored
+                    outcome = replace(outcome, usage=await self._counted(outcome.usage, context, client))
                 rendered = await render(
                     outcome, self._runs.settings(), self._runs.offload, time.monotonic(), profile.max_output_bytes
                 )
             except CodeModeError as error:
-                rendered = render_error(error, self._runs.settings(), profile.max_output_bytes, notes)
+                refused = Usage(execs=int(params.name == "exec"), waits=int(params.name == "wait"))
+                usage = await self._counted(refused, context, client)
+                notes = (*notes, *self._runs.late_notes(self._caller_of(context).owner))
+                rendered = render_error(error, self._runs.settings(), profile.max_output_bytes, notes, usage)
             except Exception:
                 log.exception("a request failed in an unexpected way")
                 fault = InternalError("the request failed inside codemode-mcp; see its log")
@@ -262,6 +276,13 @@ class Surface:
         if self._runs.auditor.listening:
             told.update(sizes.seen({"content": rendered.content, "structuredContent": result.structured_content}))
         return result
+
+    async def _counted(self, usage: Usage, context: ServerRequestContext[Any], client: Client) -> Usage:
+        """Return the usage of a request whose program has not run, with the catalog that it would have seen."""
+        if self._runs.settings().code_mode.telemetry == "off":
+            return usage
+        size, sources = await self._runs.catalog_counts(self._caller_of(context), client)
+        return replace(usage, catalog_size=size, sources=sources)
 
     def _offer_roots(self, context: ServerRequestContext[Any]) -> None:
         if self._lasting:
