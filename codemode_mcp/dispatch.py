@@ -19,7 +19,7 @@ import anyio
 from codemode_mcp import bridge
 from codemode_mcp.approval import ApprovalRequest
 from codemode_mcp.arguments import ArgumentChecker
-from codemode_mcp.audit import sizes
+from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.bridge import Completion, GuestError, ToolCall, json_text
 from codemode_mcp.catalog import login_advice
 from codemode_mcp.entries import within_line
@@ -295,6 +295,7 @@ class Dispatcher:
             completion = Completion(call.id, error=_guest_error(fault, record))
         else:
             completion = Completion(call.id, result)
+            debugging.log_result(within_line(record.tool), result)
         record.ended = time.monotonic()
         record.size = completion.size
         if completion.error is not None:

@@ -27,12 +27,14 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from codemode_mcp import descriptions
 from codemode_mcp.announce import Announcer, AnnouncingServer
 from codemode_mcp.approval import Verdict, ask_for, lasts, verdict_of
+from codemode_mcp.audit import debugging
 from codemode_mcp.audit.calls import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.bridge import ToolCall, joined_halves, json_text
 from codemode_mcp.catalog import Catalog
 from codemode_mcp.client import MAX_ROUNDS, Continued, McpClient, guard_state, progress_to, roots_of
 from codemode_mcp.dispatch import CallContext
+from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.nearest import nearest
 from codemode_mcp.outcome import CallRecord
@@ -397,7 +399,9 @@ class Passthrough:
         await self._settled()
         listing = self._current(self._caller_of(context))
         self._announcer.listed()
-        tools = [_TOOL(tool, by_name=False) for tool in listing.of_version(context.protocol_version)]
+        listed = listing.of_version(context.protocol_version)
+        debugging.log_listing(listed)
+        tools = [_TOOL(tool, by_name=False) for tool in listed]
         return types.ListToolsResult(tools=tools)
 
     async def _call_tool(
@@ -465,6 +469,7 @@ class Passthrough:
             return _failure(call.completion.error.message, version)
         result = result_for(params.name, call.completion.value, version)
         result["content"].extend(_text(joined_halves(note)) for note in call.notes)
+        debugging.log_answer(within_line(params.name), result["content"], result.get("structuredContent"))
         return result
 
     async def _resolve(self, name: str, caller: Caller) -> tuple[Listing, Entry]:

@@ -16,9 +16,10 @@ import mcp_types as types
 
 from codemode_mcp import descriptions
 from codemode_mcp.announce import Announcer, AnnouncingServer
-from codemode_mcp.audit import sizes
+from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.client import Continued, guard_state, open_client, roots_of
+from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.nearest import nearest
 from codemode_mcp.outcome import Usage
@@ -183,6 +184,7 @@ class Surface:
         )
         if tuple(tool.name for tool in tools) != VISIBLE_TOOLS:
             raise RuntimeError("the tool list is not what it has to be")  # fails closed
+        debugging.log_listing(tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools)
         # The list depends on the caller's policy and on the client's profile.
         return types.ListToolsResult(tools=tools, cache_scope="private")
 
@@ -273,6 +275,7 @@ class Surface:
                 rendered = render_error(fault, self._runs.settings(), profile.max_output_bytes)
         told.update(status=rendered.structured["status"], code=rendered.structured.get("code"))
         result = _tool_result(rendered, context.session.protocol_version, profile)
+        debugging.log_answer(within_line(params.name), rendered.content, result.structured_content)
         if self._runs.auditor.listening:
             told.update(sizes.seen({"content": rendered.content, "structuredContent": result.structured_content}))
         return result
