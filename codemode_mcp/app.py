@@ -81,6 +81,9 @@ OPEN_SECONDS = 8.0
 PROMPTS_SECONDS = 0.5
 """For plugins to say what tools a client has, before the list of tools is answered without their prompts."""
 
+COUNT_SECONDS = 1.0
+"""Time that the answer to a request that was refused waits for the counts of its caller's catalog."""
+
 STORE_SECONDS = 2.0
 """Time that a terminal waits for a store that is being opened."""
 
@@ -323,6 +326,19 @@ class App:
         from codemode_mcp.runs.store import is_bearer
 
         return None if self._values is None or is_bearer(owner) else await self._values.offload(owner, text)
+
+    def late_notes(self, owner: str | None) -> Sequence[str]:
+        """See `RunManager.late_notes`."""
+        return () if self._manager is None else self._manager.late_notes(owner)
+
+    async def catalog_counts(self, caller: Caller, client: Client) -> tuple[int, Mapping[str, int]]:
+        """Return how many tools the caller's catalog has, and how many from each kind of source. Both are empty where
+        that is not known within `COUNT_SECONDS`."""
+        with anyio.move_on_after(COUNT_SECONDS):
+            await self.manager()
+            catalog = await self.catalog_for(caller, client)
+            return len(catalog), catalog.sources
+        return 0, {}
 
     async def state_keys(self) -> Sequence[bytes]:
         """See `client.guard_state`."""

@@ -19,11 +19,19 @@ import anyio
 from codemode_mcp import bridge
 from codemode_mcp.approval import ApprovalRequest
 from codemode_mcp.arguments import ArgumentChecker
-from codemode_mcp.audit import sizes
+from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.bridge import Completion, GuestError, ToolCall, json_text
 from codemode_mcp.catalog import login_advice
 from codemode_mcp.entries import within_line
-from codemode_mcp.errors import CodeModeError, InternalError, PluginError, PolicyDenied, ProgramError, UpstreamError
+from codemode_mcp.errors import (
+    CodeModeError,
+    Exceeded,
+    InternalError,
+    PluginError,
+    PolicyDenied,
+    ProgramError,
+    UpstreamError,
+)
 from codemode_mcp.operations import perform
 from codemode_mcp.plugins.api import EXEC_ID, ToolCallEvent
 from codemode_mcp.plugins.running import removed
@@ -280,6 +288,7 @@ class Dispatcher:
                 asking = Asking(context.run_id, ask, context.owner, can_answer, partial(setattr, record, "why_queued"))
             result = await self._call(call, context, record, on_progress, asking, approve, note, begin)
         except CodeModeError as error:
+            record.exceeded = error.exceeded
             completion = Completion(call.id, error=_guest_error(error, record))
         except Exception:
             log.exception("call of %s failed in an unexpected way", within_line(record.tool))
@@ -287,6 +296,7 @@ class Dispatcher:
             completion = Completion(call.id, error=_guest_error(fault, record))
         else:
             completion = Completion(call.id, result)
+            debugging.log_result(within_line(record.tool), result)
         record.ended = time.monotonic()
         record.size = completion.size
         if completion.error is not None:
@@ -338,7 +348,7 @@ class Dispatcher:
                 with_input = replace(call, input=text, count=1)
                 return self._arguments.prepare(with_input, entry.path, entry.tool.input_schema, signature)
 
-            event = _event(entry, arguments, context)
+            event = _event(entry, call.id, arguments, context)
             changed = await interception.before(event, entry.path, note, accept)
             if changed is not arguments:
                 arguments, event = dict(changed), None
@@ -351,7 +361,7 @@ class Dispatcher:
             record.seen = sizes.seen(result)
         replaced = interception is not None and interception.middleware(entry.id)
         if interception is not None and replaced:
-            event = event or _event(entry, arguments, context)
+            event = event or _event(entry, call.id, arguments, context)
             text = await interception.after(event, entry.path, result, self._settings.max_tool_result_bytes)
         else:
             text = json_text(result)
@@ -361,6 +371,7 @@ class Dispatcher:
                 f"{entry.path}: the result has {size} bytes, more than maxToolResultBytes "
                 f"({self._settings.max_tool_result_bytes}); ask the tool for less at a time",
                 dispatched=True,
+                exceeded=Exceeded("maxToolResultBytes", size, self._settings.max_tool_result_bytes),
             )
         of_mcp_tool = entry.source == "mcp" and entry.method == "tools/call"
         if self._shapes is not None and of_mcp_tool and entry.tool.output_schema is None:
@@ -552,7 +563,7 @@ def _trusts(policy: Policy, entry: Entry) -> bool:
     return entry.source != "mcp" or policy.trusts(entry.source_name)
 
 
-def _event(entry: Entry, arguments: JsonObject, context: CallContext) -> ToolCallEvent:
+def _event(entry: Entry, number: int, arguments: JsonObject, context: CallContext) -> ToolCallEvent:
     effects = entry.effects
     return ToolCallEvent(
         tool_id=entry.id,
@@ -566,6 +577,7 @@ def _event(entry: Entry, arguments: JsonObject, context: CallContext) -> ToolCal
         destructive=effects.destructive,
         idempotent=effects.idempotent,
         open_world=effects.open_world,
+        call=number,
     )
 
 

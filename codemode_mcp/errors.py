@@ -7,6 +7,7 @@ edge of the room that meets them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 ErrorCode = Literal[
@@ -32,18 +33,34 @@ ErrorCode = Literal[
 ERROR_CODES: tuple[ErrorCode, ...] = get_args(ErrorCode)
 
 
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """A cap that something was beyond.
+
+    Attributes:
+        cap: its key in the configuration, or what it limits where no setting does.
+        figure: what there was, in the unit of the cap.
+    """
+
+    cap: str
+    figure: int
+    limit: int
+
+
 class CodeModeError(Exception):
     """Base of all errors here; not raised itself.
 
     Attributes:
         code: one of `ERROR_CODES`.
         message: the text for the reader, without a traceback, path or class name of ours.
+        exceeded: the cap that is the reason, where one is.
     """
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str, exceeded: Exceeded | None = None) -> None:
         super().__init__(message)
         self.code: ErrorCode = code
         self.message = message
+        self.exceeded = exceeded
 
 
 class ProgramError(CodeModeError):
@@ -64,8 +81,8 @@ class UpstreamError(CodeModeError):
         dispatched: whether the request may have reached the tool.
     """
 
-    def __init__(self, message: str, *, dispatched: bool) -> None:
-        super().__init__("nested_tool_failed", message)
+    def __init__(self, message: str, *, dispatched: bool, exceeded: Exceeded | None = None) -> None:
+        super().__init__("nested_tool_failed", message, exceeded)
         self.dispatched = dispatched
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from codemode_mcp.approval import ApprovalQuestion
-    from codemode_mcp.errors import ErrorCode
+    from codemode_mcp.errors import ErrorCode, Exceeded
     from upstream_clients.tools import Question
 
 CallStatus = Literal["queued", "executing", "completed", "failed"]
@@ -28,6 +28,7 @@ class CallRecord:
         path: what the program wrote, where that is a function of a namespace.
         watched: whether anybody wants to know `seen`.
         seen: how much of the result a model would have seen; see `audit.sizes`.
+        exceeded: the cap for which it failed.
         began, ended: monotonic seconds; `began` is when it was made.
         size: bytes of the result's JSON.
         dispatched: whether the request may have reached the tool.
@@ -49,6 +50,7 @@ class CallRecord:
     why_queued: str = ""
     watched: bool = False
     seen: Mapping[str, int] = field(default_factory=dict)
+    exceeded: Exceeded | None = None
 
     def milliseconds(self, now: float) -> int:
         """How long it took, or has taken so far."""
@@ -71,6 +73,23 @@ class PendingCall:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotUse:
+    """The latest snapshot of a run.
+
+    Attributes:
+        size: bytes of its stored form.
+        store: the kind of the store that has it.
+        restored: how often this process has restored the run.
+        taken_over: another process suspended the run, and this one took it over.
+    """
+
+    size: int
+    store: str
+    restored: int = 0
+    taken_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What a run has used so far, for telemetry.
 
@@ -78,6 +97,8 @@ class Usage:
         catalog_size, sources: of the catalog it sees: how many tools, and how many from each kind of source.
         calls: the latest ones, oldest first.
         ms: milliseconds since it started.
+        snapshot: None where the run was never suspended.
+        exceeded: the latest cap that it was beyond.
     """
 
     catalog_size: int = 0
@@ -90,6 +111,8 @@ class Usage:
     calls: tuple[CallRecord, ...] = ()
     snapshots: int = 0
     ms: int = 0
+    snapshot: SnapshotUse | None = None
+    exceeded: Exceeded | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,24 +5,25 @@ and the next step of a program that is not over. Telemetry is for programs that 
 unless the configuration says otherwise. docs/runs.md has the contract.
 
 What a program can make long shares `maxOutputBytes`: value or error first, then output. Notes have a quarter as much
-of their own. The rest comes from this module and is short. The values are plain dicts in the shape of the protocol;
-`server` puts them into the SDK's types.
+of their own, `next` and `pendingToolCalls` have caps that no setting changes. Texts are counted with the escapes that
+JSON has for them. The values are plain dicts in the shape of the protocol; `server` puts them into the SDK's types.
 """
 
 from __future__ import annotations
 
 import binascii
 import json
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from codemode_mcp.entries import within_line
-from codemode_mcp.errors import CodeModeError
+from codemode_mcp.errors import CodeModeError, Exceeded
 from codemode_mcp.outcome import Usage
 from codemode_mcp.pictures import strings_without_base64, without_base64
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.outcome import Outcome, PendingCall
@@ -52,6 +53,12 @@ PICTURE_BYTES = 8 * 1024 * 1024
 
 MAX_PICTURES = 100
 """In one answer. Some models refuse a conversation with more."""
+
+NEXT_BYTES = 4 * 1024
+"""Bytes of the next step of a suspended program."""
+
+PENDING_BYTES = 4 * 1024
+"""Bytes of the pending calls that are listed, the oldest first. `next` says how many there are besides."""
 
 _FRAME = 20
 """Bytes of an output that are not its own, about: they are not counted."""
@@ -102,7 +109,7 @@ async def render(
             lost.append(f"What was cut from this answer could not be kept for later: {error.message}")
             return None
 
-    answer = _Answer(settings, _cap(settings, max_bytes), _telemetry(ended.usage, settings, now))
+    answer = _Answer(settings, _cap(settings, max_bytes), ended.usage, now)
     cap = answer.cap
     preview = max(LEAST_PREVIEW, cap // 8)
     value, value_size = ended.value, 0
@@ -110,7 +117,7 @@ async def render(
     if ended.status == "failed":
         # Where there is output too, some of it is shown beside a long error.
         error = _shortened(ended.error, cap // 2 if ended.outputs else cap)
-        value_size = _size(error)
+        value_size = _sent(error)
     over = False
     if ended.status == "completed":
         value_text = _dump(value)
@@ -120,12 +127,14 @@ async def render(
         value_size = _size(value_text)
         if value_size > cap:
             over = True
+            answer = answer.over(value_size)
             value = _truncated(value_size, value_text, await keep(value_text), preview)
             value_size = _size(_dump(value))
     outputs, left, crowded = _fit([_readable(item) for item in ended.outputs], cap - value_size)
     if left:
         over = True
         text = _dump([_shown(item) for item in left])
+        answer = answer.over(value_size + _size(_dump([_shown(item) for item in outputs])) + _size(text))
         outputs.append(
             {
                 "type": "json",
@@ -161,11 +170,23 @@ def _too_much(cap: int) -> str:
     return f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
 
 
+_NOTHING = Usage()
+
+
 def render_error(
-    error: CodeModeError, settings: ToolSettings, max_bytes: int | None = None, notes: tuple[str, ...] = ()
+    error: CodeModeError,
+    settings: ToolSettings,
+    max_bytes: int | None = None,
+    notes: tuple[str, ...] = (),
+    usage: Usage = _NOTHING,
 ) -> Rendered:
-    """Render the answer when nothing of a program has run. `max_bytes`: see `render`."""
-    answer = _Answer(settings, _cap(settings, max_bytes), _telemetry(Usage(), settings, 0.0))
+    """Render the answer when nothing of a program has run.
+
+    Args:
+        max_bytes: see `render`.
+        usage: the request that was refused, and the catalog of its caller.
+    """
+    answer = _Answer(settings, _cap(settings, max_bytes), replace(usage, exceeded=error.exceeded), 0.0)
     return answer.failed(_shortened(error.message, answer.cap), error.code, [], notes)
 
 
@@ -180,11 +201,17 @@ class _Answer:
 
     Attributes:
         cap: bytes of value or error and output.
+        now: on the clock of the call records.
     """
 
     settings: ToolSettings
     cap: int
-    telemetry: dict[str, Any]
+    usage: Usage
+    now: float
+
+    def over(self, size: int) -> _Answer:
+        """Return the answer that tells that its cap was exceeded."""
+        return replace(self, usage=replace(self.usage, exceeded=Exceeded("maxOutputBytes", size, self.cap)))
 
     def completed(self, value: Any, outputs: list[dict[str, Any]], notes: tuple[str, ...]) -> Rendered:
         if value is None and not outputs:
@@ -200,11 +227,8 @@ class _Answer:
 
     def waiting(self, ended: Outcome, outputs: list[dict[str, Any]], notes: tuple[str, ...]) -> Rendered:
         structured: dict[str, Any] = {"status": "waiting", "runId": ended.run_id, "reason": ended.reason}
-        if ended.pending:
-            structured["pendingToolCalls"] = [
-                {"id": call.id, "tool": call.tool, "status": call.status, "elapsedMs": call.elapsed_ms}
-                for call in ended.pending
-            ]
+        if pending := _fitted_pending(ended.pending):
+            structured["pendingToolCalls"] = pending
         return self._made(structured, outputs, [], notes, _next_step(ended))
 
     def _made(
@@ -225,34 +249,60 @@ class _Answer:
         meta: dict[str, Any] = {}
         match self.settings.code_mode.telemetry:
             case "meta":
-                meta[TELEMETRY_KEY] = self.telemetry
+                meta[TELEMETRY_KEY] = _telemetry(self.usage, self.settings, self.now)
             case "result":
-                structured["telemetry"] = self.telemetry
+                structured["telemetry"] = _telemetry(self.usage, self.settings, self.now)
         lines = [*tail, *fitted, *([next_step] if next_step else [])]
         return Rendered(structured, _content(outputs, lines, self.settings), structured["status"] == "failed", meta)
+
+
+def _fitted_pending(calls: Iterable[PendingCall]) -> list[dict[str, Any]]:
+    """Return the pending calls, as many as there is room for."""
+    room = PENDING_BYTES
+    fitted: list[dict[str, Any]] = []
+    for call in calls:
+        tool = _shortened(call.tool, PENDING_BYTES // 8)
+        shown = {"id": call.id, "tool": tool, "status": call.status, "elapsedMs": call.elapsed_ms}
+        room -= _size(_dump(shown)) + 1
+        if room < 0:
+            break
+        fitted.append(shown)
+    return fitted
 
 
 def _next_step(ended: Outcome) -> str:
     """Return the step that resumes a suspended program: why it is suspended, who has to act, and the call to make."""
     what = ", ".join(_pending_text(call) for call in ended.pending[:5])
     more = ended.pending_total - min(5, len(ended.pending))
-    if more > 0:
-        what += f" and {more} more"
     if ended.reason == "yield":
         said = "" if ended.yielded is None else f" ({within_line(ended.yielded, MAX_REASON)})"
         why = f"it yielded control{said}"
     else:
-        why = f"it waits for {what}" if what else "its time was over"
+        shown = _shortened(what, NEXT_BYTES // 4) + (f" and {more} more" if more > 0 else "")
+        why = f"it waits for {shown}" if shown else "its time was over"
     resume, cancel = _wait_call(ended.run_id), _wait_call(ended.run_id, cancel=True)
-    suspended = " ".join([f"The program is suspended: {why}.", *ended.asked])
     if ended.nobody_answers and any(call.status == "needs_approval" for call in ended.pending):
-        return f"{suspended} Tell the user. After the decision, resume it with {resume}; to give up, call {cancel}."
-    if ended.nobody_answers:
-        return (
-            f"{suspended} Tell the user what is asked. A client that can show the question resumes the program with "
-            f"{resume}; to give up, call {cancel}."
+        step = f"Tell the user. After the decision, resume it with {resume}; to give up, call {cancel}."
+    elif ended.nobody_answers:
+        step = (
+            f"Tell the user what is asked. A client that can show the question resumes the program with {resume}; "
+            f"to give up, call {cancel}."
         )
-    return f"{suspended} Resume it with {resume}."
+    else:
+        step = f"Resume it with {resume}."
+    suspended = f"The program is suspended: {_shortened(why, NEXT_BYTES // 2)}."
+    # Spaces between the sentences are counted as well.
+    asked = _shares(ended.asked, NEXT_BYTES - _sent(suspended) - _sent(step) - len(ended.asked) - 1)
+    return " ".join([suspended, *asked, step])
+
+
+def _shares(texts: Sequence[str], room: int) -> list[str]:
+    """Fit texts into `room` bytes together. Half of what is shown of a long one is its end, which says what to do."""
+    fitted: list[str] = []
+    for number, text in enumerate(texts):
+        fitted.append(_shortened(text, room // (len(texts) - number), end=2))
+        room -= _sent(fitted[-1])
+    return fitted
 
 
 MAX_REASON = 300
@@ -281,7 +331,7 @@ def _fitted_notes(notes: tuple[str, ...], room: int) -> list[str]:
             break
         shown = _shortened(note, share)
         fitted.append(shown)
-        room -= _size(shown)
+        room -= _sent(shown)
     return fitted
 
 
@@ -289,20 +339,25 @@ _LEAST_NOTE = 60
 """Bytes of a note that are worth showing."""
 
 
-def _shortened(text: str, limit: int) -> str:
-    """Cut a text to `limit` bytes of UTF-8 in its middle, with a mark that says how much is left out.
+def _shortened(text: str, limit: int, end: int = 4) -> str:
+    """Cut a text to `limit` bytes in its middle, with a mark that says how much is left out.
 
-    The end is kept, since an error has its stack frames there.
+    The end is kept, since an error has its stack frames there: of what is shown, one part in `end`.
     """
-    size = _size(text)
+    size = _sent(text)
     if size <= limit:
         return text
-    data = text.encode("utf-8", "replace")
     mark = f" ... [{size - limit} of {size} bytes left out] ... "
     room = max(0, limit - len(mark) - len(str(size)))
-    tail = room // 4
-    head = data[: room - tail].decode("utf-8", "ignore")
-    return head + mark + (data[len(data) - tail :].decode("utf-8", "ignore") if tail else "")
+    tail = room // end
+    return _begin(text, room - tail) + mark + _begin(text[: -tail - 1 : -1], tail)[::-1]
+
+
+def _begin(text: str, room: int) -> str:
+    """Return as much of the begin of a text as `room` bytes hold."""
+    text = text[:room]  # a character takes a byte at least
+    fitting = bisect_right(range(len(text) + 1), room, key=lambda length: _sent(text[:length])) - 1
+    return text[:fitting]
 
 
 def printed(item: Mapping[str, Any]) -> str:
@@ -456,6 +511,15 @@ def _telemetry(usage: Usage, settings: ToolSettings, now: float) -> dict[str, An
         "snapshots": usage.snapshots,
         "ms": usage.ms,
     }
+    if usage.exceeded is not None:
+        telemetry["exceeded"] = asdict(usage.exceeded)
+    if (snapshot := usage.snapshot) is not None:
+        telemetry["snapshot"] = {
+            "bytes": snapshot.size,
+            "store": snapshot.store,
+            "restored": snapshot.restored,
+            "takenOver": snapshot.taken_over,
+        }
     calls = [
         {
             "tool": record.tool if len(record.tool) <= 60 else record.tool[:59] + "…",
@@ -483,3 +547,8 @@ def _dump(value: Any) -> str:
 
 def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def _sent(text: str) -> int:
+    """Return the bytes of a text in an answer, which is JSON: control characters take six, quotation marks two."""
+    return _size(_dump(text)) - 2

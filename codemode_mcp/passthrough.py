@@ -29,6 +29,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from codemode_mcp import descriptions
 from codemode_mcp.announce import Announcer, AnnouncingServer
 from codemode_mcp.approval import Verdict, ask_for, lasts, verdict_of
+from codemode_mcp.audit import debugging
 from codemode_mcp.audit.calls import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.bridge import ToolCall, joined_halves, json_text
@@ -472,7 +473,9 @@ class Passthrough:
         self._incomplete = not loaded
         self._announcer.listed()  # nothing is awaited from here on: what is noted is what is answered
         self._incomplete = False
-        tools = [_TOOL(tool, by_name=False) for tool in listing.of_version(context.protocol_version)]
+        listed = listing.of_version(context.protocol_version)
+        debugging.log_listing(listed)
+        tools = [_TOOL(tool, by_name=False) for tool in listed]
         return types.ListToolsResult(tools=tools)
 
     async def _call_tool(
@@ -542,6 +545,7 @@ class Passthrough:
         value = call.completion.value
         result = result_for(params.name, _result_of(value) if call.plain else value, version)
         result["content"].extend(_text(joined_halves(note)) for note in call.notes)
+        debugging.log_answer(within_line(params.name), result["content"], result.get("structuredContent"))
         return result
 
     async def _resolve(self, name: str, caller: Caller) -> tuple[Listing, Entry]:

@@ -16,11 +16,13 @@ import mcp_types as types
 
 from codemode_mcp import descriptions
 from codemode_mcp.announce import Announcer, AnnouncingServer
-from codemode_mcp.audit import sizes
+from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.client import Continued, guard_state, open_client, roots_of
+from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.nearest import nearest
+from codemode_mcp.outcome import Usage
 from codemode_mcp.output import VISIBLE_TOOLS, Rendered, render, render_error
 from codemode_mcp.policy import Policies
 from codemode_mcp.profiles import Profile, profile_of
@@ -71,6 +73,14 @@ class Runs(Protocol):
 
     async def offload(self, owner: str, text: str) -> str | None:
         """See `output.Offload`."""
+        ...
+
+    def late_notes(self, owner: str | None) -> Sequence[str]:
+        """See `RunManager.late_notes`."""
+        ...
+
+    async def catalog_counts(self, caller: Caller, client: Client) -> tuple[int, Mapping[str, int]]:
+        """Return how many tools the caller's catalog has, and how many from each kind of source."""
         ...
 
     async def state_keys(self) -> Sequence[bytes]:
@@ -178,6 +188,7 @@ class Surface:
         )
         if tuple(tool.name for tool in tools) != VISIBLE_TOOLS:
             raise RuntimeError("the tool list is not what it has to be")  # fails closed
+        debugging.log_listing(tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools)
         # The list depends on the caller's policy and on the client's profile.
         return types.ListToolsResult(tools=tools, cache_scope="private")
 
@@ -252,20 +263,33 @@ class Surface:
                     told["status"] = "asks"
                     return continued.asks_again(outcome.run_id, outcome.questions)
                 outcome = replace(outcome, notes=(*outcome.notes, *notes))
+                if not outcome.usage.sources:  # its program could not be restored
+                    outcome = replace(outcome, usage=await self._counted(outcome.usage, context, client))
                 rendered = await render(
                     outcome, self._runs.settings(), self._runs.offload, time.monotonic(), profile.max_output_bytes
                 )
             except CodeModeError as error:
-                rendered = render_error(error, self._runs.settings(), profile.max_output_bytes, notes)
+                refused = Usage(execs=int(params.name == "exec"), waits=int(params.name == "wait"))
+                usage = await self._counted(refused, context, client)
+                notes = (*notes, *self._runs.late_notes(self._caller_of(context).owner))
+                rendered = render_error(error, self._runs.settings(), profile.max_output_bytes, notes, usage)
             except Exception:
                 log.exception("a request failed in an unexpected way")
                 fault = InternalError("the request failed inside codemode-mcp; see its log")
                 rendered = render_error(fault, self._runs.settings(), profile.max_output_bytes)
         told.update(status=rendered.structured["status"], code=rendered.structured.get("code"))
         result = _tool_result(rendered, context.session.protocol_version, profile)
+        debugging.log_answer(within_line(params.name), rendered.content, result.structured_content)
         if self._runs.auditor.listening:
             told.update(sizes.seen({"content": rendered.content, "structuredContent": result.structured_content}))
         return result
+
+    async def _counted(self, usage: Usage, context: ServerRequestContext[Any], client: Client) -> Usage:
+        """Return the usage of a request whose program has not run, with the catalog that it would have seen."""
+        if self._runs.settings().code_mode.telemetry == "off":
+            return usage
+        size, sources = await self._runs.catalog_counts(self._caller_of(context), client)
+        return replace(usage, catalog_size=size, sources=sources)
 
     def _offer_roots(self, context: ServerRequestContext[Any]) -> None:
         if self._lasting:

@@ -138,16 +138,19 @@ class PolicyContext:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateSettings:
-    """`tools.duplicates`: the same call again and again within one run, of a tool that is not read-only."""
+    """`tools.duplicates`: the same call again and again, of a tool that is not read-only."""
 
     max: int = 3
-    """Identical calls that are nobody's concern."""
+    """Identical calls that are made without a word."""
     action: Literal["warn", "deny", "off"] = "warn"
-    """What becomes of further ones."""
+    """The consequence of further ones."""
+    window_seconds: int = 600
+    """How long a call counts, for all programs of its owner. 0: calls count for their own program alone, as long as
+    it lives."""
 
 
-DUPLICATES = Clamp(1, 100_000)
-"""Of `tools.duplicates.max`."""
+DUPLICATE_CLAMPS: dict[str, Clamp] = {"max": Clamp(1, 10_000), "windowSeconds": Clamp(0, 86_400)}
+"""Likewise, of `tools.duplicates`."""
 
 
 @dataclass(frozen=True, slots=True)

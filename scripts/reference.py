@@ -256,7 +256,7 @@ def sections() -> tuple[Section, ...]:
         Section(
             "tools.duplicates",
             _sentence(settings.DuplicateSettings),
-            fields(settings.DuplicateSettings, {"max": settings.DUPLICATES}),
+            fields(settings.DuplicateSettings, settings.DUPLICATE_CLAMPS),
         ),
         Section("tools.approval", _sentence(settings.ApprovalSettings), fields(settings.ApprovalSettings, {})),
         Section(

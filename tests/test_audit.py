@@ -23,6 +23,18 @@ def test_secrets_are_replaced_also_those_of_several_lines() -> None:
     assert line("key %s and password %s", SECRET, "hunter2").endswith("key *** and password ***")
 
 
+@pytest.mark.parametrize("library", ["mcp.client.stdio", "client"])
+def test_records_of_the_sdk_tell_their_place_and_kind_and_nothing_that_they_say(library: str) -> None:
+    try:
+        raise ValueError("input_value='canary'")
+    except ValueError as error:
+        failed = type(error), error, error.__traceback__
+    record = logging.LogRecord(library, logging.ERROR, "stdio.py", 224, "canary %s", ("canary",), failed, "read")
+    said = RedactingFormatter(str).format(record)
+    assert said.endswith(f"ERROR {library}: read, line 224 (ValueError)")
+    assert record.getMessage() == "canary canary", "other handlers get the record as it is"
+
+
 def test_what_is_readable_stays_as_it_is() -> None:
     assert line("größer → 😀 %s", "naïve").endswith("größer → 😀 naïve")
 

@@ -380,14 +380,20 @@ def test_sections_that_ask_for_the_default_are_as_if_they_were_not_there(folder:
         ({"max": 1, "action": "deny"}, DuplicateSettings(1, "deny")),
         ({"action": "off"}, DuplicateSettings(3, "off")),
         ({"max": 0}, DuplicateSettings(1)),
-        ({"max": 10**9}, DuplicateSettings(100_000)),
+        ({"max": 10**9}, DuplicateSettings(10_000)),
+        ({"windowSeconds": 0}, DuplicateSettings(window_seconds=0)),
+        ({"windowSeconds": 10**9}, DuplicateSettings(window_seconds=86_400)),
     ],
 )
 def test_what_becomes_of_repeated_calls_is_read(folder: Folder, given: object, expected: DuplicateSettings) -> None:
     config = folder.load({"tools": {"duplicates": given}})
     assert config.tools.duplicates == expected
-    clamped = isinstance(given, dict) and given.get("max") in (0, 10**9)
-    assert [note.startswith("tools.duplicates.max: ") for note in config.notes] == [True] * clamped
+    clamped = [
+        f"tools.duplicates.{key}: "
+        for key, value in (given.items() if isinstance(given, dict) else ())
+        if (key, value) == ("max", 0) or value == 10**9
+    ]
+    assert [note[: len(begin)] for note, begin in zip(config.notes, clamped, strict=True)] == clamped
 
 
 @pytest.mark.parametrize(
@@ -396,6 +402,7 @@ def test_what_becomes_of_repeated_calls_is_read(folder: Folder, given: object, e
         (3, "tools.duplicates"),
         ({"max": "3"}, "tools.duplicates.max"),
         ({"action": "ask"}, "tools.duplicates.action"),
+        ({"windowSeconds": "1 h"}, "tools.duplicates.windowSeconds"),
         ({"most": 3}, "tools.duplicates.most"),
     ],
 )

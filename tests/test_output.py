@@ -11,7 +11,15 @@ import pytest
 
 from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, Usage
-from codemode_mcp.output import TELEMETRY_BYTES, TELEMETRY_KEY, Rendered, render, render_error
+from codemode_mcp.output import (
+    NEXT_BYTES,
+    PENDING_BYTES,
+    TELEMETRY_BYTES,
+    TELEMETRY_KEY,
+    Rendered,
+    render,
+    render_error,
+)
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
 
 SETTINGS = ToolSettings()
@@ -231,6 +239,50 @@ def test_a_long_error_is_cut_to_the_cap_in_each_form_and_keeps_its_end(cap: int,
     frame = 800  # the marker of the output that is left out has a preview of 400 bytes
     assert len(read(rendered).encode()) <= cap + cap // 4 + frame
     assert len(json.dumps(rendered.structured, ensure_ascii=False).encode()) <= cap + cap // 4 + frame
+
+
+def sent(value: Any) -> int:
+    """Return the bytes of a value in an answer."""
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize("character", ["\x01", '"', "\\", "\n", "\x1f漢"])
+@pytest.mark.parametrize("where", ["error", "notes", "value", "text"])
+def test_the_cap_counts_the_escapes_that_are_sent(character: str, where: str) -> None:
+    long = character * 100_000
+    parts: dict[str, dict[str, Any]] = {
+        "error": {"status": "failed", "error": f"Error: {long}\n    at cell.js:3:7"},
+        "notes": {"notes": (long,)},
+        "value": {"value": long},
+        "text": {"outputs": (text(long),)},
+    }
+    rendered = shown(outcome(**parts[where]))
+    frame = 1000
+    cap = 32 * 1024 // (4 if where == "notes" else 1)
+    assert sent(rendered.structured) <= cap + frame
+    assert sent(rendered.content) <= cap + frame
+    if where == "error":
+        assert rendered.structured["error"].startswith("Error: " + character)
+        assert rendered.structured["error"].endswith("at cell.js:3:7")
+        assert sent(rendered.structured) > cap * 0.9, "what fits is shown"
+
+
+@pytest.mark.parametrize("character", ["x", "\x01", "\u202e", "漢", '"'])
+@pytest.mark.parametrize("nobody", [False, True])
+def test_the_next_step_and_the_pending_calls_have_caps_of_their_own(character: str, nobody: bool) -> None:
+    name, said = character * 5000, character * 300
+    pending = tuple(PendingCall(str(n), name, "needs_approval" if nobody else "queued", 5, said) for n in range(20))
+    approve = "To approve, the user runs in a terminal: `/opt/bin/codemode-mcp runs approve run_x` (or `runs deny`)."
+    asked = (*(f"Server 's' asks the user {name}" for _ in range(5)), f"A person has to approve {name}. {approve}")
+    parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "nobody_answers": nobody}
+    rendered = shown(outcome(**parts, pending=pending, pending_total=500, asked=asked))
+    assert sent(rendered.structured["next"]) <= NEXT_BYTES
+    assert 0 < sent(rendered.structured["pendingToolCalls"]) <= PENDING_BYTES
+    assert sent(rendered.structured) <= NEXT_BYTES + PENDING_BYTES + 200
+    assert sent(rendered.content) <= NEXT_BYTES + 200
+    assert "and 495 more" in rendered.structured["next"]
+    assert approve in rendered.structured["next"], "the command is never cut"
+    assert '{"runId": "run_x"}' in rendered.structured["next"]
 
 
 def test_the_limit_of_a_client_cuts_where_it_is_lower_than_the_configured_one() -> None:

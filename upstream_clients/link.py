@@ -276,7 +276,7 @@ class Link:
 
     async def list_tools(self) -> Listing:
         """All tools. Raises `UpstreamCallError`."""
-        listing = await list_tools(self.send)
+        listing = await list_tools(self.send, self._spec.name)
         if not self.modern:
             return listing
         # The modern revision obliges clients to drop a tool whose header annotations are invalid.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
@@ -9,7 +11,9 @@ from typing import Any, NamedTuple
 import anyio
 
 from upstream_clients.lenient import cap_problems, open_page, read_tools
-from upstream_clients.tools import JsonObject, Tool
+from upstream_clients.tools import Annotations, JsonObject, Tool
+
+logger = logging.getLogger(__name__)
 
 MAX_PAGES = 1_000
 MAX_TOOLS = 100_000
@@ -26,8 +30,12 @@ class Listing(NamedTuple):
     problems: tuple[str, ...]
 
 
-async def list_tools(send: SendFn) -> Listing:
-    """Every page through `send`, in order. What `send` raises passes through."""
+async def list_tools(send: SendFn, server: str = "") -> Listing:
+    """Every page through `send`, in order. What `send` raises passes through.
+
+    `server`: its name, for the log.
+    """
+    size = pages = 0
     items: list[object] = []
     deadline = anyio.current_time() + LIST_SECONDS
     problems: list[str] = []
@@ -41,6 +49,8 @@ async def list_tools(send: SendFn) -> Listing:
         if raw is None:
             problems.append(f"tools/list goes on after {LIST_SECONDS:g} s; the rest is left out")
             break
+        if logger.isEnabledFor(logging.DEBUG):
+            size, pages = size + len(json.dumps(raw, ensure_ascii=False).encode("utf-8", "replace")), pages + 1
         page = open_page(raw)
         items += page.items
         problems += page.problems
@@ -57,4 +67,15 @@ async def list_tools(send: SendFn) -> Listing:
     else:
         problems.append(f"tools/list goes on after {MAX_PAGES} pages; the rest is left out")
     tools, bad_tools = read_tools(items[:MAX_TOOLS])
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug(
+            "server %r: answer to tools/list: %d tools (%d with an output schema, %d with annotations), %d bytes in %d "
+            "pages",
+            server,
+            len(tools),
+            sum(tool.output_schema is not None for tool in tools),
+            sum(tool.annotations != Annotations() for tool in tools),
+            size,
+            pages,
+        )
     return Listing(tools, cap_problems([*problems, *bad_tools]))

@@ -45,13 +45,16 @@ class CallEvents:
             why=verdict.why or None,
         )
 
-    def ended(self, record: CallRecord, code: str | None, now: float, *, late: bool = False) -> None:
+    def ended(
+        self, record: CallRecord, code: str | None, now: float, *, late: bool = False, is_error: bool = False
+    ) -> None:
         """Report the end of a call.
 
         Args:
             code: of the error that it ended with.
             now: on the clock of the record.
             late: its program was over before.
+            is_error: it is late, and its result has `isError`.
         """
         self._emit(
             "call_ended",
@@ -64,6 +67,7 @@ class CallEvents:
             dispatched=record.dispatched,
             repeatable=record.repeatable,
             late=True if late else None,
+            is_error=True if is_error else None,
         )
 
     def _emit(self, kind: EventKind, tool: str, **more: Any) -> None:

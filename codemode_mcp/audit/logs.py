@@ -26,6 +26,8 @@ class RedactingFormatter(logging.Formatter):
         self._redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
+        if record.name.partition(".")[0] in _LIBRARIES:
+            record = _without_text(record)
         return self._redact(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
@@ -59,8 +61,18 @@ class _File(_Stream, logging.FileHandler):
 _ROOMS: Final = ("codemode_mcp", "upstream_clients")
 _LIBRARIES: Final = ("mcp", "client")
 """The SDK, whose client sessions log under the second. It logs lost connections and junk from servers with tracebacks;
-`upstream_clients` reports both in a line.
+`upstream_clients` reports both in a line. At `debug` its records have no text: it puts messages, junk that servers
+write and ids of sessions into them.
 """
+
+
+def _without_text(record: logging.LogRecord) -> logging.LogRecord:
+    """Return where a record comes from and the kind of its error, and nothing of what it says."""
+    error = "" if record.exc_info is None or record.exc_info[0] is None else f" ({record.exc_info[0].__name__})"
+    bare = logging.makeLogRecord(record.__dict__)
+    bare.msg, bare.args = f"{record.funcName}, line {record.lineno}{error}", None
+    bare.exc_info = bare.exc_text = bare.stack_info = None
+    return bare
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from codemode_mcp.errors import ConfigError
 from codemode_mcp.settings import (
     AUDIT_CLAMPS,
     CLAMPS,
-    DUPLICATES,
+    DUPLICATE_CLAMPS,
     ApprovalSettings,
     AuditSettings,
     CodeModeSettings,
@@ -278,16 +278,15 @@ def _code_mode(node: Node) -> CodeModeSettings:
 def _duplicates(node: Node) -> DuplicateSettings:
     if node.value is None:
         return DuplicateSettings()
-    fields = node.fields(("max", "action"))
+    fields = node.fields(("max", "action", "windowSeconds"))
     settings: dict[str, Any] = {}
     if "action" in fields:
         settings["action"] = fields["action"].choice("warn", "deny", "off")
-    if "max" in fields and (value := fields["max"].integer()) is not None:
-        settings["max"] = inside = min(max(value, DUPLICATES.lowest), DUPLICATES.highest)
-        if inside != value:
-            fields["max"].note(
-                f"{describe(value)} is outside {DUPLICATES.lowest} - {DUPLICATES.highest}; {inside} is used"
-            )
+    for key, clamp in DUPLICATE_CLAMPS.items():
+        if key in fields and (value := fields[key].integer()) is not None:
+            settings[_snake(key)] = inside = min(max(value, clamp.lowest), clamp.highest)
+            if inside != value:
+                fields[key].note(f"{describe(value)} is outside {clamp.lowest} - {clamp.highest}; {inside} is used")
     return DuplicateSettings(**settings)
 
 

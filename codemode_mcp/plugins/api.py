@@ -107,6 +107,7 @@ class ToolCallEvent:
         tool_input_kind: what `input` is: arguments, or of the outer `exec` the language of `input["code"]`.
         input: the arguments, checked; of the outer `exec` `{"code": ...}`.
         read_only, destructive, idempotent, open_world: its annotations, MCP's defaults filled in.
+        call: the number of the call within its run, from 1; 0 of the outer `exec`.
     """
 
     tool_id: str
@@ -120,6 +121,7 @@ class ToolCallEvent:
     destructive: bool = True
     idempotent: bool = False
     open_world: bool = True
+    call: int = 0
 
 
 EXEC_ID = "core:code_mode:exec"

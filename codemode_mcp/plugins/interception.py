@@ -266,6 +266,7 @@ def _with_input(event: ToolCallEvent, given: JsonObject) -> ToolCallEvent:
         event.destructive,
         event.idempotent,
         event.open_world,
+        event.call,
     )
 
 

@@ -18,7 +18,7 @@ from codemode_mcp.audit.calls import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.bridge import Completion, GuestError, json_text
 from codemode_mcp.entries import within_line
-from codemode_mcp.errors import CodeModeError, InternalError, StoreUnavailable
+from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, StoreUnavailable
 from codemode_mcp.outcome import CallRecord
 from codemode_mcp.runs.records import completion_text
 from codemode_mcp.runs.run import LiveCall
@@ -116,6 +116,12 @@ class Calls:
             return
         record = live.record
         record.status, record.ended = "failed", now
+        if fits:
+            most = limits.max_pending_tool_calls + limits.max_queued_tool_calls
+            run.exceeded = Exceeded("maxQueuedToolCalls", len(run.calls) + 1, most)
+        else:
+            size = _input_size(call) + sum(_input_size(each.call) for each in run.calls.values())
+            run.exceeded = Exceeded("argumentsCharacters", size, ARGUMENTS_CHARACTERS)
         why = f"{run.executing} are under way and {len(run.queue)} are queued"
         if not fits:
             why += f", and their arguments would have more than {ARGUMENTS_CHARACTERS} characters"
@@ -269,6 +275,7 @@ class Calls:
         finally:
             run.calls.pop(live.call.id, None)
             run.recent.append(live.record)
+            run.exceeded = live.record.exceeded or run.exceeded
             if not live.record.dispatched:
                 run.refused += 1
             if completion is None:
@@ -276,9 +283,11 @@ class Calls:
                 live.record.ended = self._clock()
                 completion = _cancelled(live)
             code = None if completion.error is None else completion.error.code
-            live.events.ended(live.record, code, self._clock(), late=live.left)
-            if live.left and not run.fenced:
-                self._tell_late_failure(run, live, completion)
+            why = _late_failure(completion) if live.left else None
+            is_error = why is not None and code is None
+            live.events.ended(live.record, code, self._clock(), late=live.left, is_error=is_error)
+            if why is not None and not run.fenced:
+                self._tell_late_failure(run, live, why)
             if run.state in ("running", "waiting") and not run.fenced:
                 run.settled.append(completion)
                 if completion.error is None:
@@ -286,16 +295,13 @@ class Calls:
                 run.change()
             self._give_slot(run, live)
 
-    def _tell_late_failure(self, run: Run, live: LiveCall, completion: Completion) -> None:
+    def _tell_late_failure(self, run: Run, live: LiveCall, why: str) -> None:
         if run.state == "aborted":
             return  # it was cancelled on purpose
-        error = completion.error
-        why = error_of(completion.value) if error is None else f": {error.message}"
-        if why is not None:
-            tool, run_id = within_line(live.record.tool), run.id[:12]
-            self._on_late_failure(
-                run.owner, f"{tool} failed after its program ({run_id}) was over, which did not await it{why[:300]}"
-            )
+        tool, run_id = within_line(live.record.tool), run.id[:12]
+        self._on_late_failure(
+            run.owner, f"{tool} failed after its program ({run_id}) was over, which did not await it{why[:300]}"
+        )
 
     async def _note_dispatch(self, run: Run, live: LiveCall) -> None:
         """Right before a call is sent: once a run is kept, nothing is sent that nobody would know of after a crash, and
@@ -382,6 +388,12 @@ def _arguments_fit(run: Run, call: ToolCall) -> bool:
 
 def _input_size(call: ToolCall) -> int:
     return len(call.input) if isinstance(call.input, str) else 0
+
+
+def _late_failure(completion: Completion) -> str | None:
+    """Return why a call failed that its program did not await, after a colon; None where it did not."""
+    error = completion.error
+    return error_of(completion.value) if error is None else f": {error.message}"
 
 
 def error_of(value: str) -> str | None:

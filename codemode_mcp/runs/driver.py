@@ -37,9 +37,9 @@ from codemode_mcp.bridge import (
 )
 from codemode_mcp.catalog_text import catalog_hash, catalog_text
 from codemode_mcp.entries import within_line
-from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, StoreUnavailable
+from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, ProgramError, StoreUnavailable
 from codemode_mcp.hints import NO_TOOL, mistaken_names
-from codemode_mcp.outcome import Outcome, PendingCall, PendingStatus, Usage
+from codemode_mcp.outcome import Outcome, PendingCall, PendingStatus, SnapshotUse, Usage
 from codemode_mcp.output import exceeds
 from codemode_mcp.runs.calls import RETRY_SECONDS, Calls
 from codemode_mcp.runs.questions import WINDOW
@@ -231,6 +231,8 @@ class Driver:
                 return await self._turned_away(run, observation, parked)
             began = self._clock()
             await self._on_thread(engine, self._restore, engine, run, parked)
+            run.restored += 1
+            run.snapshot_size = len(parked.snapshot)
             self._auditor.emit(
                 "restored", run.id, ms=round((self._clock() - began) * 1000, 3), snapshot_bytes=len(parked.snapshot)
             )
@@ -318,6 +320,8 @@ class Driver:
             over = self._over_cap(run) if report.outputs else None
             if over is not None and report.state == "pending":
                 run.cancel_unsent()
+                figure = len(json_text(list(run.outputs)).encode("utf-8", "replace"))
+                run.exceeded = Exceeded("maxOutputBytes", figure, self._settings.max_output_bytes)
                 return await self._fail(run, "output_limit_exceeded", over)
             if report.state != "syntax" and over is None:
                 self._accept(run, report.requests)
@@ -489,6 +493,8 @@ class Driver:
         match turn.stopped:
             case "time":
                 seconds = self._settings.timeout_ms / 1000
+                late = max(0.0, self._clock() - observation.deadline)
+                run.exceeded = Exceeded("timeoutMs", round((seconds + late) * 1000), self._settings.timeout_ms)
                 return await self._fail(
                     run,
                     "timeout",
@@ -516,6 +522,9 @@ class Driver:
         match error.code:
             case "too_many_pending_tool_calls" | "module_access_denied" as known:
                 code = known
+                if known == "too_many_pending_tool_calls":
+                    most = self._settings.max_pending_tool_calls + self._settings.max_queued_tool_calls
+                    run.exceeded = run.exceeded or Exceeded("maxQueuedToolCalls", most + 1, most)
             case str():
                 code = "nested_tool_failed"
         describe = partial(run.positions.describe, error, results=run.results.of(run.context.catalog))
@@ -561,6 +570,8 @@ class Driver:
         unchecked: tuple[UncheckedError, ...] = (),
     ) -> Outcome:
         run.advance("fail")
+        if code == "memory_limit_exceeded":
+            run.exceeded = Exceeded("memoryLimitBytes", run.memory_size, run.memory_limit)
         notes = self._rejection_notes(run, rejections) + _unchecked_notes(run, unchecked) + self._leave_calls(run)
         return await self._end(
             run, Outcome(run.id, run.owner, "failed", self._usage(run), notes=notes, error=message, code=code)
@@ -618,6 +629,7 @@ class Driver:
         """The end of a run that has failed for a reason of ours; what a store has of it stays, where that is it."""
         if isinstance(error, Fenced) or (isinstance(error, StoreUnavailable) and run.kept):
             raise error
+        run.exceeded = error.exceeded or run.exceeded
         return await self._fail(run, error.code, error.message)
 
     def _check_fence(self, run: Run) -> None:
@@ -690,6 +702,7 @@ class Driver:
         self._check_size(data)
         # Counted first: what is written down of the run says so too.
         run.snapshots += 1
+        run.snapshot_size = len(data)
         try:
             await self._keep(run, data, run.manifest, reason)
         except CodeModeError:
@@ -773,6 +786,11 @@ class Driver:
                         "snapshot_limit_exceeded",
                         f"suspending the program takes {len(parked.record)} bytes besides its memory, for its text, "
                         "its timers and what it has asked for; have fewer of these while waiting",
+                        Exceeded(
+                            "maxSnapshotBytes",
+                            len(parked.record),
+                            max(self._settings.max_snapshot_bytes, LEAST_RECORD),
+                        ),
                     )
             printed, ends = len(run.history), frozenset(each.id for each in run.settled if each.of_call)
             await (home.checkpoint(parked) if checkpoint else home.park(parked))
@@ -788,6 +806,7 @@ class Driver:
                 "snapshot_limit_exceeded",
                 f"suspending the program takes {len(data)} bytes, more than maxSnapshotBytes "
                 f"({self._settings.max_snapshot_bytes}); keep less data while waiting",
+                Exceeded("maxSnapshotBytes", len(data), self._settings.max_snapshot_bytes),
             )
 
     def _waiting(self, run: Run, reason: WaitingReason) -> Outcome:
@@ -882,7 +901,12 @@ class Driver:
             calls=tuple([*run.recent, *(live.record for live in run.calls.values())][-RECENT_CALLS:]),
             snapshots=run.snapshots,
             ms=round(self._elapsed_ms(run)),
+            snapshot=None if run.home is None else self._snapshot_use(run, run.home),
+            exceeded=run.exceeded,
         )
+
+    def _snapshot_use(self, run: Run, home: RunStore) -> SnapshotUse:
+        return SnapshotUse(run.snapshot_size, home.kind, run.restored, run.taken_over)
 
     def _elapsed_ms(self, run: Run) -> float:
         return round((self._clock() - run.began) * 1000, 3)

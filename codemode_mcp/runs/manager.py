@@ -16,7 +16,14 @@ import anyio.to_thread
 
 from codemode_mcp.approval import Verdict
 from codemode_mcp.audit.events import MAX_NAME, Auditor
-from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, RuntimeUnavailable, StoreUnavailable
+from codemode_mcp.errors import (
+    CodeModeError,
+    Exceeded,
+    InternalError,
+    ProgramError,
+    RuntimeUnavailable,
+    StoreUnavailable,
+)
 from codemode_mcp.hints import PYTHON, looks_like_python, syntax_hint
 from codemode_mcp.localize import fault_column, regex_offsets, stray_await
 from codemode_mcp.preflight import check_members, has_types, inspect, looks_like_shell
@@ -231,8 +238,14 @@ class RunManager:
             del self._late[next(iter(self._late))]
 
     def _with_late(self, outcome: Outcome) -> Outcome:
-        notes = self._late.pop(outcome.owner, None)
-        return outcome if notes is None else replace(outcome, notes=(*outcome.notes, *notes))
+        if outcome.questions:
+            return outcome  # such an answer shows no notes
+        notes = self.late_notes(outcome.owner)
+        return replace(outcome, notes=(*outcome.notes, *notes)) if notes else outcome
+
+    def late_notes(self, owner: str | None) -> tuple[str, ...]:
+        """Return, once, what failed after programs of an owner were over."""
+        return tuple(self._late.pop(owner, ())) if owner is not None else ()
 
     def apply(self, settings: CodeModeSettings) -> None:
         """These limits count from now on, except for how many runs compute at once."""
@@ -332,13 +345,13 @@ class RunManager:
             # Somebody waits for it; that request gets the end, and this one the same.
             observation = live.observation
             self._stop(live, observation)
-            return await observation.outcome()
+            return self._with_late(await observation.outcome())
         if self._closing:
             raise ProgramError("aborted", "the server is shutting down")
         found = await self._take(run_id, owner, caller, cancel=cancel)
         if isinstance(found, EndedRun):
             since, whole = found.outcome
-            return whole if from_start else since
+            return self._with_late(whole if from_start else since)
         run, parked = found
         now = self._clock()
         latest = now + self._settings.max_request_ms / 1000
@@ -979,7 +992,9 @@ def _refuse_shell(source: str) -> None:
 def _check_size(source: str) -> None:
     if len(source) > MAX_SOURCE:
         raise ProgramError(
-            "invalid_input", f"the program has {len(source)} characters, more than {MAX_SOURCE}; write a shorter one"
+            "invalid_input",
+            f"the program has {len(source)} characters, more than {MAX_SOURCE}; write a shorter one",
+            Exceeded("programCharacters", len(source), MAX_SOURCE),
         )
 
 

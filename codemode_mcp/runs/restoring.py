@@ -105,6 +105,7 @@ class Restoring:
         )
         run.memory_limit = min(run.memory_limit, limit)
         run.home, run.kept = self._store, True
+        run.snapshot_size, run.taken_over = len(parked.snapshot), True
         run.stored_catalog, run.expires = parked.catalog, parked.expires
         run.namespaces = await open_namespaces(
             catalog.namespaces,
@@ -162,7 +163,7 @@ class Restoring:
             parked.id,
             parked.owner,
             "failed",
-            Usage(),
+            Usage(exceeded=error.exceeded),
             notes=(note,) if note else (),
             error=error.message,
             code=error.code,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from codemode_mcp.audit.calls import CallEvents
     from codemode_mcp.bridge import Completion, Lookup, ToolCall
     from codemode_mcp.dispatch import CallContext
+    from codemode_mcp.errors import Exceeded
     from codemode_mcp.outcome import CallRecord, Outcome
     from codemode_mcp.positions import Positions
     from codemode_mcp.runs.questions import Client
@@ -207,6 +208,14 @@ class Run:
         self.expires: float | None = None
         self.waits = 0
         self.snapshots = 0
+        self.snapshot_size = 0
+        """Bytes of the latest snapshot."""
+        self.restored = 0
+        """How often this process has restored it."""
+        self.taken_over = False
+        """Tell whether another process suspended it."""
+        self.exceeded: Exceeded | None = None
+        """The latest cap that it was beyond."""
         self._notes: list[str] = []
         self._noted: set[str] = set()
         self._changed = anyio.Event()
@@ -362,6 +371,11 @@ class Run:
         for live in list(self.calls.values()):
             if not live.record.dispatched and not live.sending:
                 live.scope.cancel()
+
+    @property
+    def memory_size(self) -> int:
+        """Bytes of memory of its guest; 0 without one."""
+        return 0 if self.guest is None else self.guest.memory_size
 
     def close(self) -> None:
         if self.guest is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.errors import Exceeded, ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -433,6 +433,7 @@ def check_quotas(settings: CodeModeSettings, owner: str, own: int, total: int) -
             "too_many_pending_tool_calls",
             f"the program would have to be suspended, but {own} programs of yours are suspended already "
             f"({name} is {limit}); finish one with wait, or cancel it with wait and cancel: true",
+            Exceeded(name, own + 1, limit),
         )
     if total >= settings.max_suspended_runs:
         raise ProgramError(
@@ -440,6 +441,7 @@ def check_quotas(settings: CodeModeSettings, owner: str, own: int, total: int) -
             "the program would have to be suspended, but there is no room for another one "
             f"(maxSuspendedRuns is {settings.max_suspended_runs}); finish one of yours with wait, "
             "cancel it with wait and cancel: true, or try again later",
+            Exceeded("maxSuspendedRuns", settings.max_suspended_runs + 1, settings.max_suspended_runs),
         )
 
 

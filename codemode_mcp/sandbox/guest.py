@@ -167,8 +167,13 @@ class Guest:
         return Turn(text, None if text is not None else "memory", full=full)
 
     @property
+    def memory_size(self) -> int:
+        """Bytes of its memory."""
+        return self._instance.pages * PAGE
+
+    @property
     def _full(self) -> bool:
-        return self._instance.pages * PAGE > 0.9 * self._memory_limit
+        return self.memory_size > 0.9 * self._memory_limit
 
     def _collect(self, grace: int) -> str | None:
         """Collect once more, if need be with a little more memory: the program may have used up all of its own."""

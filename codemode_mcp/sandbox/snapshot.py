@@ -25,7 +25,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.errors import Exceeded, ProgramError
 from codemode_mcp.sandbox.binary import DIGEST, PAGE, STACK_END, STACK_START
 from codemode_mcp.sandbox.engine import IMAGE_SLACK_BYTES
 
@@ -147,10 +147,12 @@ def check_limits(data: bytes, pages: int, *, memory_limit: int, max_bytes: int) 
         ProgramError: `snapshot_restore_failed`: it is beyond one of them.
     """
     if len(data) > max_bytes:
-        raise _refused(f"its snapshot takes {len(data)} bytes, and maxSnapshotBytes is now {max_bytes}")
+        why = f"its snapshot takes {len(data)} bytes, and maxSnapshotBytes is now {max_bytes}"
+        raise _refused(why, Exceeded("maxSnapshotBytes", len(data), max_bytes))
     size = pages * PAGE
     if size > memory_limit + IMAGE_SLACK_BYTES:
-        raise _refused(f"its memory takes {size} bytes, and memoryLimitBytes is now {memory_limit}")
+        why = f"its memory takes {size} bytes, and memoryLimitBytes is now {memory_limit}"
+        raise _refused(why, Exceeded("memoryLimitBytes", size, memory_limit))
 
 
 def decode(data: bytes, image: Image, *, max_bytes: int) -> Patches:
@@ -204,5 +206,6 @@ def _xor(a: bytes | bytearray, b: bytes) -> bytes:
     return (int.from_bytes(a, "little") ^ int.from_bytes(b, "little")).to_bytes(BLOCK, "little")
 
 
-def _refused(why: str) -> ProgramError:
-    return ProgramError("snapshot_restore_failed", f"the suspended program cannot be restored: {why}; start it again")
+def _refused(why: str, exceeded: Exceeded | None = None) -> ProgramError:
+    message = f"the suspended program cannot be restored: {why}; start it again"
+    return ProgramError("snapshot_restore_failed", message, exceeded)

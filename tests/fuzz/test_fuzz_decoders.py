@@ -22,7 +22,7 @@ from codemode_mcp.arguments import ArgumentChecker
 from codemode_mcp.bridge import ABSENT, ToolCall, TurnReport, decode_turn
 from codemode_mcp.errors import ERROR_CODES, InternalError, ProgramError, RuntimeUnavailable
 from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, Usage
-from codemode_mcp.output import LEAST_PREVIEW, TELEMETRY_BYTES, TELEMETRY_KEY, render
+from codemode_mcp.output import LEAST_PREVIEW, NEXT_BYTES, PENDING_BYTES, TELEMETRY_BYTES, TELEMETRY_KEY, render
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE
 from codemode_mcp.sandbox.engine import Entries, Image
@@ -359,6 +359,8 @@ OUTCOMES = st.builds(
     ).map(tuple),
     pending_total=st.integers(0, 2000),
     yielded=st.none() | TEXTS,
+    asked=st.lists(TEXTS, max_size=6).map(tuple),
+    nobody_answers=st.booleans(),
 )
 MARKER = 2 * (LEAST_PREVIEW + 300)
 """Bytes of two markers for what was left out, with their previews."""
@@ -389,6 +391,8 @@ def test_an_answer_has_its_form_and_is_no_larger_than_it_may_be(
     assert size(rendered.meta[TELEMETRY_KEY]) <= TELEMETRY_BYTES
     assert size(structured.get("error", "")) <= cap + MARKER
     assert sum(size(note) for note in structured.get("notes", [])) <= cap
+    assert size(structured.get("next", "")) - 2 <= NEXT_BYTES
+    assert size(structured.get("pendingToolCalls", [])) <= PENDING_BYTES + 2
     shown = structured.get("output", [])
     assert size(structured.get("value")) + sum(size(item) - 20 for item in shown) <= cap + MARKER
     for text in kept:

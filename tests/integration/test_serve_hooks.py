@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import mcp_types as types
 import pytest
 
 from tests.integration.harness import SECONDS, SERVERS, counting, events, serve, until
+from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -225,6 +227,33 @@ async def test_a_program_that_repeats_a_call_is_told_of_it_also_across_parking(g
     assert answer.value == 1
     assert answer.read.count("called with the very same arguments more than once") == 1
     assert events(place / "up")[before + 2 :] == ["call b"] * 4
+
+
+async def test_a_call_that_another_program_of_the_same_owner_made_counts_and_one_of_another_owner_does_not(
+    tmp_path: Path,
+) -> None:
+    config = {
+        "mcpServers": {"up": counting(tmp_path / "log")},
+        "http": TWO_TOKENS,
+        "tools": {"duplicates": {"max": 2, "action": "deny"}},
+        "store": {"kind": "memory"},
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), "utf-8")
+    code = "return await MCP.up.count({ name: 'a' }).then(() => 'made', (e) => e.message)"
+    async with serve_http(path) as served:
+        async with served.client(token=ALICE) as alice:
+            parked = await alice.exec(f"await yield_control(); {code}")
+            assert await alice.value(code) == "made"
+            assert (await alice.wait(parked.run_id)).value == "made"
+        async with served.client(token=ALICE) as alice:
+            denied = await alice.value(code)
+        async with served.client(token=BOB) as bob:
+            assert await bob.value(code) == "made"
+    assert "the very same call was made 2 times already within 600 s, also by another program of the same" in denied
+    assert f"({parked.run_id[:12]}, " in denied
+    assert re.search(r", [0-9]+ s ago\)", denied)
+    assert events(tmp_path / "log") == ["call a"] * 3
 
 
 async def test_a_result_that_was_too_large_to_show_is_listed_and_loaded_in_parts(guarded: tuple[Session, Path]) -> None:

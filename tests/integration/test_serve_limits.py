@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from harness import SERVERS, Session, counting, events, http_server, serve, write_config
+from harness import SECONDS, SERVERS, Session, counting, events, http_server, serve, write_config
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -254,6 +254,17 @@ async def test_a_flood_of_output_over_turns_is_bounded_too(session: Session) -> 
             answer = await session.wait(answer.run_id, cancel=True)
             assert answer.code == "aborted"
     assert await session.value("return 1 + 1") == 2
+
+
+@pytest.mark.parametrize("character", ["\\u0001", '\\"', "\\\\", "漢"])
+async def test_an_answer_is_no_larger_than_its_cap_when_its_characters_need_escapes(
+    session: Session, character: str
+) -> None:
+    with anyio.fail_after(SECONDS):
+        result = await session.client.call_tool("exec", {"code": f'throw new Error("{character}".repeat(100_000))'})
+    text = json.dumps([block.text for block in result.content], ensure_ascii=False)
+    structured = json.dumps(result.structured_content, ensure_ascii=False)
+    assert max(len(text.encode()), len(structured.encode())) < 34_000, "maxOutputBytes is 32 KiB"
 
 
 async def test_large_values_and_outputs_are_read_back_whole(patient: Session) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,8 +25,21 @@ EVENT = ToolCallEvent(
 SAME = {"n": [1, {"a": 2, "b": 1}], "branch": "main"}
 
 
+NUMBERS = count(1)
+
+
+class Clock:
+    """Monotonic seconds that a test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 async def answers(guard: Duplicates, *inputs: Any, **more: Any) -> list[HookAnswer]:
-    return [await guard(replace(EVENT, input=each, **more)) for each in inputs]
+    return [await guard(replace(EVENT, call=next(NUMBERS), **{"input": each, **more})) for each in inputs]
 
 
 @pytest.mark.parametrize("limit", [1, 3])
@@ -61,12 +76,81 @@ async def test_what_may_be_repeated_is_not_counted(more: dict[str, Any]) -> None
     assert await answers(guard, SAME, SAME, SAME, **more) == [None] * 3
 
 
-async def test_other_arguments_other_tools_and_other_runs_are_other_calls() -> None:
+async def test_other_arguments_other_tools_and_other_owners_are_other_calls() -> None:
     guard = Duplicates(lambda: DuplicateSettings(1, "deny"))
     inputs: list[Any] = [{"a": 1}, {"a": 2}, {"a": "1"}, {"a": None}, {}, {"a": [1]}, {"a": {"b": 1}}, {"a": True}]
     assert await answers(guard, *inputs) == [None] * len(inputs)
     assert await answers(guard, inputs[0], tool_id="mcp:git:pull") == [None]
-    assert await answers(guard, inputs[0], run_id="run_2") == [None]
+    assert await answers(guard, inputs[0], run_id="run_2", owner="another") == [None]
+
+
+async def test_calls_of_all_programs_of_an_owner_count_within_the_window() -> None:
+    clock = Clock()
+    guard = Duplicates(lambda: DuplicateSettings(2, "deny", 600), clock)
+    assert await answers(guard, SAME, run_id="run_1") == [None]
+    clock.now += 500
+    assert await answers(guard, SAME, run_id="run_2_and_more_characters") == [None]
+    clock.now += 42
+    (denied,) = await answers(guard, SAME, run_id="run_3")
+    assert isinstance(denied, DenyCall)
+    assert denied.reason == (
+        "the very same call was made 2 times already within 600 s, also by another program of the same user "
+        "(run_2_and_mo, 42 s ago) (tools.duplicates); use the results of these, or change the arguments"
+    )
+    clock.now += 57
+    assert isinstance((await answers(guard, SAME, run_id="run_3"))[0], DenyCall)
+    clock.now += 1
+    assert await answers(guard, SAME, run_id="run_3") == [None], "the first call is older than the window"
+
+
+async def test_a_denied_call_does_not_count() -> None:
+    clock = Clock()
+    guard = Duplicates(lambda: DuplicateSettings(1, "deny", 600), clock)
+    said = []
+    for _ in range(7):
+        said += await answers(guard, SAME)
+        clock.now += 100
+    assert [each is None for each in said] == [True, False, False, False, False, False, True]
+
+
+async def test_a_warning_names_the_other_program_and_how_long_ago_it_was() -> None:
+    clock = Clock()
+    guard = Duplicates(lambda: DuplicateSettings(1, "warn"), clock)
+    assert await answers(guard, SAME) == [None]
+    clock.now += 180
+    for run in ("run_2", "run_3"):
+        (note,) = await answers(guard, SAME, run_id=run)
+        assert isinstance(note, NoteCall), "each program has a reader of its own"
+        assert "with the very same arguments more than once within 600 s, also by another program" in note.text
+    assert re.search(r"\(run_2, 0 s ago\), and it may not be read-only", note.text)
+
+
+async def test_calls_of_another_owner_neither_count_nor_show() -> None:
+    guard = Duplicates(lambda: DuplicateSettings(1, "deny"))
+    await answers(guard, SAME, run_id="run_of_ada", owner="ada")
+    assert await answers(guard, SAME, run_id="run_of_bob", owner="bob") == [None]
+    (denied,) = await answers(guard, SAME, run_id="run_of_bob", owner="bob")
+    assert isinstance(denied, DenyCall)
+    assert "ada" not in denied.reason
+    assert denied.reason.startswith("this program has made the very same call once already, the last time 0 s ago")
+
+
+async def test_without_a_window_calls_count_for_their_own_program_as_long_as_it_lives() -> None:
+    clock = Clock()
+    guard = Duplicates(lambda: DuplicateSettings(1, "deny", 0), clock)
+    assert await answers(guard, SAME, run_id="run_1") == [None]
+    assert await answers(guard, SAME, run_id="run_2") == [None]
+    clock.now += 100_000
+    assert isinstance((await answers(guard, SAME, run_id="run_1"))[0], DenyCall)
+
+
+async def test_a_call_that_is_begun_again_counts_once() -> None:
+    for window in (0, 600):
+        guard = Duplicates(lambda window=window: DuplicateSettings(2, "deny", window))  # type: ignore[misc]
+        for _ in range(5):  # another process had the program meanwhile, which had not sent the call
+            assert await guard(replace(EVENT, call=7)) is None
+        assert await guard(replace(EVENT, call=8)) is None
+        assert isinstance(await guard(replace(EVENT, call=9)), DenyCall)
 
 
 async def test_changed_settings_count_at_once() -> None:
@@ -79,15 +163,33 @@ async def test_changed_settings_count_at_once() -> None:
     assert await answers(guard, SAME) == [None]
 
 
-async def test_what_is_remembered_is_bounded_by_calls_by_runs_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_remembered_is_bounded_by_calls_by_owners_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "MAX_CALLS", 4)
-    monkeypatch.setattr(duplicates, "MAX_RUNS", 3)
+    monkeypatch.setattr(duplicates, "MAX_OWNERS", 3)
     guard = Duplicates(lambda: DuplicateSettings(1, "deny"))
-    for run in range(10):
-        await answers(guard, *({"n": n} for n in range(10)), run_id=f"run_{run}")
-        assert repr(guard) == f"<Duplicates: {4 * min(run + 1, 3)} calls of {min(run + 1, 3)} runs>"
-    # The latest calls of the latest runs are what is left.
-    assert isinstance((await answers(guard, {"n": 9}, run_id="run_9"))[0], DenyCall)
+    for owner in range(10):
+        await answers(guard, *({"n": n} for n in range(10)), owner=f"owner {owner}")
+        assert repr(guard) == f"<Duplicates: {4 * min(owner + 1, 3)} calls of {min(owner + 1, 3)} owners>"
+    # The latest calls of the latest owners are what is left.
+    assert isinstance((await answers(guard, {"n": 9}, owner="owner 9"))[0], DenyCall)
+    assert await answers(guard, {"n": 5}, owner="owner 9") == [None]
     monkeypatch.setattr(duplicates, "MAX_CALLS_OF_ALL", 6)
-    await answers(guard, {"n": "new"}, run_id="run_9")
-    assert repr(guard) == "<Duplicates: 4 calls of 1 runs>"
+    await answers(guard, {"n": "new"}, owner="owner 9")
+    assert repr(guard) == "<Duplicates: 4 calls of 1 owners>"
+
+
+@pytest.mark.parametrize("window", [0, 600])
+async def test_a_loop_of_identical_calls_takes_no_more_room_than_its_limit(window: int) -> None:
+    guard = Duplicates(lambda: DuplicateSettings(3, "warn", window))
+    said = await answers(guard, *[SAME] * 1000)
+    assert sum(each is not None for each in said) == 1
+    assert repr(guard) == "<Duplicates: 4 calls of 1 owners>"
+
+
+async def test_calls_older_than_the_window_are_forgotten() -> None:
+    clock = Clock()
+    guard = Duplicates(lambda: DuplicateSettings(3, "deny", 10), clock)
+    for _ in range(20):
+        assert await answers(guard, SAME) == [None]
+        clock.now += 4
+    assert repr(guard) == "<Duplicates: 3 calls of 1 owners>"

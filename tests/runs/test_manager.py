@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from codemode_mcp.callers import Caller
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import OWNER, bench, texts
@@ -291,6 +292,26 @@ async def test_a_call_that_fails_after_its_program_is_told_with_the_next_answer(
         assert "mcp:slow:change failed after its program" in note
         assert "the disk is full" in note
         assert (await it.execute("return 3")).notes == ()
+
+
+async def test_what_failed_late_is_told_with_an_end_that_is_given_again_and_to_no_other_owner(engine: Engine) -> None:
+    failing = text_result("the disk is full", isError=True)
+    slow = SlowSource("slow", {"change": failing}, tools=[WRITING])
+    async with bench(engine, slow) as it:
+        first = await it.execute("await yield_control(); MCP.slow.change({}); return 'over'")
+        ended = await it.observe(first.run_id)
+        assert (ended.value, len(ended.notes)) == ("over", 1)
+        with anyio.fail_after(5):
+            await slow.wait_pending(1)
+        slow.release.set()
+        await anyio.wait_all_tasks_blocked()
+        assert (await it.execute("return 2", caller=Caller("another"))).notes == ()
+        assert it.manager.late_notes("another") == it.manager.late_notes(None) == ()
+        again = await it.observe(first.run_id)
+        assert again.value == "over"
+        assert "the disk is full" in again.notes[-1]
+        assert (await it.observe(first.run_id)).notes == ended.notes
+        assert it.manager.late_notes(OWNER) == ()
 
 
 async def test_too_much_output_ends_a_program_before_it_calls_on_where_that_is_to_fail(engine: Engine) -> None:

@@ -1,112 +1,190 @@
-"""The guard against programs that make the same call again and again: `tools.duplicates` (SPEC 6).
+"""The guard against the same call again and again: `tools.duplicates`.
 
-It is for programs that go round in circles, not against hostile ones: of a run it remembers the latest `MAX_CALLS`
-different calls.
+It is for models and programs that repeat themselves, not for hostile ones. Calls count for their owner, whichever
+program of the owner makes them, since a model that is stuck sends the same program again. What it remembers is bounded:
+`MAX_CALLS` calls of one owner and `MAX_CALLS_OF_ALL` altogether, and the oldest are forgotten first. It knows the calls
+that this process made.
+
+A call has a number within its run, and counts once. A suspended program whose calls are begun again, after another
+process had it meanwhile, does not count them twice.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from codemode_mcp.entries import within_line
 from codemode_mcp.plugins.api import DenyCall, NoteCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from codemode_mcp.plugins.api import HookAnswer, PluginApi, ToolCallEvent
     from codemode_mcp.settings import DuplicateSettings
 
-MAX_RUNS = 4_096
-"""Remembered at once; those that have made no call for longest are forgotten first."""
+MAX_OWNERS = 4_096
+"""Owners whose calls are remembered. The one whose last call is oldest is forgotten first."""
 
 MAX_CALLS = 10_000
-"""Different calls of one run that are remembered."""
+"""Calls of one owner that are remembered."""
 
-MAX_CALLS_OF_ALL = 200_000
+MAX_CALLS_OF_ALL = 100_000
+
+MAX_WARNED = 1_000
+"""Warnings that are remembered for one owner."""
+
+_SHOWN_ID = 12
+"""Characters of a run's id in a message."""
+
+
+class _Call(NamedTuple):
+    run: str
+    number: int
+    at: float
+    """Monotonic seconds."""
 
 
 @dataclass(slots=True)
-class _Made:
-    """What one run has called.
+class _Owner:
+    """The calls of one owner.
 
     Attributes:
-        counts: by digest of tool and input, the one made last at the end.
-        warned: the tools that its reader has been told of.
+        calls: by digest of tool and input, each in order; the one made last at the end.
+        count: of all of them.
+        warned: runs and tools that a reader was warned of.
     """
 
-    counts: OrderedDict[bytes, int] = field(default_factory=OrderedDict)
-    warned: set[str] = field(default_factory=set)
+    calls: OrderedDict[bytes, list[_Call]] = field(default_factory=OrderedDict)
+    count: int = 0
+    warned: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict)
 
 
 class Duplicates:
-    """A `before_tool_call` hook that counts the calls of each run.
+    """A `before_tool_call` hook that counts the calls of each owner.
 
     Args:
         settings: the newest.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, settings: Callable[[], DuplicateSettings]) -> None:
+    def __init__(self, settings: Callable[[], DuplicateSettings], clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
+        self._clock = clock
         # The mutable state.
-        self._runs: OrderedDict[str, _Made] = OrderedDict()
+        self._owners: OrderedDict[str, _Owner] = OrderedDict()
         self._count = 0
 
     def __repr__(self) -> str:
-        return f"<Duplicates: {self._count} calls of {len(self._runs)} runs>"
+        return f"<Duplicates: {self._count} calls of {len(self._owners)} owners>"
 
     async def __call__(self, event: ToolCallEvent) -> HookAnswer:
         settings = self._settings()
         if settings.action == "off" or event.read_only or event.tool_kind == "code_mode_exec":
             return None
-        made = self._made(event.run_id)
-        call = _digest(event)
-        times = made.counts.pop(call, 0) + 1
-        made.counts[call] = times
-        if times == 1:
-            self._count += 1
-            self._forget(made)
-        if times <= settings.max:
+        now, owner = self._clock(), self._owner(event.owner)
+        key = _digest(event, within=None if settings.window_seconds else event.run_id)
+        known = self._known(owner, key, settings, now)
+        if any((each.run, each.number) == (event.run_id, event.call) for each in known):
+            return None  # begun before, and begun again
+        call = _Call(event.run_id, event.call, now)
+        if len(known) < settings.max:
+            self._remember(owner, key, call)
             return None
-        before = "once" if settings.max == 1 else f"{settings.max} times"
         if settings.action == "deny":
             return DenyCall(
-                f"this program has made the very same call {before} already (tools.duplicates); use the results of "
-                "these, or change the arguments"
+                f"{_made(known, event.run_id, now, settings)} (tools.duplicates); use the results of these, or change "
+                "the arguments"
             )
-        if event.tool_id in made.warned:
+        known = tuple(known)
+        self._remember(owner, key, call)
+        if (event.run_id, event.tool_id) in owner.warned:
             return None
-        made.warned.add(event.tool_id)
+        owner.warned[event.run_id, event.tool_id] = None
+        if len(owner.warned) > MAX_WARNED:
+            owner.warned.popitem(last=False)
         return NoteCall(
-            f"{within_line(event.tool_id)} was called with the very same arguments more than {before}, and it may not "
-            "be read-only: each call may have had its effect again."
+            f"{within_line(event.tool_id)} was called with the very same arguments more than {_often(settings.max)}"
+            f"{_by_another(known, event.run_id, now, settings)}, and it may not be read-only: each call may have had "
+            "its effect again."
         )
 
-    def _made(self, run_id: str) -> _Made:
-        made = self._runs.get(run_id)
-        if made is None:
-            made = self._runs[run_id] = _Made()
+    def _owner(self, name: str) -> _Owner:
+        owner = self._owners.get(name)
+        if owner is None:
+            owner = self._owners[name] = _Owner()
         else:
-            self._runs.move_to_end(run_id)
-        return made
+            self._owners.move_to_end(name)
+        return owner
 
-    def _forget(self, made: _Made) -> None:
-        """Keep to the bounds after `made`, which is the latest run's, has got one more."""
-        if len(made.counts) > MAX_CALLS:
-            made.counts.popitem(last=False)
-            self._count -= 1
-        while len(self._runs) > MAX_RUNS or (self._count > MAX_CALLS_OF_ALL and len(self._runs) > 1):
-            _, oldest = self._runs.popitem(last=False)
-            self._count -= len(oldest.counts)
+    def _known(self, owner: _Owner, key: bytes, settings: DuplicateSettings, now: float) -> Sequence[_Call]:
+        """Return the identical calls that count, the latest `max` of them. Forget the others."""
+        known = owner.calls.get(key, [])
+        window = settings.window_seconds or math.inf
+        while known and (now - known[0].at >= window or len(known) > settings.max):
+            known.pop(0)
+            self._forget(owner, 1)
+        return known
+
+    def _remember(self, owner: _Owner, key: bytes, call: _Call) -> None:
+        owner.calls.setdefault(key, []).append(call)
+        owner.calls.move_to_end(key)
+        owner.count += 1
+        self._count += 1
+        while owner.count > MAX_CALLS:
+            # One at a time: the same call may have been made that often.
+            oldest = next(iter(owner.calls))
+            owner.calls[oldest].pop(0)
+            if not owner.calls[oldest]:
+                del owner.calls[oldest]
+            self._forget(owner, 1)
+        while len(self._owners) > MAX_OWNERS or (self._count > MAX_CALLS_OF_ALL and len(self._owners) > 1):
+            _, forgotten = self._owners.popitem(last=False)
+            self._count -= forgotten.count
+
+    def _forget(self, owner: _Owner, calls: int) -> None:
+        owner.count -= calls
+        self._count -= calls
 
 
-def _digest(event: ToolCallEvent) -> bytes:
-    """The same for calls that differ in the order of keys alone. Defaults are filled in already."""
-    text = _NORMALISED.encode([event.tool_id, event.input])
+def _made(known: Sequence[_Call], run: str, now: float, settings: DuplicateSettings) -> str:
+    """Say that a call was made before, by which program and how long ago."""
+    if all(each.run == run for each in known):
+        last = _ago(now - known[-1].at)
+        return f"this program has made the very same call {_often(len(known))} already, the last time {last}"
+    return f"the very same call was made {_often(len(known))} already{_by_another(known, run, now, settings)}"
+
+
+def _by_another(known: Sequence[_Call], run: str, now: float, settings: DuplicateSettings) -> str:
+    """Name the latest of the other programs that made a call; empty where only this one did."""
+    others = [each for each in known if each.run != run]
+    if not others:
+        return ""
+    return (
+        f" within {settings.window_seconds} s, also by another program of the same user "
+        f"({others[-1].run[:_SHOWN_ID]}, {_ago(now - others[-1].at)})"
+    )
+
+
+def _often(times: int) -> str:
+    return "once" if times == 1 else f"{times} times"
+
+
+def _ago(seconds: float) -> str:
+    return f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"
+
+
+def _digest(event: ToolCallEvent, *, within: str | None) -> bytes:
+    """Return the same for calls that differ in the order of keys alone. Defaults are filled in already.
+
+    `within`: the run whose calls count by themselves.
+    """
+    text = _NORMALISED.encode([within, event.tool_id, event.input])
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 

@@ -2,8 +2,8 @@
 
 LOG gets one line per event: `pid N`, `call NAME`, `end NAME`, `cancelled NAME`. `hold` answers only when somebody
 calls `release` with the same name, so that tests decide how long a call takes. Flags: `wait_for=FILE` answers nothing
-before that file exists; `tool=NAME` adds a tool; `junk` writes noise between its messages; `malformed` lists one tool
-that is none; `stderr=TEXT` writes that there.
+before that file exists; `tool=NAME` adds a tool; `junk` writes noise between its messages, `noise=TEXT` a line of that;
+`malformed` lists one tool that is none; `stderr=TEXT` writes that there.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ def note(text: str) -> None:
 def send(**message: object) -> None:
     if "junk" in flags:
         sys.stdout.buffer.write(b'Listening...\n\xff\xfe\x00\n{"half": \n[]\n42\n')
+    if "noise" in flags:
+        sys.stdout.buffer.write(flags["noise"].encode() + b"\n")
     sys.stdout.buffer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
     sys.stdout.buffer.flush()
 

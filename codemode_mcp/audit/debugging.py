@@ -1,0 +1,73 @@
+"""Shape and size of what clients and programs get, for the log at level `debug`.
+
+A line has counts, bytes, names of fields and types. It never has a value: a log is sent to others when something does
+not work, and values are what programs work on. Nothing is worked out at any other level.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.audit import sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+log = logging.getLogger("codemode_mcp.debug")
+
+MAX_SHAPE = 2_000
+"""Characters of a shape."""
+
+MAX_LOOKED_AT = 1024 * 1024
+"""Bytes of a value whose shape is told."""
+
+
+def log_listing(tools: Iterable[Mapping[str, Any]]) -> None:
+    """Log the answer to a `tools/list`, its tools in the form of the protocol."""
+    if not log.isEnabledFor(logging.DEBUG):
+        return
+    listed = list(tools)
+    text = _text(listed)
+    log.debug("answer to tools/list: %d tools, %d bytes, %s", len(listed), sizes.size(text), _shape(listed, text))
+
+
+def log_answer(tool: str, content: Sequence[Mapping[str, Any]], structured: Any) -> None:
+    """Log the answer to a `tools/call`. `tool`: its name, fit for a line."""
+    if not log.isEnabledFor(logging.DEBUG):
+        return
+    blocks, text = _text(list(content)), _text(structured)
+    log.debug(
+        "answer to %s: %d blocks of content, %d bytes, %s; structured content, %d bytes, %s",
+        tool,
+        len(content),
+        sizes.size(blocks),
+        _shape(list(content), blocks),
+        0 if structured is None else sizes.size(text),
+        _shape(structured, text),
+    )
+
+
+def log_result(tool: str, text: str) -> None:
+    """Log the result of a nested call, given as JSON. `tool`: its id, fit for a line."""
+    if not log.isEnabledFor(logging.DEBUG):
+        return
+    try:
+        value = json.loads(text) if len(text) <= MAX_LOOKED_AT else None
+    except RecursionError:
+        value = None
+    log.debug("result of %s: %d bytes, %s", tool, sizes.size(text), _shape(value, text))
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _shape(value: Any, text: str) -> str:
+    from codemode_mcp.audit.redaction import shape, without_tokens  # `serve` starts without it
+
+    if len(text) > MAX_LOOKED_AT:
+        return "too large to look at"
+    shown = _text(shape(value, without_tokens))
+    return shown if len(shown) <= MAX_SHAPE else shown[:MAX_SHAPE] + "…"
