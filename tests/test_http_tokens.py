@@ -1,4 +1,4 @@
-"""Access tokens that nobody but their issuer has made, and those that it made for something else, let nobody in."""
+"""Forged access tokens, and tokens that were made for something else, are refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Mint:
         return f"{head}.{body}.{encoded(signature)}"
 
     def symmetric(self, algorithm: str, secret: bytes, **header: Any) -> str:
-        """A token with an HMAC whose secret is known to everybody."""
+        """A token with an HMAC over a secret that is public."""
         head = encoded({"alg": algorithm, "kid": "one", **header})
         body = encoded(self.claims())
         digest = {"HS256": "sha256", "HS384": "sha384", "HS512": "sha512"}[algorithm]
@@ -174,7 +174,7 @@ HEADERS: dict[str, Callable[[Mint], str]] = {
         f"kid {str(kid)[:30]!r}": lambda mint, kid=kid: mint.sign(kid=kid)
         for kid in (
             *(
-                "of-nobody",
+                "unknown",
                 "",
                 "ONE",
                 "one ",
@@ -201,7 +201,7 @@ HEADERS: dict[str, Callable[[Mint], str]] = {
     ),
     "a stranger's certificate": lambda mint: mint.sign(None, mint.stranger, x5u="https://evil.example/cert"),
     "a stranger's certificate within": lambda mint: mint.sign(None, mint.stranger, x5c=["MIIB"]),
-    "a critical field that is unknown": lambda mint: mint.sign(crit=["of-nobody"], **{"of-nobody": 1}),
+    "a critical field that is unknown": lambda mint: mint.sign(crit=["unknown"], unknown=1),
     "a body that is not encoded": lambda mint: mint.sign(crit=["b64"], b64=False),
     "an empty list of critical fields": lambda mint: mint.sign(crit=[]),
 }
