@@ -230,6 +230,12 @@ class Catalog:
                 "nested_tool_failed",
                 f"{_shown(entry_id)} is an MCP tool: call {mcp.path}({{...}}); its declaration is in {_header(mcp)}",
             )
+        for server in self.servers:
+            if server.status != "ready" and entry_id.startswith(f"mcp:{server.name}:"):
+                call = f"MCP.{server.identifier}.<tool>({{...}})"
+                raise ProgramError(
+                    "nested_tool_failed", f"{_shown(entry_id)} names a tool of an MCP server: call it as {call}"
+                )
         meant = self.meant_by(entry_id) if near and not entry_id.startswith("mcp:") else []
         if meant:
             calls = " or ".join(f"{each.path}({{...}})" for each in meant)

@@ -255,6 +255,13 @@ def refusal(found: Catalog, entry_id: str) -> str:
     return raised.value.message
 
 
+def test_an_id_of_a_server_that_is_not_listed_yet_is_answered_with_the_expression_to_write() -> None:
+    starting = build([UpstreamView("git-hub", "connecting")], ANYBODY)
+    told = '"mcp:git-hub:create_issue" names a tool of an MCP server: call it as MCP.gitHub.<tool>({...})'
+    assert refusal(starting, "mcp:git-hub:create_issue") == told
+    assert "MCP.gitHub" not in refusal(starting, "mcp:git-hub-2:create_issue")
+
+
 def test_an_mcp_id_is_answered_with_the_expression_to_write() -> None:
     message = refusal(catalog(), "mcp:github:create_issue")
     assert "call MCP.github.createIssue({...})" in message

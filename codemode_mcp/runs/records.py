@@ -156,6 +156,12 @@ def counts_in(record: str) -> Counts:
         return Counts(*map(integer, items(_head(first_of(record)).any("counts"), 4)))
 
 
+def memory_limit_in(record: str) -> int:
+    """Return the bytes that the program could use so far. Raises as `caller_in`."""
+    with strictly(_refused):
+        return _head(first_of(record)).integer("memoryLimit")
+
+
 def namespaces_in(record: str) -> tuple[str, ...]:
     """The ids of the namespaces that the run has opened. Raises as `caller_in`."""
     with strictly(_refused):

@@ -86,9 +86,17 @@ class Restoring:
         """
         parked = claimed.run
         # None of its calls begins here where it could not go on afterwards.
-        made = snapshot.check(parked.snapshot, prelude=(await self._engine()).base.prelude)
+        base = (await self._engine()).base
+        made = snapshot.check(parked.snapshot, prelude=base.prelude)
         limit = settings.memory_limit_bytes
-        snapshot.check_limits(parked.snapshot, made.pages, memory_limit=limit, max_bytes=settings.max_snapshot_bytes)
+        snapshot.check_limits(
+            parked.snapshot,
+            made.pages,
+            image_bytes=len(base.memory),
+            made_within=records.memory_limit_in(parked.record),
+            memory_limit=limit,
+            max_bytes=settings.max_snapshot_bytes,
+        )
         catalog = await self._catalog_of(claimed)
         known = caller or records.caller_in(parked.record, parked.owner)
         context = self._dispatcher.context(parked.id, parked.owner, known, catalog)

@@ -135,11 +135,15 @@ def check(data: bytes, *, prelude: str) -> SnapshotAbout:
     return made
 
 
-def check_limits(data: bytes, pages: int, *, memory_limit: int, max_bytes: int) -> None:
+def check_limits(
+    data: bytes, pages: int, *, image_bytes: int, made_within: int, memory_limit: int, max_bytes: int
+) -> None:
     """Check a snapshot against limits that may have been lowered since it was made.
 
     Args:
         pages: the size of its memory, see `SnapshotAbout`.
+        image_bytes: the size of the image that its program began with.
+        made_within: the memory limit of its program so far, in bytes.
         memory_limit: what a program may use now, in bytes.
         max_bytes: what a snapshot may take now.
 
@@ -150,7 +154,9 @@ def check_limits(data: bytes, pages: int, *, memory_limit: int, max_bytes: int) 
         why = f"its snapshot takes {len(data)} bytes, and maxSnapshotBytes is now {max_bytes}"
         raise _refused(why, Exceeded("maxSnapshotBytes", len(data), max_bytes))
     size = pages * PAGE
-    if size > memory_limit + IMAGE_SLACK_BYTES:
+    # Within its own limit a program may have used the slack too. Within a lower one, only the image is not its own.
+    beside = IMAGE_SLACK_BYTES if made_within <= memory_limit else image_bytes
+    if size > memory_limit + beside:
         why = f"its memory takes {size} bytes, and memoryLimitBytes is now {memory_limit}"
         raise _refused(why, Exceeded("memoryLimitBytes", size, memory_limit))
 

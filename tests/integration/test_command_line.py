@@ -94,6 +94,18 @@ def test_run_warns_of_a_deny_rule_that_denies_nothing(tmp_path: Path) -> None:
     assert "'mcp:up:cuont' in tools.deny denies nothing: server 'up' has no such tool" in done.stderr
 
 
+def test_no_message_masks_the_home_folder_that_a_configuration_refers_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home-of-ada"))
+    config = write_config(tmp_path, {"up": {"command": "${HOME}/servers/up", "args": []}})
+    done = invoke("run", "--config", str(config), "-e", "return await MCP.up.count({ name: 'a' })")
+    assert done.exit_code == 1
+    shown = " ".join((done.stdout + done.stderr).split())
+    assert "does not exist" in shown
+    assert "***" not in shown
+
+
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 def test_run_and_repl_give_a_server_that_asks_for_folders_an_empty_list(tmp_path: Path, era: str) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "asking.py"), era]}

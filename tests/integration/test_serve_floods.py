@@ -37,13 +37,15 @@ async def answers(client: Raw, wanted: set[int]) -> dict[int, tuple[float, dict[
 
 @pytest.mark.parametrize("code_mode", [True, False], ids=["code mode", "pass-through"])
 async def test_a_flood_of_progress_delays_no_answer_of_the_server(tmp_path: Path, code_mode: bool) -> None:
-    config = write_config(tmp_path, {"calm": flooding(), "wild": flooding()}, codeMode=code_mode)
+    config = write_config(
+        tmp_path, {"calm": flooding(), "wild": flooding()}, codeMode={"timeoutMs": 1000} if code_mode else False
+    )
     async with raw(config) as client:
         await client.initialize("2025-06-18")
         flood: dict[str, Any] = {"_meta": {"progressToken": "flood"}}
         calm: dict[str, Any] = {"name": "calm__echo", "arguments": {}}
         if code_mode:
-            flood |= {"name": "exec", "arguments": {"code": "await MCP.wild.flood({})", "timeoutMs": 1000}}
+            flood |= {"name": "exec", "arguments": {"code": "await MCP.wild.flood({})"}}
             calm = {"name": "exec", "arguments": {"code": "await MCP.calm.echo({})"}}
         else:
             flood |= {"name": "wild__flood", "arguments": {}}

@@ -71,6 +71,20 @@ async def test_a_killed_server_that_is_started_again_goes_on_with_a_program_that
     assert (tmp_path / "state" / "codemode-mcp" / "runs.sqlite3").exists()
 
 
+async def test_a_program_is_not_resumed_beyond_the_limits_of_today(tmp_path: Path) -> None:
+    env = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    async with raw(write_config(tmp_path, {}), env=env) as first:
+        code = "const kept = Array.from({ length: 300_000 }, (_, i) => i); await yield_control(); return kept.length"
+        answer = await call(first, "exec", code=code)
+        assert answer["status"] == "waiting"
+        small = await call(first, "exec", code="const kept = [1]; await yield_control(); return kept")
+    async with raw(write_config(tmp_path, {}, codeMode={"memoryLimitBytes": 1024 * 1024}), env=env) as second:
+        refused = await call(second, "wait", runId=answer["runId"])
+        assert refused.get("code") == "snapshot_restore_failed", refused
+        assert "memoryLimitBytes" in refused["error"]
+        assert (await call(second, "wait", runId=small["runId"]))["value"] == [1]
+
+
 # replicas
 
 

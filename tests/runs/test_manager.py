@@ -362,6 +362,21 @@ async def test_a_snapshot_over_its_limit_ends_the_run(engine: Engine) -> None:
         assert (outcome.status, outcome.code) == ("failed", "snapshot_limit_exceeded")
 
 
+async def test_a_program_too_large_to_suspend_leaves_calls_that_may_change_something(engine: Engine) -> None:
+    slow = SlowSource("slow", {"look": text_result("1"), "change": text_result("2")}, tools=[READ_ONLY, WRITING])
+    async with bench(engine, slow, timeout_ms=30_000, max_snapshot_bytes=40_000) as it:
+        outcome = await it.execute(
+            "MCP.slow.look({}).catch(() => 0); MCP.slow.change({}).catch(() => 0);"
+            "const kept = Array.from({ length: 50_000 }, Math.random); await yield_control()"
+        )
+        assert outcome.code == "snapshot_limit_exceeded"
+        slow.release.set()
+        with anyio.fail_after(5):
+            while not slow.calls:
+                await anyio.lowlevel.checkpoint()
+    assert [tool for tool, _ in slow.calls] == ["change"]
+
+
 async def test_too_many_suspended_runs_are_refused(engine: Engine) -> None:
     async with bench(engine, max_suspended_runs_per_owner=2) as it:
         code = "await yield_control()"

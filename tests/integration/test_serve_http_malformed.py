@@ -1,0 +1,221 @@
+"""Malformed requests over HTTP: each is refused, is answered once, and nothing in it is taken for a second request.
+
+Bodies that are no request of MCP are answered in time, whatever it costs to read them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+import pytest
+
+from tests.integration.harness import MODERN
+from tests.integration.http_harness import serve_http, write_http_config
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.integration.http_harness import Served
+
+pytestmark = pytest.mark.anyio
+
+BODY_SECONDS = 10.0
+"""For one body, on a machine that is busy with other tests."""
+
+NEXT = b"GET /healthz HTTP/1.1\r\nhost: HOST\r\n\r\n"
+"""A request that is answered only where the end of the one before it was taken for somewhere else."""
+
+JSON = b"content-type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+async def served(folder: Path) -> AsyncIterator[Served]:
+    place = folder / "malformed"
+    place.mkdir()
+    async with serve_http(write_http_config(place, requestReadMs=500)) as made:
+        await made.ready()
+        yield made
+
+
+def exchange(served: Served, data: bytes) -> bytes:
+    """Send bytes, and nothing after them; all that comes until the server closes the connection."""
+    received = b""
+    with served.connect() as connection:
+        try:
+            connection.sendall(data.replace(b"HOST", f"localhost:{served.port}".encode()))
+            while chunk := connection.recv(65536):
+                received += chunk
+        except OSError:  # closed while we were sending
+            pass
+    return received
+
+
+def post(*lines: bytes, body: bytes = b"{}") -> bytes:
+    """A POST with these lines in its head."""
+    return b"POST /mcp HTTP/1.1\r\nhost: HOST\r\n" + JSON + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + body
+
+
+def chunked(body: bytes) -> bytes:
+    return post(b"transfer-encoding: chunked", body=body)
+
+
+LENGTH = b"content-length: "
+CODED = b"transfer-encoding: "
+FRAMING = {
+    "a length and chunks": post(LENGTH + b"2", CODED + b"chunked", body=b"2\r\n{}\r\n0\r\n\r\n"),
+    "chunks and a length": post(CODED + b"chunked", LENGTH + b"2", body=b"2\r\n{}\r\n0\r\n\r\n"),
+    "chunks and a length of zero": post(CODED + b"chunked", LENGTH + b"0", body=b"2\r\n{}\r\n0\r\n\r\n"),
+    "two lengths": post(LENGTH + b"2", LENGTH + b"3"),
+    "two lengths in one": post(LENGTH + b"2, 3"),
+    "a length with a sign": post(LENGTH + b"+2"),
+    "a negative length": post(LENGTH + b"-2"),
+    "a hexadecimal length": post(LENGTH + b"0x2"),
+    "a length with a space in it": post(LENGTH + b"2 2"),
+    "no length": post(LENGTH),
+    "a length with a fraction": post(LENGTH + b"2.0"),
+    "a length with an exponent": post(LENGTH + b"2e0"),
+    "a length in other digits": post(LENGTH + "\u0662".encode()),
+    "a length with an underscore": post(LENGTH + b"0_2"),
+    "a length beyond any number": post(LENGTH + b"9" * 400),
+    "an unknown coding": post(CODED + b"xchunked"),
+    "identity": post(CODED + b"identity"),
+    "chunked, identity": post(CODED + b"chunked, identity"),
+    "chunked twice": post(CODED + b"chunked, chunked"),
+    "chunked in two lines": post(CODED + b"chunked", CODED + b"chunked"),
+    "gzip and chunked": post(CODED + b"gzip, chunked", body=b"2\r\n{}\r\n0\r\n\r\n"),
+    "a vertical tab before chunked": post(CODED + b"\x0bchunked"),
+    "a NUL behind chunked": post(CODED + b"chunked\0"),
+    "quoted": post(CODED + b'"chunked"'),
+    "a space before the colon": post(b"transfer-encoding : chunked", body=b"2\r\n{}\r\n0\r\n\r\n"),
+    "a folded line": post(b"x: y\r\n " + LENGTH + b"2", LENGTH + b"-1"),
+    "a chunk of a negative size": chunked(b"-2\r\n{}\r\n0\r\n\r\n"),
+    "a chunk of a size with 0x": chunked(b"0x2\r\n{}\r\n0\r\n\r\n"),
+    "a chunk of no size": chunked(b"\r\n{}\r\n0\r\n\r\n"),
+    "a chunk of another base": chunked(b"g\r\n{}\r\n0\r\n\r\n"),
+    "a chunk beyond any number": chunked(b"f" * 21 + b"\r\n{}\r\n0\r\n\r\n"),
+    "a chunk longer than it says": chunked(b"1\r\n{}\r\n0\r\n\r\n"),
+    "a chunk shorter than it says": chunked(b"9\r\n{}\r\n0\r\n\r\n"),
+    "a chunk without its end of line": chunked(b"2\r\n{}0\r\n\r\n"),
+    "a header with a NUL": post(b"x: a\0b", LENGTH + b"2"),
+    "a header with a carriage return": post(b"x: a\rb", LENGTH + b"2"),
+    "a header without a colon": post(b"nothing", LENGTH + b"2"),
+    "a header without a name": post(b": nothing", LENGTH + b"2"),
+    "a header with a space in its name": post(b"x y: z", LENGTH + b"2"),
+    "a header with letters beyond ASCII in its name": post("\u00e9: z".encode(), LENGTH + b"2"),
+    "a header of 100 kB": post(b"x: " + b"y" * 100_000, LENGTH + b"2"),
+    "30,000 headers": post(*[b"x: y"] * 30_000, LENGTH + b"-2"),
+    "two spaces in the first line": b"POST  /mcp HTTP/1.1\r\nhost: HOST\r\n\r\n",
+    "a tab in the first line": b"POST\t/mcp\tHTTP/1.1\r\nhost: HOST\r\n\r\n",
+    "no version": b"POST /mcp\r\nhost: HOST\r\n\r\n",
+    "version 1.10": b"POST /mcp HTTP/1.10\r\nhost: HOST\r\n\r\n",
+    "a version in small letters": b"POST /mcp http/1.1\r\nhost: HOST\r\n\r\n",
+    "a NUL in the path": b"POST /mcp\0 HTTP/1.1\r\nhost: HOST\r\n\r\n",
+    "no host": b"POST /mcp HTTP/1.1\r\n\r\n",
+    "two hosts": b"POST /mcp HTTP/1.1\r\nhost: HOST\r\nhost: evil.example\r\n\r\n",
+    "the hello of TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 600 + b"\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", FRAMING)
+async def test_a_request_whose_end_is_in_doubt_is_refused_and_the_connection_closed(served: Served, kind: str) -> None:
+    answer = await anyio.to_thread.run_sync(exchange, served, FRAMING[kind] + NEXT)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert answer.split(b" ", 2)[1] in (b"400", b"408", b"413", b"421", b"431", b"501")
+    assert b'"status"' not in answer
+
+
+METHODS = ("HEAD", "PUT", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "post", "GETS", "X")
+PLACES = (
+    *(
+        "/",
+        "/MCP",
+        "/mcp/",
+        "//mcp",
+        "/mcp//",
+        "/mcp/..",
+        "/mcp/../mcp",
+        "/./mcp",
+        "/mcp;x",
+        "/mcp%00",
+        "/mcp%2f",
+        "/%2e/mcp",
+    ),
+    *(
+        "/mcp\\",
+        "/x/mcp",
+        "/mcpx",
+        "/healthz/",
+        "/healthz/../mcp",
+        "/.well-known/oauth-protected-resource",
+        "/etc/passwd",
+        "/" + "x" * 100_000,
+    ),
+)
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_other_methods_are_refused(served: Served, method: str) -> None:
+    data = f"{method} /mcp HTTP/1.1\r\nhost: HOST\r\nconnection: close\r\n\r\n".encode()
+    answer = await anyio.to_thread.run_sync(exchange, served, data)
+    assert answer.split(b" ", 2)[1] in (b"400", b"405")
+
+
+@pytest.mark.parametrize("path", PLACES, ids=lambda path: path[:40])
+async def test_nothing_is_at_other_paths(served: Served, path: str) -> None:
+    data = post(LENGTH + b"2", b"connection: close").replace(b" /mcp ", f" {path} ".encode())
+    answer = await anyio.to_thread.run_sync(exchange, served, data)
+    assert answer.split(b" ", 2)[1] in (b"400", b"404")
+
+
+KINDS = ("", "text/plain", "text/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "*/*")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_form_that_a_page_can_send_without_asking_is_refused(served: Served, kind: str) -> None:
+    assert (await served.request(content=b"{}", headers={"content-type": kind})).status_code == 415
+
+
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": MODERN}
+BODIES = {
+    "nothing": b"",
+    "spaces": b" " * 3_000_000,
+    "a list": b"[]",
+    "null": b"null",
+    "a number": b"5",
+    "a text": b'"tools/list"',
+    "half an object": b'{"jsonrpc":',
+    "lists without end": b"[" * 1_000_000,
+    "objects without end": b'{"a":' * 500_000,
+    "lists that end": b"[" * 100_000 + b"]" * 100_000,
+    "a number of a million digits": b'{"jsonrpc": "2.0", "id": ' + b"9" * 1_000_000 + b', "method": "ping"}',
+    "a float beyond any number": b'{"jsonrpc": "2.0", "id": 1e999, "method": "ping"}',
+    "NaN": b'{"jsonrpc": "2.0", "id": NaN, "method": "ping"}',
+    "two objects": b"{}{}",
+    "a comment": b"{} // nothing",
+    "half a character": b'{"jsonrpc": "2.0", "id": "\xff", "method": "ping"}',
+    "gzip": gzip.compress(json.dumps(CALL).encode()),
+    "another version": json.dumps({**CALL, "jsonrpc": "1.0"}).encode(),
+    "a method that is a number": json.dumps({**CALL, "method": 5}).encode(),
+    "an id that is an object": json.dumps({**CALL, "id": {}}).encode(),
+    "parameters that are a list": json.dumps({**CALL, "params": [1]}).encode(),
+    "parameters that are a text": json.dumps({**CALL, "params": "x"}).encode(),
+    "ten thousand requests": json.dumps([CALL] * 10_000).encode(),
+    "a hundred thousand keys": json.dumps({"a" + str(number): number for number in range(100_000)}).encode(),
+    "half a million escapes": b'{"jsonrpc": "2.0", "id": 1, "method": "' + b"\\u0041" * 500_000 + b'"}',
+    "a result": json.dumps({"jsonrpc": "2.0", "id": 1, "result": {}}).encode(),
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+async def test_a_body_that_is_no_request_is_answered_in_time(served: Served, kind: str) -> None:
+    began = time.monotonic()
+    answer = await served.request(content=BODIES[kind])
+    assert time.monotonic() - began < BODY_SECONDS
+    assert 400 <= answer.status_code < 500 or "error" in answer.json() or kind == "a result"
+    assert len(answer.content) < 10_000
+    assert (await served.request()).status_code == 200

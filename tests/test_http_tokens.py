@@ -1,0 +1,310 @@
+"""Forged access tokens, and tokens that were made for something else, are refused."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import jwt
+import pytest
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+
+from codemode_mcp.http.auth import Refused
+from codemode_mcp.http.oauth import AccessTokens, Keys
+from codemode_mcp.settings import IssuerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+pytestmark = pytest.mark.anyio
+
+ISSUER = "https://login.example"
+RESOURCE = "https://mcp.example/mcp"
+KEY_SET = ISSUER + "/keys"
+
+
+def encoded(data: bytes | dict[str, Any]) -> str:
+    raw = data if isinstance(data, bytes) else json.dumps(data).encode()
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+class Mint:
+    """Signs what it is told to, well-formed or not."""
+
+    def __init__(self) -> None:
+        self.ours = rsa.generate_private_key(65537, 2048)
+        self.stranger = rsa.generate_private_key(65537, 2048)
+        self.elliptic = ec.generate_private_key(ec.SECP256R1())
+        self.fetched: list[str] = []
+
+    def public(self, key: rsa.RSAPrivateKey, **more: Any) -> dict[str, Any]:
+        return {**jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True), **more}
+
+    def pem(self) -> bytes:
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        return self.ours.public_key().public_bytes(serialization.Encoding.PEM, form)
+
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
+        self.fetched.append(str(request.url))
+        curve = jwt.algorithms.ECAlgorithm.to_jwk(self.elliptic.public_key(), as_dict=True)
+        keys = [self.public(self.ours, kid="one", use="sig"), {**curve, "kid": "elliptic", "use": "sig"}]
+        return httpx2.Response(200, json={"keys": keys})
+
+    def claims(self, **changes: Any) -> dict[str, Any]:
+        """Claims of a right token; `...` leaves one out."""
+        now = int(time.time())
+        claims = {"iss": ISSUER, "aud": RESOURCE, "sub": "alice", "exp": now + 300, "iat": now, "scope": "mcp run"}
+        return {key: value for key, value in (claims | changes).items() if value is not ...}
+
+    def sign(
+        self, payload: bytes | dict[str, Any] | None = None, key: rsa.RSAPrivateKey | None = None, **header: Any
+    ) -> str:
+        """A token with an RS256 signature of `key`, ours unless told otherwise; `...` leaves a field out."""
+        fields = {"alg": "RS256", "kid": "one", "typ": "JWT"} | header
+        head = encoded({name: value for name, value in fields.items() if value is not ...})
+        body = encoded(self.claims() if payload is None else payload)
+        signature = (key or self.ours).sign(f"{head}.{body}".encode(), padding.PKCS1v15(), hashes.SHA256())
+        return f"{head}.{body}.{encoded(signature)}"
+
+    def symmetric(self, algorithm: str, secret: bytes, **header: Any) -> str:
+        """A token with an HMAC over a secret that is public."""
+        head = encoded({"alg": algorithm, "kid": "one", **header})
+        body = encoded(self.claims())
+        digest = {"HS256": "sha256", "HS384": "sha384", "HS512": "sha512"}[algorithm]
+        return f"{head}.{body}.{encoded(hmac.digest(secret, f'{head}.{body}'.encode(), digest))}"
+
+
+@pytest.fixture(scope="module")
+def mint() -> Mint:
+    return Mint()
+
+
+@pytest.fixture(scope="module")
+async def tokens(mint: Mint) -> AsyncIterator[AccessTokens]:
+    settings = IssuerSettings(
+        issuer=ISSUER, audience=RESOURCE, resource=RESOURCE, jwks_url=KEY_SET, scopes=("mcp", "run")
+    )
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(mint.answer)) as client:
+        yield AccessTokens(settings, Keys(settings, client, time.monotonic))
+
+
+async def refusal(tokens: AccessTokens, token: str) -> tuple[int, str | None]:
+    with pytest.raises(Refused) as raised:
+        await tokens.principal(token)
+    return raised.value.status, raised.value.error
+
+
+def parts(mint: Mint) -> list[str]:
+    return mint.sign().split(".")
+
+
+def changed(text: str) -> str:
+    """With another first character."""
+    return ("B" if text[0] != "B" else "C") + text[1:]
+
+
+FORMS: dict[str, Callable[[Mint], str]] = {
+    "nothing": lambda _: "",
+    "dots": lambda _: "..",
+    "four dots": lambda _: "....",
+    "the head alone": lambda mint: parts(mint)[0],
+    "no signature": lambda mint: ".".join(parts(mint)[:2]),
+    "an empty signature": lambda mint: ".".join([*parts(mint)[:2], ""]),
+    "an empty head": lambda mint: ".".join(["", *parts(mint)[1:]]),
+    "an empty body": lambda mint: ".".join([parts(mint)[0], "", parts(mint)[2]]),
+    "a fourth part": lambda mint: mint.sign() + ".x",
+    "five parts, as of a JWE": lambda mint: mint.sign() + ".x.y",
+    "twice": lambda mint: mint.sign() * 2,
+    "backwards": lambda mint: mint.sign()[::-1],
+    "capital letters": lambda mint: mint.sign().upper(),
+    "another head": lambda mint: ".".join([changed(parts(mint)[0]), *parts(mint)[1:]]),
+    "another body": lambda mint: ".".join([parts(mint)[0], encoded(mint.claims(sub="bob")), parts(mint)[2]]),
+    "another signature": lambda mint: ".".join([*parts(mint)[:2], changed(parts(mint)[2])]),
+    "a short signature": lambda mint: mint.sign()[:-4],
+    "a long signature": lambda mint: mint.sign() + "AAAA",
+    "a signature of zeros": lambda mint: ".".join([*parts(mint)[:2], encoded(bytes(256))]),
+    "a signature of one byte": lambda mint: ".".join([*parts(mint)[:2], encoded(b"\x01")]),
+    "the signature of another token": lambda mint: ".".join(
+        [*parts(mint)[:2], mint.sign(mint.claims(sub="bob")).split(".")[2]]
+    ),
+    "a scheme before it": lambda mint: "Bearer " + mint.sign(),
+    "a line break in it": lambda mint: mint.sign().replace(".", ".\r\n", 1),
+    "a NUL in it": lambda mint: mint.sign().replace(".", "\0.", 1),
+    "letters beyond ASCII": lambda mint: "\u00e9" + mint.sign(),
+    "JSON": lambda mint: json.dumps(dict(zip(("protected", "payload", "signature"), parts(mint), strict=True))),
+    "a megabyte": lambda _: "x" * 1_000_000,
+    "a megabyte of dots": lambda _: "." * 1_000_000,
+    "a head that is a list": lambda mint: ".".join([encoded(b"[]"), *parts(mint)[1:]]),
+    "a head that is no JSON": lambda mint: ".".join([encoded(b"{"), *parts(mint)[1:]]),
+    "a head without end": lambda mint: ".".join([encoded(b"[" * 50_000), *parts(mint)[1:]]),
+}
+
+HEADERS: dict[str, Callable[[Mint], str]] = {
+    **{
+        f"alg {name!r} without a signature": lambda mint, name=name: (
+            f"{encoded({'alg': name, 'kid': 'one'})}.{encoded(mint.claims())}."
+        )
+        for name in ("none", "None", "NONE", "nOnE", "none ", "")
+    },
+    **{
+        f"alg {name!r}": lambda mint, name=name: mint.sign(alg=name)
+        for name in (None, ..., 5, True, ["RS256"], {"RS256": 1}, "rs256", "RS256 ", "RS1", "RS2048", "ES256K", "dir")
+    },
+    **{
+        f"alg {name} over a signature of RS256": lambda mint, name=name: mint.sign(alg=name)
+        for name in ("RS384", "RS512", "PS256", "ES256", "ES512", "EdDSA", "HS256")
+    },
+    **{
+        f"{name} with {what}": lambda mint, name=name, secret=secret: mint.symmetric(name, secret(mint))
+        for name in ("HS256", "HS512")
+        for what, secret in {
+            "the public key": lambda mint: mint.pem(),
+            "the modulus": lambda mint: mint.public(mint.ours)["n"].encode(),
+            "the key set": lambda mint: json.dumps(mint.public(mint.ours)).encode(),
+            "nothing": lambda _: b"",
+            "the id of the key": lambda _: b"one",
+        }.items()
+    },
+    **{
+        f"kid {str(kid)[:30]!r}": lambda mint, kid=kid: mint.sign(kid=kid)
+        for kid in (
+            *(
+                "unknown",
+                "",
+                "ONE",
+                "one ",
+                " one",
+                "one\0",
+                "../../one",
+                "/dev/null",
+                "file:///dev/null",
+                "__proto__",
+            ),
+            *("' OR 1=1 --", "http://127.0.0.1/keys", "one,elliptic", "elliptic", "*", "x" * 100_000),
+            *(["one"], {"kid": "one"}, 1, 0, True, False),
+        )
+    },
+    "a stranger's signature": lambda mint: mint.sign(None, mint.stranger),
+    "a stranger's signature without a key id": lambda mint: mint.sign(None, mint.stranger, kid=...),
+    "a stranger's key within": lambda mint: mint.sign(None, mint.stranger, jwk=mint.public(mint.stranger)),
+    "a stranger's key within and no id": lambda mint: mint.sign(
+        None, mint.stranger, kid=..., jwk=mint.public(mint.stranger)
+    ),
+    "a stranger's key set": lambda mint: mint.sign(None, mint.stranger, jku="https://evil.example/keys"),
+    "a stranger's key set and no id": lambda mint: mint.sign(
+        None, mint.stranger, kid=..., jku="https://evil.example/keys"
+    ),
+    "a stranger's certificate": lambda mint: mint.sign(None, mint.stranger, x5u="https://evil.example/cert"),
+    "a stranger's certificate within": lambda mint: mint.sign(None, mint.stranger, x5c=["MIIB"]),
+    "a critical field that is unknown": lambda mint: mint.sign(crit=["unknown"], unknown=1),
+    "a body that is not encoded": lambda mint: mint.sign(crit=["b64"], b64=False),
+    "an empty list of critical fields": lambda mint: mint.sign(crit=[]),
+}
+
+NEVER = 10**400
+CLAIMS: dict[str, Callable[[Mint], Any]] = {
+    **{
+        f"aud {value!r}": lambda mint, value=value: mint.claims(aud=value)
+        for value in (
+            *(
+                "https://other.example/mcp",
+                "https://mcp.example",
+                RESOURCE + "/",
+                RESOURCE + "2",
+                RESOURCE.upper(),
+                "*",
+            ),
+            *("http" + RESOURCE[5:], RESOURCE + " https://other.example", "", [], [5], ["https://other.example"]),
+            *(..., None, 5, True, {"aud": RESOURCE}),
+        )
+    },
+    **{
+        f"iss {value!r}": lambda mint, value=value: mint.claims(iss=value)
+        for value in (
+            *("https://other.example", ISSUER + "/", ISSUER + ".evil.example", ISSUER.upper(), "http" + ISSUER[5:]),
+            *("", "login.example", [ISSUER], {"iss": ISSUER}, 5, True, None, ...),
+        )
+    },
+    **{
+        f"exp {value!r}"[:60]: lambda mint, value=value: mint.claims(exp=value)
+        for value in (..., None, 0, -1, 1, 1_000_000_000, "soon", "", [], {}, [9_999_999_999], True, float("nan"))
+    },
+    "exp just over": lambda mint: mint.claims(exp=int(time.time()) - 31),
+    "exp beyond any number": lambda mint: (
+        json.dumps(mint.claims()).replace('"exp": ', '"exp": 1e999, "old": ').encode()
+    ),
+    "nbf to come": lambda mint: mint.claims(nbf=int(time.time()) + 60),
+    "nbf beyond any number": lambda mint: mint.claims(nbf=NEVER),
+    **{f"nbf {value!r}": lambda mint, value=value: mint.claims(nbf=value) for value in ("later", [], {})},
+    "iat to come": lambda mint: mint.claims(iat=int(time.time()) + 600),
+    **{
+        f"sub {value!r}": lambda mint, value=value: mint.claims(sub=value)
+        for value in (..., None, "", 5, 0, True, ["alice"], {"sub": "alice"})
+    },
+    "a client that is a number": lambda mint: mint.claims(sub=..., client_id=5),
+    "an empty client": lambda mint: mint.claims(sub=..., client_id="", azp=""),
+    **{
+        f"groups {str(value)[:30]}": lambda mint, value=value: mint.claims(groups=value)
+        for value in (5, True, [5], ["a", None], [["a"]], [{"value": 5}], [{}], {"a": 1}, ["a"] * 1001)
+    },
+    "groups elsewhere": lambda mint: mint.claims(_claim_names={"groups": "src1"}),
+    **{
+        f"a body {text[:20]!r}": lambda _, text=text: text
+        for text in (b"[]", b'"text"', b"5", b"null", b"true", b"", b"{", b"\xff\xfe", b"{}", b"[" * 50_000)
+    },
+}
+
+SCOPES: dict[str, Any] = {
+    "none": ...,
+    "null": None,
+    "empty": "",
+    "one of two": "mcp",
+    "a longer word": "mcp runs",
+    "capital letters": "MCP RUN",
+    "commas": "mcp,run",
+    "a glob": "*",
+    "a number": 5,
+    "an object": {"mcp": 1, "run": 1},
+    "a list of lists": [["mcp", "run"]],
+    "a list with one word of both": ["mcp run"],
+}
+
+
+async def test_a_token_of_the_issuer_names_its_subject(mint: Mint, tokens: AccessTokens) -> None:
+    assert (await tokens.principal(mint.sign())).subject == "alice"
+    assert (await tokens.principal(mint.sign(kid=...))).subject == "alice"
+
+
+@pytest.mark.parametrize("kind", FORMS)
+async def test_a_text_that_is_no_token_is_refused(mint: Mint, tokens: AccessTokens, kind: str) -> None:
+    assert await refusal(tokens, FORMS[kind](mint)) == (401, "invalid_token")
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+async def test_a_head_decides_neither_key_nor_algorithm(mint: Mint, tokens: AccessTokens, kind: str) -> None:
+    assert await refusal(tokens, HEADERS[kind](mint)) == (401, "invalid_token")
+    assert set(mint.fetched) <= {KEY_SET}
+
+
+@pytest.mark.parametrize("kind", CLAIMS)
+async def test_claims_that_are_not_for_this_server_now_are_refused(mint: Mint, tokens: AccessTokens, kind: str) -> None:
+    assert await refusal(tokens, mint.sign(CLAIMS[kind](mint))) == (401, "invalid_token")
+
+
+@pytest.mark.parametrize("kind", SCOPES)
+async def test_a_token_with_other_scopes_is_refused(mint: Mint, tokens: AccessTokens, kind: str) -> None:
+    token = mint.sign(mint.claims(scope=SCOPES[kind]))
+    assert await refusal(tokens, token) == (403, "insufficient_scope")
+
+
+async def test_keys_that_tokens_name_are_not_looked_for_again_and_again(mint: Mint, tokens: AccessTokens) -> None:
+    await tokens.principal(mint.sign())
+    before = len(mint.fetched)
+    for number in range(60):
+        assert (await refusal(tokens, mint.sign(kid=f"key-{number}")))[0] == 401
+    assert len(mint.fetched) <= before + 1
