@@ -253,8 +253,15 @@ def test_ten_mistakes_give_ten_messages(folder: Folder) -> None:
         ),
         ({"log": {"level": "INFO"}}, 'log.level: expected "debug" or "info" or "warning" or "error", got "INFO"'),
         ({"log": {"file": 3}}, "log.file: expected a string, got 3"),
-        ({"mcpServers": []}, "mcpServers: expected an object, got an array"),
-        ({"mcpServers": {"s": "npx thing"}}, "mcpServers.s: expected an object, got a string"),
+        (
+            {"mcpServers": []},
+            'mcpServers: expected an object such as {"files": {"command": "npx", "args": ["-y", "PACKAGE"]}}, '
+            "got an array",
+        ),
+        (
+            {"mcpServers": {"s": "npx thing"}},
+            'mcpServers.s: expected an object such as {"command": "npx", "args": ["-y", "PACKAGE"]}, got a string',
+        ),
         ({"mcpServers": {"": {"command": "x"}}}, 'mcpServers[""]: a server needs a name'),
         ({"mcpServers": {"a:b": {"command": "x"}}}, 'mcpServers["a:b"]: a server name cannot contain `:`'),
         ({"mcpServers": {"a*": {"command": "x"}}}, 'mcpServers["a*"]: a server name cannot contain `:`, `*`'),
