@@ -543,14 +543,13 @@ def test_keys_of_other_clients_are_accepted_and_noted(folder: Folder) -> None:
     entry = {"command": "x", "autoApprove": [], "alwaysAllow": [], "disabledTools": ["a"], "icon": "i", "gallery": "g"}
     config = folder.load({"$schema": "s", "inputs": [], "servers": {"s": {**entry, "dev": {}, "envVars": []}}})
     assert [note.split(":")[0] for note in config.notes] == [
-        "$schema",
         "inputs",
         *(
             f"servers.s.{key}"
             for key in ("autoApprove", "alwaysAllow", "disabledTools", "icon", "gallery", "dev", "envVars")
         ),
     ]
-    assert "use `deny` instead" in config.notes[4]
+    assert "use `deny` instead" in config.notes[3]
 
 
 def test_a_disabled_server_is_left_out_and_noted_and_needs_no_variables(folder: Folder) -> None:

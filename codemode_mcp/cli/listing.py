@@ -123,7 +123,7 @@ def _search(catalog: Catalog, query: str, limit: int, only: tuple[str, ...] | No
     return hits
 
 
-def _strong(hits: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _strong(hits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Leave out hits that are far behind the best one, for a person reads the list from its top.
 
     Programs get them all: a tool that is written to score high would otherwise hide those of other servers.

@@ -132,5 +132,7 @@ async def _types(config: Config) -> tuple[dict[str, str], list[str]]:
         files = {path: catalog.file(path) for path in catalog.paths}
         if catalog.toolset:
             files["tools.d.ts"] = catalog.toolset.declarations()
-    files["guest.d.ts"] = (resources.files("declarations") / "guest.d.ts").read_text("utf-8")
+    ours = resources.files("declarations")
+    files["guest.d.ts"] = (ours / "guest.d.ts").read_text("utf-8")
+    files["codemode-mcp.schema.json"] = (ours / "configuration.schema.json").read_text("utf-8")
     return files, problems(catalog)

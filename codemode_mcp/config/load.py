@@ -50,7 +50,7 @@ FILE_NAME = "codemode-mcp.json"
 PATH_VARIABLE = "CODEMODE_MCP_CONFIG"
 
 _KEYS = (*ROOT_KEYS, "plugins", "tools", "clients", "store", "http", "audit", "log")
-_FOREIGN_KEYS = {"$schema": "", "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
+_FOREIGN_KEYS = {"$schema": None, "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

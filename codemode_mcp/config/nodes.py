@@ -80,16 +80,19 @@ class Node:
         return members
 
     def fields(
-        self, known: Collection[str], *, foreign: Mapping[str, str] | None = None, example: str = ""
+        self, known: Collection[str], *, foreign: Mapping[str, str | None] | None = None, example: str = ""
     ) -> dict[str, Node]:
         """The members of an object that has `known` keys only.
 
-        `foreign` keys are noted and left out; each comes with the name of what to use instead, or an empty string.
+        `foreign` keys are noted and left out; each comes with the name of what to use instead, or an empty string. With
+        None a key is left out without a note.
         """
         members = self.entries(example)
         for key, node in members.items():
             if foreign and key in foreign:
-                node.note(f"ignored, a key of other clients{foreign[key] and f'; use {foreign[key]} instead'}")
+                instead = foreign[key]
+                if instead is not None:
+                    node.note(f"ignored, a key of other clients{instead and f'; use {instead} instead'}")
             elif key not in known:
                 node.fail(f"unknown key{did_you_mean(key, known)}; allowed: {', '.join(known)}")
         return {key: node for key, node in members.items() if key in known}

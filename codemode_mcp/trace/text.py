@@ -77,17 +77,18 @@ def _taken(takeover: Takeover, began: float) -> str:
 
 def listed(traces: Sequence[Trace]) -> Iterator[str]:
     """One line for each run, under the names that `runs list` has for the same columns."""
-    rows = [("RUN", "STATE", "BEGAN", "CALLS", "TOOK", "SERVERS")]
+    rows = [["RUN", "STATE", "BEGAN", "CALLS", "TOOK", "SERVERS"]]
     for trace in traces:
         took = "" if trace.time.ended is None else duration(trace.time.ended - trace.time.began)
         state = (trace.status or "no end recorded") + (f" ({trace.code})" if trace.code else "")
         sources = dict.fromkeys(call.tool.split(":")[1] for call in trace.calls if call.tool.count(":") > 1)
-        cells = (trace.id, state, moment(trace.time.began), str(len(trace.calls)), took, ", ".join(sources))
-        rows.append(tuple(cut(cell, 100) for cell in cells))  # type: ignore[arg-type]
+        row = (trace.id, state, moment(trace.time.began), str(len(trace.calls)), took, ", ".join(sources))
+        rows.append([cut(cell, 100) for cell in row])
     widths = [max(columns(row[number]) for row in rows) for number in range(len(rows[0]))]
-    for row in rows if traces else ():
-        cells = (cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+    for shown in rows if traces else ():
+        yield "  ".join(
+            cell + " " * (width - columns(cell)) for cell, width in zip(shown, widths, strict=True)
+        ).rstrip()
 
 
 def moment(seconds: float) -> str:
