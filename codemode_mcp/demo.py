@@ -78,7 +78,7 @@ def _config(folder: Path) -> dict[str, Any]:
             "reports": server("reports.py", "Working hours, and reports that take their time"),
         },
         # Short, so that the slow report shows what a suspended program looks like.
-        "tools": {"codeMode": {"timeoutMs": 2000}},
+        "tools": {"codeMode": {"timeoutMs": 2000, "connectWaitMs": 60_000}},
     }
 
 

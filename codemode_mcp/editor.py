@@ -62,7 +62,7 @@ hits.map((hit) => hit.call); // the last expression is the value of the program
 _DEVICES: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])\Z")
 """What Windows takes for a device, whatever follows behind a point."""
 
-_DECLARATIONS: Final = re.compile(r"(?!\.)[^/\\]+\.d\.ts|mcp/(?!\.)[^/\\]+\.d\.ts")
+_DECLARATIONS: Final = re.compile(r"codemode-mcp\.schema\.json|(?!\.)[^/\\]+\.d\.ts|mcp/(?!\.)[^/\\]+\.d\.ts")
 
 
 @dataclass(frozen=True, slots=True)

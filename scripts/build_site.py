@@ -45,7 +45,7 @@ def main() -> int:
 def build(folder: Path) -> list[str]:
     """Build into `folder`, which is ours alone; what is wrong, or nothing."""
     if importlib.util.find_spec("zensical") is None:
-        return ["Zensical is missing, which makes the pages: run python3 tests/run.py, which sets .venv up with it"]
+        return ["Zensical is missing: .venv/bin/pip install --group docs (pip 25.1 or newer) installs it"]
     pages = gather()
     if problems := navigation(pages):
         return problems

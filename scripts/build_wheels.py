@@ -1,12 +1,13 @@
 """Builds what is published: `python scripts/build_wheels.py [--out DIR] [PLATFORM...]`.
 
 Without a platform: the sdist, the pure wheel (`any`), and the wheel of each platform, which carries its esbuild. npm
-fetches these, pinned by digest, so it can be done on any machine. Needs hatchling, which `tests/run.py` installs.
+fetches these, pinned by digest, so it can be done on any machine. Needs hatchling.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import subprocess
 import sys
@@ -14,6 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+if importlib.util.find_spec("hatchling") is None:
+    sys.exit(f"hatchling is missing: {sys.executable} -m pip install hatchling")
 
 from hatch_build import PLATFORM_VARIABLE, WHEEL_PLATFORMS  # noqa: E402
 

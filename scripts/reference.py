@@ -1,4 +1,4 @@
-"""Writes the pages of `docs/reference` from the code that they are about.
+"""Writes the pages of `docs/reference`, and the schema of the configuration, from the code that they are about.
 
     .venv/bin/python scripts/reference.py
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference"
+SCHEMA = ROOT / "declarations" / "configuration.schema.json"
 MADE = "<!-- Written by scripts/reference.py; change what it is made from, and run that. -->\n"
 
 
@@ -34,6 +36,7 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, make in PAGES.items():
         (FOLDER / name).write_text(make(), "utf-8")
+    SCHEMA.write_text(schema(), "utf-8")
 
 
 # commands
@@ -299,6 +302,96 @@ def configuration() -> str:
         )
         parts.append("| key | type | default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
+
+
+# the schema of the configuration
+
+
+def schema() -> str:
+    """A JSON Schema of the configuration file, made of the tables of the reference."""
+    tables = {section.path: section for section in sections()}
+
+    def table(path: str) -> dict[str, Any]:
+        made: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": {}}
+        for key, kind, default, text in tables[path].rows:
+            inner = f"{path}.{key}" if path else key
+            made["properties"][key] = {
+                "description": _words(text),
+                **typed("mcpServers" if inner == "servers" else inner, kind),
+            }
+            if path == "clients.GLOB":  # null takes back what another profile says
+                made["properties"][key] = {"anyOf": [made["properties"][key], {"type": "null"}]}
+            if default == "required" and path != "http.auth":  # which may have `tokens` instead
+                made.setdefault("required", []).append(key)
+        return made
+
+    def typed(path: str, kind: str) -> dict[str, Any]:
+        named = next((each for each in tables if re.fullmatch(rf"{re.escape(path)}\.(NAME|GLOB)", each)), None)
+        if named is not None:
+            return {"type": "object", "additionalProperties": table(named)}
+        if f"{path}[]" in tables:
+            return {"type": "array", "items": table(f"{path}[]")}
+        if path in tables:
+            whole = table(path)
+            return {"anyOf": [{"type": "boolean"}, whole]} if kind.startswith("object, ") else whole
+        return _typed(kind)
+
+    whole = table("")
+    whole["properties"] = {"$schema": {"type": "string"}, **whole["properties"]}
+    head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Configuration of codemode-mcp"}
+    return json.dumps({**head, **whole}, indent=1) + "\n"
+
+
+_TEXT: Final[dict[str, Any]] = {"type": "string"}
+_SECRET_SCHEMA: Final[dict[str, Any]] = {
+    "anyOf": [
+        _TEXT,
+        {
+            "type": "object",
+            "required": ["command"],
+            "properties": {"command": {"type": "array", "items": _TEXT}},
+            "additionalProperties": False,
+        },
+        {
+            "type": "object",
+            "required": ["keyring"],
+            "properties": {"keyring": _TEXT},
+            "additionalProperties": False,
+        },
+    ]
+}
+_TYPES: Final[dict[str, dict[str, Any]]] = {
+    "string": _TEXT,
+    "object": {"type": "object"},
+    "`true`, `false`": {"type": "boolean"},
+    '`"oauth"` or object': {"anyOf": [{"const": "oauth"}, {"type": "object"}]},
+    "as `type`": {"enum": ["stdio", "http", "streamable-http", "sse"]},
+    "whole number": {"type": "integer"},
+    _SECRET: _SECRET_SCHEMA,
+    f"{_SECRET}, or a list of these": {"anyOf": [*_SECRET_SCHEMA["anyOf"], {"type": "array", "items": _SECRET_SCHEMA}]},
+}
+"""Schemas by the words of the tables."""
+
+
+def _typed(kind: str) -> dict[str, Any]:
+    """Return the schema for a type as a table names it."""
+    if kind in _TYPES:
+        return _TYPES[kind]
+    if kind.startswith("list of "):
+        values = re.findall(r'"([^"]*)"', kind)
+        return {"type": "array", "items": {"enum": values} if values else _TEXT}
+    if found := re.fullmatch(r"whole number, (\d+) (?:or more|to (\d+))", kind):
+        most = {} if found[2] is None else {"maximum": int(found[2])}
+        return {"type": "integer", "minimum": int(found[1]), **most}
+    values = re.findall(r'`"([^"]*)"`', kind)
+    assert values, f"{kind}: no schema is known for it"
+    return {"enum": values}
+
+
+def _words(text: str) -> str:
+    """Return the words of a cell: without links and marks."""
+    text = re.sub(r"(?:; s| ?S)ee \[(?:below|above)\]\([^)]*\)", "", text)
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "").strip(" .;") or "An object"
 
 
 def fields(model: Any, clamps: Clamps, *, without: tuple[str, ...] = ()) -> tuple[tuple[str, str, str, str], ...]:

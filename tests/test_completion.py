@@ -56,16 +56,22 @@ def test_commands_and_options_complete(complete: Complete) -> None:
 
 
 @pytest.mark.usefixtures("config")
-@pytest.mark.parametrize("words", ["login", "logout", "tools --server", "doctor", "doctor docs"])
+@pytest.mark.parametrize("words", ["tools --server", "doctor", "doctor docs"])
 def test_servers_of_the_configuration_complete(complete: Complete, words: str) -> None:
     assert complete(f"codemode-mcp {words} ") == ["github", "docs", "git"]
     assert complete(f"codemode-mcp {words} gi") == ["github", "git"]
     assert complete(f"codemode-mcp {words} x") == []
 
 
+@pytest.mark.usefixtures("config")
+@pytest.mark.parametrize("command", ["login", "logout"])
+def test_only_servers_with_a_url_complete_where_a_login_is_meant(complete: Complete, command: str) -> None:
+    assert complete(f"codemode-mcp {command} ") == ["docs"]
+
+
 def test_the_configuration_that_the_line_names_is_the_one_that_is_read(complete: Complete, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
-    other.write_text('// with a comment\n{ "servers": { "mail": { "command": "${NOT_SET}" }, }, }', "utf-8")
+    other.write_text('// with a comment\n{ "servers": { "mail": { "url": "${NOT_SET}" }, }, }', "utf-8")
     assert complete(f"codemode-mcp login --config {other} ") == ["mail"]
     assert complete("codemode-mcp login ") == []
 
@@ -103,7 +109,7 @@ PLAIN = ("good-one", "good.two")
 def test_what_a_shell_would_evaluate_is_not_offered(complete: Complete, config: Path, shell: str) -> None:
     servers = {name: {"command": "x"} for name in (*HOSTILE, *PLAIN)}
     config.write_text(json.dumps({"mcpServers": servers}), "utf-8")
-    offered = "\n".join(complete("codemode-mcp login ", shell))
+    offered = "\n".join(complete("codemode-mcp doctor ", shell))
     assert {name for name in servers if name in offered} == {*PLAIN, ""}
     assert "touch" not in offered
 
@@ -139,7 +145,7 @@ def test_nothing_is_run_for_a_value(complete: Complete, config: Path, tmp_path: 
     program = [sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
     entry = {"command": program[0], "args": program[1:], "env": {"TOKEN": {"command": program}}}
     config.write_text(json.dumps({"mcpServers": {"one": entry}}), "utf-8")
-    assert complete("codemode-mcp login ") == ["one"]
+    assert complete("codemode-mcp doctor ") == ["one"]
     assert not (tmp_path / "ran").exists()
 
 
@@ -160,7 +166,7 @@ def test_the_script_of_each_shell_calls_this_command(shell: str, capsys: pytest.
 def test_bash_itself_completes_a_server(config: Path) -> None:
     scripts = Path(sys.executable).parent
     asking = (
-        'eval "$(codemode-mcp --show-completion bash)"; COMP_WORDS=(codemode-mcp login gi); COMP_CWORD=2; '
+        'eval "$(codemode-mcp --show-completion bash)"; COMP_WORDS=(codemode-mcp doctor gi); COMP_CWORD=2; '
         '_codemode_mcp_completion codemode-mcp; echo "${COMPREPLY[@]}"'
     )
     environ = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "CODEMODE_MCP_CONFIG": str(config)}

@@ -253,8 +253,15 @@ def test_ten_mistakes_give_ten_messages(folder: Folder) -> None:
         ),
         ({"log": {"level": "INFO"}}, 'log.level: expected "debug" or "info" or "warning" or "error", got "INFO"'),
         ({"log": {"file": 3}}, "log.file: expected a string, got 3"),
-        ({"mcpServers": []}, "mcpServers: expected an object, got an array"),
-        ({"mcpServers": {"s": "npx thing"}}, "mcpServers.s: expected an object, got a string"),
+        (
+            {"mcpServers": []},
+            'mcpServers: expected an object such as {"files": {"command": "npx", "args": ["-y", "PACKAGE"]}}, '
+            "got an array",
+        ),
+        (
+            {"mcpServers": {"s": "npx thing"}},
+            'mcpServers.s: expected an object such as {"command": "npx", "args": ["-y", "PACKAGE"]}, got a string',
+        ),
         ({"mcpServers": {"": {"command": "x"}}}, 'mcpServers[""]: a server needs a name'),
         ({"mcpServers": {"a:b": {"command": "x"}}}, 'mcpServers["a:b"]: a server name cannot contain `:`'),
         ({"mcpServers": {"a*": {"command": "x"}}}, 'mcpServers["a*"]: a server name cannot contain `:`, `*`'),
@@ -543,14 +550,13 @@ def test_keys_of_other_clients_are_accepted_and_noted(folder: Folder) -> None:
     entry = {"command": "x", "autoApprove": [], "alwaysAllow": [], "disabledTools": ["a"], "icon": "i", "gallery": "g"}
     config = folder.load({"$schema": "s", "inputs": [], "servers": {"s": {**entry, "dev": {}, "envVars": []}}})
     assert [note.split(":")[0] for note in config.notes] == [
-        "$schema",
         "inputs",
         *(
             f"servers.s.{key}"
             for key in ("autoApprove", "alwaysAllow", "disabledTools", "icon", "gallery", "dev", "envVars")
         ),
     ]
-    assert "use `deny` instead" in config.notes[4]
+    assert "use `deny` instead" in config.notes[3]
 
 
 def test_a_disabled_server_is_left_out_and_noted_and_needs_no_variables(folder: Folder) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.catalog import Offered, build
-from codemode_mcp.cli.listing import find, lines
+from codemode_mcp.cli.listing import UNCUT, find, lines
 from codemode_mcp.control.display import columns
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy import Policy
@@ -46,10 +46,10 @@ def found(query: str | None = None, server: str | None = None, *views: UpstreamV
 def test_tools_are_grouped_by_server_with_counts() -> None:
     shown = list(lines(found(), 100, grouped=True, long=False))
     assert shown[0] == "gitHub: 3 tools, prompts · Issues \\x1b[2J and more"
-    assert shown[1].startswith("  MCP.gitHub.createIssue(input?: { owner?: string }): ")
+    assert shown[1] == "  MCP.gitHub.createIssue  Open an issue in a repository."
     assert "docs: down" in shown
     assert shown[-2:][0] == "plugin notes: 1 tool"
-    assert shown[-1].startswith("  tools.jot(")
+    assert shown[-1] == "  tools.jot  Jot it down."
 
 
 @pytest.mark.parametrize("width", [40, 100])
@@ -102,3 +102,26 @@ def test_a_search_says_why_nothing_matches() -> None:
 def test_the_json_of_a_tool_has_what_it_had() -> None:
     assert set(found().entries[0]) == {"id", "server", "call", "signature", "description"}
     assert found().entries[1]["description"] == "Issues. Of a repository."
+
+
+def test_hits_far_behind_the_best_are_left_out_and_never_by_a_tool_of_exactly_the_name() -> None:
+    clock = UpstreamView(
+        "clock",
+        "ready",
+        tools=(
+            Tool("get_current_time", "Get the current time in a time zone, such as Tokyo."),
+            Tool("convert_time", "Convert a time from one time zone into another."),
+            Tool("sum", "Give the sum of two numbers, in no time."),
+        ),
+    )
+    shown = [hit["call"] for hit in found("what time is it in Tokyo", None, clock).entries]
+    assert shown[0] == "MCP.clock.getCurrentTime"
+    assert "MCP.clock.sum" not in shown
+    exact = [hit["call"] for hit in found("convert_time", None, clock).entries]
+    assert exact[:2] == ["MCP.clock.convertTime", "MCP.clock.getCurrentTime"]
+
+
+def test_a_line_for_a_pipe_is_not_cut() -> None:
+    wide = replace(GITHUB, tools=(Tool("say", "word " * 39),))
+    (_, line, *_) = lines(found(None, None, wide), UNCUT, grouped=True, long=False)
+    assert line == "  MCP.gitHub.say  " + " ".join(["word"] * 39)

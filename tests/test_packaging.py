@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 CHECKOUT = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: nobody says which files are ours")
 PACKAGES = ("codemode_mcp", "upstream_clients", "declarations")
 DEMO_SERVERS = ("join.ts", "reports.py", "tracker.py")
-KINDS = (".py", ".d.ts", ".js", ".wat", ".txt", ".bin", "py.typed")
+KINDS = (".py", ".d.ts", ".schema.json", ".js", ".wat", ".txt", ".bin", "py.typed")
 """Of files that packages consist of."""
 SECONDS = 120
 
@@ -110,6 +110,7 @@ def test_the_wheel_holds_the_three_packages_the_demos_servers_and_nothing_else(w
     for name in (
         *(f"{package}/py.typed" for package in PACKAGES),
         "declarations/guest.d.ts",
+        "declarations/configuration.schema.json",
         "codemode_mcp/sandbox/prelude/10_primordials.js",
         "codemode_mcp/search/word_vectors.bin",
     ):

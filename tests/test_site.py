@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 
 from codemode_mcp.config import load_config
+from codemode_mcp.config.source import parse
 from codemode_mcp.errors import ConfigError
 from scripts import build_site, diagrams, reference, terminals
 from tests.test_docs import misused
 
+ROOT = Path(__file__).parents[1]
 PICTURES = terminals.FOLDER
 
 
@@ -115,6 +119,40 @@ def test_the_reference_has_every_key_that_the_configuration_takes(section: refer
 
 def test_the_reference_has_every_section() -> None:
     assert [section.path for section in reference.sections()] == list(SECTIONS)
+
+
+# the schema of the configuration
+
+
+def test_the_schema_of_the_configuration_is_what_the_reference_says() -> None:
+    assert reference.SCHEMA.read_text("utf-8") == reference.schema(), "run `.venv/bin/python scripts/reference.py`"
+
+
+@pytest.mark.parametrize("text", SECTIONS.values(), ids=list(SECTIONS))
+def test_the_schema_refuses_a_key_that_the_configuration_does_not_take(text: str) -> None:
+    assert not jsonschema_rs.is_valid(json.loads(reference.schema()), json.loads(text))
+
+
+def test_the_schema_takes_the_configurations_of_the_pages() -> None:
+    validator = jsonschema_rs.validator_for(json.loads(reference.schema()))
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for block in re.findall(r"^```jsonc?\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+            if page.name != "cookbook.md":
+                errors = [str(each) for each in validator.iter_errors(parse(block))]
+                assert errors == [], f"{page.name}: {block}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"mcpServers": {"a": {"command": ["npx"]}}}',
+        '{"tools": {"codeMode": {"timeoutMs": "10s"}}}',
+        '{"store": {"kind": "redis"}}',
+        '{"log": {"level": 3}}',
+    ],
+)
+def test_the_schema_refuses_a_value_of_another_type(text: str) -> None:
+    assert not jsonschema_rs.is_valid(json.loads(reference.schema()), json.loads(text))
 
 
 # pictures

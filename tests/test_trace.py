@@ -189,6 +189,35 @@ def test_the_page_is_whole_refers_to_nothing_and_runs_nothing() -> None:
     assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in parsed.attributes
 
 
+def test_a_request_is_named_without_the_number_that_the_client_gave_it() -> None:
+    text = page(trace_of(RUN, events()))
+    assert '<span class="name">exec</span>' in text
+    assert "exec 7" not in text
+
+
+def test_many_completed_calls_of_one_tool_in_a_row_share_a_row() -> None:
+    told = [event for event in events() if not event["id"].startswith(f"{RUN}/")]
+    for number in range(20):
+        call = {"id": f"{RUN}/{number}", "parent": RUN, "pid": 1}
+        tool = "mcp:s:one" if number < 18 else "mcp:s:two"
+        told.append({**call, "time": 1000.2 + number / 100, "kind": "call_started", "tool": tool})
+        told.append({**call, "time": 1000.205 + number / 100, "kind": "call_ended", "status": "completed", "bytes": 50})
+    text = page(trace_of(RUN, told))
+    assert text.count("mcp:s:one x18") == 1
+    assert '<span class="name">mcp:s:one</span>' not in text
+    assert text.count('<span class="name">mcp:s:two</span>') == 2
+    assert "900 B" in text
+
+
+def test_the_list_of_runs_has_calls_and_servers(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    write(path, *events(), *events("run_other", at=5000.0, tool="mcp:github:list_issues"))
+    head, other, run = listed(latest(path, 10))
+    assert head.split() == ["RUN", "STATE", "BEGAN", "CALLS", "TOOK", "SERVERS"]
+    assert re.fullmatch(r"run_other +failed \(nested_tool_failed\) .* UTC  2 +10 min 2 s +github", other)
+    assert run.endswith("  s")
+
+
 def test_a_run_is_found_by_the_beginning_of_its_id_in_all_files(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     told = events()
@@ -198,6 +227,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id_in_all_files(tmp_path: Path) 
     (tmp_path / "t.jsonl.bak").write_text("not ours")
     assert [each.name for each in files_of(path)] == ["t.jsonl.10", "t.jsonl.2", "t.jsonl"]
     assert find(path, RUN[:8]) == trace_of(RUN, told)
+    assert [len(trace.calls) for trace in latest(path, 10)] == [2, 2]
     assert [trace.id for trace in latest(path, 10)] == ["run_other", RUN]
     assert [trace.id for trace in latest(path, 1)] == ["run_other"]
 

@@ -111,7 +111,7 @@ def _sources(origins: list[str] | None, here: Here) -> list[Source]:
         if not os.path.lexists(path):
             close = next(iter(nearest(origin, CLIENTS, count=1)), None)
             hint = f" (did you mean {close}?)" if close else ""
-            stop(1, f"--from {_plain(origin)}: no such client or file{hint}; clients: {', '.join(CLIENTS)}")
+            stop(2, f"--from {_plain(origin)}: no such client or file{hint}; clients: {', '.join(CLIENTS)}")
         found += reading.read_named(path, here)
     if not found:
         folders = " and ".join(dict.fromkeys((_plain(here.home), _plain(here.folder))))

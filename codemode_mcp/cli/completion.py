@@ -30,6 +30,11 @@ def server_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return _offered(incomplete, lambda: _servers(ctx))
 
 
+def remote_server_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of the servers that have a URL: no other has a login."""
+    return _offered(incomplete, lambda: _servers(ctx, of=("url", "serverUrl")))
+
+
 def client_names(incomplete: str) -> list[str]:
     """Names of MCP clients."""
     from codemode_mcp.clients.places import CLIENTS
@@ -72,9 +77,13 @@ def _configuration(ctx: typer.Context) -> tuple[Path, dict[str, Any]]:
     return path, value if isinstance(value, dict) else {}
 
 
-def _servers(ctx: typer.Context) -> list[str]:
+def _servers(ctx: typer.Context, of: tuple[str, ...] = ()) -> list[str]:
+    """Return names of servers; `of`: of those whose entries have one of these keys."""
     _, value = _configuration(ctx)
-    return [name for key in ("mcpServers", "servers") if isinstance(value.get(key), dict) for name in value[key]]
+    tables = [value[key] for key in ("mcpServers", "servers") if isinstance(value.get(key), dict)]
+    return [
+        name for table in tables for name, entry in table.items() if not of or any(key in (entry or ()) for key in of)
+    ]
 
 
 def _recorded(ctx: typer.Context) -> list[str]:

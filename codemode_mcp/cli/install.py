@@ -236,6 +236,8 @@ def _tell(plan: Plan, launched: Launch, title: str) -> None:
         say("    their secrets went along as they stand, into a file that only you can read")
     for name, note in plan.notes:
         say(f"    {_name(name)}: {note}")
+    if plan.moved and plan.place.scope == "project":
+        say(f"    they were servers of this project alone; now all clients that start {plan.starts_with} have them")
     if plan.place.scope == "project":
         say("    the paths are those of this machine: others who get the file with the project have to set their own")
     if plan.handed:

@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.control.display import columns, counted, cut, plain
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.finder import EXACT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from codemode_mcp.catalog import Catalog, Entry
     from upstream_clients.tools import UpstreamView
+
+UNCUT = 10_000
+"""Columns of a pipe."""
+
+WEAK = 0.3
+"""Share of the best score that a hit needs. More loses answers of the labelled requests."""
 
 MAX_DESCRIPTION = 200
 """Characters of a description in a listing."""
@@ -53,7 +60,13 @@ def find(catalog: Catalog, views: Iterable[UpstreamView], query: str | None, ser
 
 
 def lines(found: Found, width: int, *, grouped: bool, long: bool) -> Iterator[str]:
-    """For a terminal of so many columns; `grouped` by server; `long`: with descriptions, and nothing cut."""
+    """Write one line a tool: its call and the beginning of its description.
+
+    Args:
+        width: columns of the terminal; `UNCUT` for a pipe.
+        grouped: by server.
+        long: write whole signatures and descriptions.
+    """
     return _grouped(found, width, long=long) if grouped else _hits(found.entries, width, long=long)
 
 
@@ -102,12 +115,27 @@ def _search(catalog: Catalog, query: str, limit: int, only: tuple[str, ...] | No
     """Scores compare within one kind: the MCP tools first, as `API.search` has them."""
     servers = {server.identifier for server in catalog.servers}
     among: list[str | None] = [None] if only is None else [name for name in only if name in servers]
-    hits = [hit for name in among for hit in catalog.search(query, limit, name)]
-    for hit in catalog.toolset.search(query, limit):
+    hits = [hit for name in among for hit in _strong(catalog.search(query, limit, name))]
+    for hit in _strong(catalog.toolset.search(query, limit)):
         entry = catalog.resolve(hit["id"])
         if only is None or _name(entry) in only:
             hits.append({"call": entry.path, **hit})
     return hits
+
+
+def _strong(hits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out hits that are far behind the best one, for a person reads the list from its top.
+
+    Programs get them all: a tool that is written to score high would otherwise hide those of other servers.
+    """
+    best = max((_worth(hit) for hit in hits), default=0.0)
+    return [hit for hit in hits if hit["score"] <= 1 or hit["score"] > EXACT or _worth(hit) >= WEAK * best]
+
+
+def _worth(hit: Mapping[str, Any]) -> float:
+    """Return the score of a hit as it was before what is added for an exact name and for being no near miss."""
+    score: float = hit["score"] - 1
+    return score - EXACT if score >= EXACT else score
 
 
 def _why_nothing(catalog: Catalog, query: str, hits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -144,9 +172,11 @@ def _grouped(found: Found, width: int, *, long: bool) -> Iterator[str]:
 
 def _hits(entries: Iterable[Mapping[str, Any]], width: int, *, long: bool, indent: str = "") -> Iterator[str]:
     for entry in entries:
-        text = entry["signature"] or entry["call"]
+        text = (entry["signature"] if long else "") or entry["call"]
         if entry.get("status") == "down":
             text = f"{text}  (down)"
+        elif not long and entry["description"]:
+            text = f"{text}  {' '.join(entry['description'].split())}"
         yield from _folded(text, width, indent) if long else [indent + _fit(text, width - len(indent))]
         if long and entry["description"]:
             yield from _folded(entry["description"], width, f"{indent}    ")

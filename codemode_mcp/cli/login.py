@@ -8,13 +8,13 @@ from typing import Annotated
 import anyio
 import typer
 
-from codemode_mcp.cli.completion import server_names
+from codemode_mcp.cli.completion import remote_server_names
 from codemode_mcp.cli.shared import ConfigOption, load, logging_as, stop
 
 app = typer.Typer()
 
 ServerArgument = Annotated[
-    str, typer.Argument(help="The name of the server in the configuration.", autocompletion=server_names)
+    str, typer.Argument(help="The name of the server in the configuration.", autocompletion=remote_server_names)
 ]
 
 

@@ -109,7 +109,9 @@ def run(
     try:
         program = exec_arguments({"code": code, "language": language})
     except CodeModeError as error:
-        stop(2 if error.code == "unsupported_language" else 1, error.message)
+        if error.code == "unsupported_language":
+            stop(2, f"--language {language}: use javascript or typescript, or leave it out")
+        stop(1, error.message)
     if loaded.path is None:
         say("no configuration: programs have no servers; codemode-mcp import takes over those of your clients")
     loaded = with_servers(loaded, server) if server else for_program(loaded, program.source, program.language)
@@ -392,5 +394,5 @@ def _show(record: Record, config: Config, html: Path | None, *, drawn: bool) -> 
         try:
             html.write_text(page.page(found), "utf-8")
         except OSError as error:
-            stop(1, f"cannot write the trace to {html}: {error.strerror}")
+            stop(1, f"cannot write the trace to {html}: {error.strerror}; name another file with --trace-html")
         say(f"the trace is in {html}")

@@ -73,7 +73,9 @@ def serve(
 
         streams = reserve()
     elif transport != "http":
-        stop(2, f"--transport {transport}: it is stdio or http; leave it out for stdio")
+        web = transport in ("sse", "streamable-http", "https")
+        advice = "write --transport http" if web else "leave it out for stdio"
+        stop(2, f"--transport {transport}: it is stdio or http; {advice}")
     elif path is not None and (not path.startswith("/") or not path.isascii() or {*path} & {*' ?#%"\\'}):
         stop(2, f"--path {path}: it has to begin with / and to have no characters that a URL would encode, like /mcp")
     if depth(os.environ) >= MAX_DEPTH:

@@ -13,7 +13,7 @@ import anyio
 import typer
 
 from codemode_mcp.cli.completion import server_names
-from codemode_mcp.cli.listing import find, lines, problems
+from codemode_mcp.cli.listing import UNCUT, find, lines, problems
 from codemode_mcp.cli.selection import configured, suggestion, with_servers
 from codemode_mcp.cli.shared import COLUMNS, ConfigOption, JsonOption, load, logging_as, plugins_on_stderr, say, stop
 from codemode_mcp.errors import ProgramError
@@ -39,7 +39,7 @@ def tools(
         str | None,
         typer.Option(metavar="NAME", help="Of this server or plugin alone.", autocompletion=server_names),
     ] = None,
-    long: Annotated[bool, typer.Option("--long", "-l", help="With descriptions, and whole signatures.")] = False,
+    long: Annotated[bool, typer.Option("--long", "-l", help="With signatures, and whole descriptions.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -58,7 +58,8 @@ def tools(
     if as_json:
         print(json.dumps(found.entries, ensure_ascii=True, indent=2))  # noqa: T201
     else:
-        width = shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stdout.isatty() else COLUMNS
+        piped = COLUMNS if long else UNCUT
+        width = shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stdout.isatty() else piped
         for line in lines(found, width, grouped=query is None, long=long):
             print(line)  # noqa: T201
     for note in found.notes:
@@ -99,7 +100,7 @@ def types(
     try:
         kept = keep(out, files)
     except OSError as error:
-        stop(1, f"cannot write to {error.filename or out}: {error.strerror}")
+        stop(1, f"cannot write to {error.filename or out}: {error.strerror}; name another folder with --out")
     for path in kept.declarations:
         print(out / path)  # noqa: T201
     for path in kept.removed:
@@ -131,5 +132,7 @@ async def _types(config: Config) -> tuple[dict[str, str], list[str]]:
         files = {path: catalog.file(path) for path in catalog.paths}
         if catalog.toolset:
             files["tools.d.ts"] = catalog.toolset.declarations()
-    files["guest.d.ts"] = (resources.files("declarations") / "guest.d.ts").read_text("utf-8")
+    ours = resources.files("declarations")
+    files["guest.d.ts"] = (ours / "guest.d.ts").read_text("utf-8")
+    files["codemode-mcp.schema.json"] = (ours / "configuration.schema.json").read_text("utf-8")
     return files, problems(catalog)

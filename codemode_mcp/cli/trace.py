@@ -43,6 +43,8 @@ def trace(
                 'nothing is recorded: set "audit.trajectory" to a file in the configuration, or name one: --trajectory',
             )
         trajectory = Path(configured)
+    elif not reading.files_of(trajectory):
+        stop(1, f"--trajectory {trajectory}: there is no such file; it is made when a client first calls exec")
     try:
         if run is None:
             traces = reading.latest(trajectory, 20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from typer._click.exceptions import MissingParameter, NoSuchOption, UsageError
+from typer._click.exceptions import BadOptionUsage, MissingParameter, NoSuchOption, UsageError
 
 from codemode_mcp.nearest import nearest
 
@@ -47,6 +47,30 @@ _OPTIONS: Final = {
     "--output": "--out",
     "-o": "--out",
 }
+_EXAMPLES: Final = {
+    "install": "codemode-mcp install --client cursor",
+    "login": "codemode-mcp login docs; codemode-mcp doctor shows the servers",
+    "logout": "codemode-mcp logout docs; codemode-mcp doctor shows the servers",
+    "call": "codemode-mcp call github.listIssues state=open; codemode-mcp tools lists all tools",
+}
+"""Lines to write, by the command that was given without what it needs."""
+
+_INSTEAD: Final = {
+    "types": "codemode-mcp types --out",
+    "repl": "codemode-mcp run",
+    "serve": "codemode-mcp serve --config",
+}
+"""What takes an argument, by the command that does not."""
+
+_VALUES: Final = {
+    "Value error, ": "",
+    "Input should be a valid number, unable to parse string as a number": "write a number, such as 7",
+    "Input should be a valid integer, unable to parse string as an integer": "write a whole number, such as 8808",
+    "Input should be less than or equal to": "write a number of at most",
+    "Input should be greater than or equal to": "write a number of at least",
+}
+"""Better words, by those of the libraries that read options."""
+
 _EXTRA: Final = re.compile(r"Got unexpected extra arguments? ?\(?s?\)? ?\((.*)\)")
 
 
@@ -70,16 +94,24 @@ def improve(error: UsageError) -> None:
         advice = f"Did you mean {' or '.join(close)}?" if close else f"See codemode-mcp {command} --help."
         error.message, error.possibilities = f"There is no option {error.option_name}. {advice}", None
     elif isinstance(error, MissingParameter):
-        if command == "install":
-            error.message = "Write it as in: codemode-mcp install --client cursor"
-        elif error.param is not None and error.param.name == "run":
+        if error.param is not None and error.param.name == "run":
             error.message = "codemode-mcp runs list shows the ids of runs"
+        elif command in _EXAMPLES:
+            error.message = f"Write it as in: {_EXAMPLES[command]}"
+    elif isinstance(error, BadOptionUsage):
+        example = "codemode-mcp run -e 'return 1'" if error.option_name == "-e" else ""
+        error.message += f" Write it as in: {example}" if example else f" See codemode-mcp {command} --help."
     elif (extra := _EXTRA.match(error.message)) is not None:
         if command == "import":
             error.message = f"Name a file or a client with --from: codemode-mcp import --from {extra[1]}"
         elif command == "run":
             error.message += ". Arguments of a program stand behind --; a program text behind -e, in quotes."
+        else:
+            use = f"{_INSTEAD[command]} {extra[1]}" if command in _INSTEAD else f"codemode-mcp {command}, without it"
+            error.message = f"What is {extra[1]}? Write {use}."
+    elif error.message.startswith("No such command ") and "Did you mean" not in error.message:
+        named = getattr(getattr(error.ctx, "command", None), "commands", {})
+        error.message += f" Write {' or '.join(f'codemode-mcp {command} {each}' for each in named)}."
     else:
-        error.message = error.message.replace("Value error, ", "").replace(
-            "Input should be a valid number, unable to parse string as a number", "write a number, such as 7"
-        )
+        for said, better in _VALUES.items():
+            error.message = error.message.replace(said, better)

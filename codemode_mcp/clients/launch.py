@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
@@ -98,13 +99,16 @@ def _maker(parts: Sequence[str]) -> str | None:
 
 
 def _made_for_one_run(maker: str, program: Program, system: System, which: Callable[[str], str | None]) -> Launch:
+    source = _spec(program.origin, system)
+    # Without an origin it came from an index, which has it under this name.
+    named = shlex.quote(source or PROGRAM)
+    stay = f"`uv tool install {named}` or `pipx install {named}`"
     path = which(maker)
     if path is None:
         raise NoLaunchError(
             f"this program runs in an environment that {maker} has made for one run, and {maker} is not on the PATH; "
-            "install it to stay: `uv tool install codemode-mcp` or `pipx install codemode-mcp`"
+            f"install it to stay: {stay}"
         )
-    source = _spec(program.origin, system)
     if maker == "uvx":
         args = (*(("--from", source) if source else ()), PROGRAM, "serve")
     else:
@@ -113,7 +117,7 @@ def _made_for_one_run(maker: str, program: Program, system: System, which: Calla
         path,
         args,
         f"this environment was made for one run, so the client will start `{maker} {' '.join(args)}`; "
-        "`uv tool install codemode-mcp` or `pipx install codemode-mcp` makes one that stays and starts faster",
+        f"{stay} makes one that stays and starts faster",
     )
 
 

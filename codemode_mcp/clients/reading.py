@@ -267,5 +267,5 @@ def _other_projects(value: Any, folder: Path) -> tuple[str, ...]:
     others = [key for key, each in projects.items() if key not in here and _at(each, ("mcpServers",))]
     if not others:
         return ()
-    count = "1 other project has" if len(others) == 1 else f"{len(others)} other projects have"
-    return (f"{count} servers of their own in this file; import in the folder of a project to take them too",)
+    count = "1 other project has its" if len(others) == 1 else f"{len(others)} other projects have their"
+    return (f"{count} own servers in this file; import in the folder of a project to take them too",)

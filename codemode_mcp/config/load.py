@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from codemode_mcp.config.clients import read_clients
 from codemode_mcp.config.contexts import RULE_KEYS, read_contexts, rules_of
 from codemode_mcp.config.expand import Reading, resolve
 from codemode_mcp.config.http import HttpSection
-from codemode_mcp.config.nodes import Node, Report, describe
+from codemode_mcp.config.nodes import Node, Report, describe, nearest, quote
 from codemode_mcp.config.plugins import read_plugins
 from codemode_mcp.config.servers import ROOT_KEYS, read_servers
 from codemode_mcp.config.source import Seen, SourceError, look, parse, read_text
@@ -49,7 +50,7 @@ FILE_NAME = "codemode-mcp.json"
 PATH_VARIABLE = "CODEMODE_MCP_CONFIG"
 
 _KEYS = (*ROOT_KEYS, "plugins", "tools", "clients", "store", "http", "audit", "log")
-_FOREIGN_KEYS = {"$schema": "", "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
+_FOREIGN_KEYS = {"$schema": None, "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -158,6 +159,7 @@ def load_config(path: Path | None, *, environ: Mapping[str, str], reading: Readi
     if not isinstance(value, dict):
         raise ConfigError((f"{_printable(path)} holds {describe(value, secret=True)}; expected an object",))
 
+    _check_kind(path, value)
     report = Report()
     fields = Node(value, "", report).fields(_KEYS, foreign=_FOREIGN_KEYS)
     roots = {key: fields[key] for key in ROOT_KEYS if key in fields}
@@ -202,6 +204,19 @@ def load_config(path: Path | None, *, environ: Mapping[str, str], reading: Readi
         seen=seen,
         files=tuple(dict.fromkeys(servers.reading.files)),
     )
+
+
+def _check_kind(path: Path, value: Mapping[str, Any]) -> None:
+    """Refuse the settings of a client, which have servers among much else."""
+    strange = [key for key in value if key not in _KEYS and key not in _FOREIGN_KEYS and nearest(key, _KEYS) is None]
+    if len(strange) > 1 and any(key in value for key in ROOT_KEYS):
+        shown = ", ".join(map(quote, strange[:3])) + (", ..." if len(strange) > 3 else "")
+        raise ConfigError(
+            (
+                f"{_printable(path)} looks like the settings of a client: it has {shown} beside its servers; "
+                f"to take these servers over: codemode-mcp import --from {shlex.quote(_printable(path))} --write",
+            )
+        )
 
 
 def load_store(path: Path | None, *, environ: Mapping[str, str]) -> StoreSettings | None:

@@ -67,10 +67,10 @@ class Node:
     def fail_type(self, expected: str) -> None:
         self.fail(f"expected {expected}, got {describe(self.value, secret=self.secret)}{_repair(expected, self.value)}")
 
-    def entries(self) -> dict[str, Node]:
-        """The members of an object, whatever their names."""
+    def entries(self, example: str = "") -> dict[str, Node]:
+        """The members of an object, whatever their names. `example` is shown where the value is no object."""
         if not isinstance(self.value, dict):
-            self.fail_type("an object")
+            self.fail_type(f"an object such as {example}" if example else "an object")
             return {}
         members = {
             key: Node(value, _join(self.path, key), self.report, self.secret) for key, value in self.value.items()
@@ -79,15 +79,20 @@ class Node:
             members[key].fail("this key is given more than once; keep one")
         return members
 
-    def fields(self, known: Collection[str], *, foreign: Mapping[str, str] | None = None) -> dict[str, Node]:
+    def fields(
+        self, known: Collection[str], *, foreign: Mapping[str, str | None] | None = None, example: str = ""
+    ) -> dict[str, Node]:
         """The members of an object that has `known` keys only.
 
-        `foreign` keys are noted and left out; each comes with the name of what to use instead, or an empty string.
+        `foreign` keys are noted and left out; each comes with the name of what to use instead, or an empty string. With
+        None a key is left out without a note.
         """
-        members = self.entries()
+        members = self.entries(example)
         for key, node in members.items():
             if foreign and key in foreign:
-                node.note(f"ignored, a key of other clients{foreign[key] and f'; use {foreign[key]} instead'}")
+                instead = foreign[key]
+                if instead is not None:
+                    node.note(f"ignored, a key of other clients{instead and f'; use {instead} instead'}")
             elif key not in known:
                 node.fail(f"unknown key{did_you_mean(key, known)}; allowed: {', '.join(known)}")
         return {key: node for key, node in members.items() if key in known}

@@ -43,6 +43,9 @@ _FOREIGN_KEYS: Mapping[str, str] = {
 """What other clients' files carry, and what to use here instead, if there is such a thing."""
 _KINDS: Mapping[str, TransportKind] = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
 
+EXAMPLE = '{"command": "npx", "args": ["-y", "PACKAGE"]}'
+"""An entry, for messages."""
+
 _LONGEST = 10**9
 """Of times: more means never, and has to stay a number that clocks can add."""
 
@@ -119,7 +122,7 @@ def read_servers(roots: Mapping[str, Node], *, environ: Mapping[str, str], folde
     found = Servers(reading=reading)
     names: set[str] = set()
     for root in roots.values():
-        for name, node in replace(root, secret=True).entries().items():
+        for name, node in replace(root, secret=True).entries(f'{{"files": {EXAMPLE}}}').items():
             if name in names:
                 node.fail("a server of this name is in `mcpServers` too; keep one")
                 continue
@@ -134,7 +137,7 @@ def read_servers(roots: Mapping[str, Node], *, environ: Mapping[str, str], folde
                 node.fail('"the program" cannot be the name of a server: questions of programs are shown under it')
             fields = {
                 key: replace(member, secret=key not in _ECHOED_KEYS)
-                for key, member in node.fields(_KEYS, foreign=_FOREIGN_KEYS).items()
+                for key, member in node.fields(_KEYS, foreign=_FOREIGN_KEYS, example=EXAMPLE).items()
             }
             if "disabled" in fields and fields["disabled"].flag():
                 # Not looked at further: its variables or files are often the very thing that is missing.
@@ -209,6 +212,10 @@ class _Entry:
     def _transport(self) -> TransportKind:
         """How the entry says that the server is reached; contradictions are problems."""
         fields = self.fields
+        for key in ("type", "transport"):
+            if key in fields and fields[key].value in ("websocket", "ws"):
+                fields[key].fail("WebSocket is not supported; use the URL of the server that begins with https://")
+                return "auto"
         declared = [
             (fields[key], _KINDS[kind])
             for key in ("type", "transport")

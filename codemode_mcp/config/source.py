@@ -59,6 +59,8 @@ def read_text(path: Path) -> str:
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        raise SourceError("cannot be read: it is a folder; name a file in it, such as codemode-mcp.json") from None
     except OSError as error:
         raise SourceError(f"cannot be read: {error.strerror}") from None
     except ValueError:  # a NUL in the name
@@ -94,7 +96,7 @@ def parse(text: str) -> Any:
                 'is not valid JSON: it has to begin with {, as in {"mcpServers": {}}; this looks like YAML or TOML, '
                 "so write it as JSON"
             ) from None
-        raise SourceError(_syntax_message(str(error))) from None
+        raise SourceError(_syntax_message(str(error), text)) from None
 
 
 def _parse(text: str) -> Any:
@@ -141,11 +143,25 @@ def _joined(value: Any) -> Any:
     return value
 
 
-def _syntax_message(message: str) -> str:
+def _syntax_message(message: str, text: str) -> str:
     match = _SYNTAX_ERROR.fullmatch(message)
     if match is None:  # the one other refusal of either reader
         return "is not valid JSON: a number in it is too long"
     line, found, column = match.groups()
     if found.startswith('"'):
         found = json.dumps(found[1:-1])
-    return f"is not valid JSON: line {line}, column {column}: unexpected {found}"
+    hint = _missing_comma(text, int(line), int(column))
+    return f"is not valid JSON: line {line}, column {column}: unexpected {found}{hint}"
+
+
+def _missing_comma(text: str, line: int, column: int) -> str:
+    """Return a hint where a value ends and the next one begins, or nothing."""
+    lines = plain(text).split("\n")
+    if line > len(lines):
+        return ""
+    before = "\n".join([*lines[: line - 1], lines[line - 1][: column - 1]])
+    begins = re.match(r'["\w{\[]', lines[line - 1][column - 1 :])
+    if not begins or not re.search(r'["\w}\]]\s*\Z', before):
+        return ""
+    end = before.rstrip().count("\n") + 1
+    return "; a comma is missing before it" if end == line else f"; a comma is missing at the end of line {end}"

@@ -63,9 +63,9 @@ def _parts(plugin: Plugin, declared: int, offered: int) -> str:
 
 
 def _failed_factories(plugins: Plugins, plugin: Plugin, caller: Caller, name: str) -> Iterable[Check]:
-    for names in plugins.failed_factories(plugin, caller):
-        detail = f"the factory of {', '.join(names)} has failed"
-        yield Check(name, "fail", detail, "codemode-mcp serve --log-level debug shows where")
+    for names, why in plugins.failed_factories(plugin, caller):
+        detail = f"the factory of {', '.join(names)} has failed: {why}"
+        yield Check(name, "fail", detail, "correct the plugin; codemode-mcp serve --log-level debug shows the line")
 
 
 def _grants(plugin: Plugin, name: str, there: There) -> Iterable[Check]:

@@ -66,10 +66,12 @@ class _ForCaller:
 
     Attributes:
         failed_until: monotonic seconds, of groups whose factory has failed.
+        faults: why each of these factories has failed.
     """
 
     made: dict[ToolGroup, tuple[_Made, ...]] = field(default_factory=dict)
     failed_until: dict[ToolGroup, float] = field(default_factory=dict)
+    faults: dict[ToolGroup, str] = field(default_factory=dict)
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
 
@@ -194,10 +196,12 @@ class Plugins:
 
         return PluginSource(plugin, run_id, owner, find)
 
-    def failed_factories(self, plugin: Plugin, caller: Caller) -> list[tuple[str, ...]]:
-        """The tools of factories that have failed for a caller lately."""
+    def failed_factories(self, plugin: Plugin, caller: Caller) -> list[tuple[tuple[str, ...], str]]:
+        """Return the tools of each factory that has failed for a caller lately, and why it failed."""
         kept = self._callers.get(caller)
-        return [] if kept is None else [group.names for group in plugin.groups if group in kept.failed_until]
+        if kept is None:
+            return []
+        return [(group.names, kept.faults[group]) for group in plugin.groups if group in kept.failed_until]
 
     async def _tools(self, plugin: Plugin, group: ToolGroup, caller: Caller) -> tuple[_Made, ...]:
         """What a group has for a caller: made once, and again some time after a failure."""
@@ -226,11 +230,14 @@ class Plugins:
                     kept.made[group] = made
                     kept.failed_until.pop(group, None)
                 except Exception as error:
+                    cause = error.__cause__ if isinstance(error, PluginError) and error.__cause__ else error
+                    told = isinstance(cause, BadTool | ToolError | PluginError)
+                    text = str(cause) if told else described(cause)
                     if not isinstance(error, PluginError):  # that is in the log
-                        text = str(error) if isinstance(error, BadTool | ToolError) else described(error)
                         log.error("plugin %r: its factory of %s: %s", plugin.name, ", ".join(group.names), text)
                     if self._has(plugin):
                         kept.failed_until[group] = self._clock() + RETRY_SECONDS
+                        kept.faults[group] = text
         return kept.made.get(group, ())
 
     def _has(self, plugin: Plugin) -> bool:

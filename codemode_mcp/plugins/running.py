@@ -88,7 +88,8 @@ async def run_async(plugin: Owner, what: str, seconds: float, function: Callable
     except BaseException as error:  # also what would end the process
         fault = error
     log_fault(plugin.name, what, fault)
-    raise PluginError(f"plugin {plugin.name!r} failed: {what} raised an error; it is in the log of codemode-mcp")
+    message = f"plugin {plugin.name!r} failed: {what} raised an error; it is in the log of codemode-mcp"
+    raise PluginError(message) from fault
 
 
 async def _run(plugin: Owner, function: Callable[..., Any], *args: Any) -> Any:

@@ -37,6 +37,7 @@ MAX_PARSED: Final = 4_000
 """Likewise, where no bracket is open: junk takes the parser long, and it is asked several times."""
 
 _COMMAND: Final = re.compile(r"\s*\.([a-z]+)(?:\s+(.*?))?\s*", re.DOTALL)
+_WORD: Final = re.compile(r"\s*(exit|quit|help|clear)\s*(?:\(\s*\))?\s*;?\s*")
 _GOES_ON: Final = words("= + - * / % & | ^ < > , . ? : ! ~ => ... ?.")
 _UNFINISHED: Final = words(
     "const let var function class extends new typeof void delete throw in of instanceof else do try case"
@@ -57,6 +58,12 @@ def command(text: str) -> Command | None:
     """The command that this is; None: it is a program. A name may be unknown."""
     match = _COMMAND.fullmatch(text) if "\n" not in text.strip() else None
     return None if match is None else Command(match[1], match[2] or "")
+
+
+def word(text: str) -> str | None:
+    """Return the word of other prompts (`exit`, `quit`, `help`, `clear`) that an input consists of, if any."""
+    match = _WORD.fullmatch(text)
+    return None if match is None else match[1]
 
 
 def goes_on(text: str) -> bool:

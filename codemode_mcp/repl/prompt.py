@@ -153,6 +153,12 @@ class Prompt:
         if not text.strip():
             return True
         asked = cells.command(text)
+        word = cells.word(text)
+        if word is not None and word not in self._kept.names:
+            if word == "clear":
+                self._front.say(".clear forgets all names of this session; Ctrl-L clears the screen")
+                return True
+            asked = cells.Command("help" if word == "help" else "exit", "")
         if asked is None:
             return await self.run(text, self.language)
         if asked.name == "exit":

@@ -95,6 +95,7 @@ def costs(report: Report) -> Iterator[str]:
     for kind, why in _KINDS.items():
         if by_kind[kind]:  # type: ignore[index]
             cost = -sum(task.saved for task in costlier if task.kind == kind)
+            why = "has not ended" if (by_kind[kind], kind) == (1, "open") else why  # type: ignore[index]
             yield f"{by_kind[kind]:,} that {why}: {report.amount(cost)} more"  # type: ignore[index]
 
 

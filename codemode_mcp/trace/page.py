@@ -5,19 +5,23 @@ from __future__ import annotations
 import html
 import json
 import math
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.control.display import plain
 from codemode_mcp.trace.text import heading, moment
-from codemode_mcp.trace.timeline import Scale, duration, size
+from codemode_mcp.trace.timeline import Bar, Scale, duration, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from codemode_mcp.trace.timeline import Bar, Call, Trace
+    from codemode_mcp.trace.timeline import Call, Trace
 
 MAX_ROWS: Final = 5_000
 """Calls that are drawn; the rest is counted."""
+
+FOLDED: Final = 4
+"""Least number of completed calls of one tool in a row that are drawn as one."""
 
 _WIDTH: Final = 1000
 """Of the drawing, in units of its own."""
@@ -92,16 +96,35 @@ def _table(trace: Trace) -> Iterator[str]:
     yield '<th class="took">Took</th><th class="said">Result</th></tr></thead><tbody>'
     for request in trace.requests:
         said = " ".join(part for part in (request.status, request.code) if part) or "no answer recorded"
-        name = f"{request.kind} {request.number}".strip()
-        bar = _bars(trace, scale, [(request.time, "request", f"{name}: {_span(request.time, earliest)}")])
-        yield _row(name, bar, request.time, said, request.code != "", request.input)
-    for call in trace.calls[:MAX_ROWS]:
-        yield _call(call, trace, scale, earliest)
+        title = f"{request.kind}: {_span(request.time, earliest)}"
+        bar = _bars(trace, scale, [(request.time, "request", title)])
+        yield _row(request.kind, bar, request.time, said, request.code != "", request.input)
+    for _, group in groupby(trace.calls[:MAX_ROWS], _alike):
+        calls = list(group)
+        if len(calls) >= FOLDED:
+            yield _folded(calls, trace, scale, earliest)
+        else:
+            for call in calls:
+                yield _call(call, trace, scale, earliest)
     yield "</tbody></table></div>"
     if len(trace.calls) > MAX_ROWS:
         yield f"<p>… {len(trace.calls) - MAX_ROWS} more calls; --json has all of them</p>"
     if trace.lost:
         yield f'<p class="bad">{trace.lost} events were lost meanwhile; what is shown is not all.</p>'
+
+
+def _alike(call: Call) -> object:
+    """Return a key that neighbours share when one row can show them."""
+    is_plain = call.status == "completed" and call.time.ended is not None and call.asked is None and not call.input
+    return call.tool if is_plain else call.id, is_plain
+
+
+def _folded(calls: Sequence[Call], trace: Trace, scale: Scale, earliest: float) -> str:
+    """Draw completed calls of one tool in one row: how many, when, how long in all, and the bytes of all results."""
+    whole = Bar(min(call.made for call in calls), max(call.time.ended or call.made for call in calls))
+    title = f"{plain(calls[0].tool)}, {len(calls)} calls: {_span(whole, earliest)}"
+    bars = _bars(trace, scale, [(call.time, "call", title) for call in calls])
+    return _row(f"{calls[0].tool} x{len(calls)}", bars, whole, size(sum(call.size for call in calls)), False, {})
 
 
 def _call(call: Call, trace: Trace, scale: Scale, earliest: float) -> str:

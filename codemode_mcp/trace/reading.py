@@ -71,7 +71,9 @@ def find(path: Path, prefix: str) -> Trace:
 
 
 def latest(path: Path, count: int) -> list[Trace]:
-    """The runs, and the calls of pass-through mode, that began last, the newest first; without what is in them.
+    """Return the runs, and the calls of pass-through mode, that began last, the newest first.
+
+    Of their calls only the beginnings are read.
 
     Raises:
         OSError: a file cannot be read.
@@ -94,6 +96,10 @@ def latest(path: Path, count: int) -> list[Trace]:
             del found[run_id][3:]
         if len(found[run_id]) < 4:
             found[run_id].append(event)
+    if order:
+        for event in _events(path, tuple(f'"id":"{run_id}/' for run_id in order)):
+            if event.get("kind") == "call_started" and (run_id := _run_of(event)) in found:
+                found[run_id].append(event)
     return [trace_of(run_id, found[run_id]) for run_id in reversed(order)]
 
 

@@ -76,12 +76,19 @@ def _taken(takeover: Takeover, began: float) -> str:
 
 
 def listed(traces: Sequence[Trace]) -> Iterator[str]:
-    """One line for each run."""
+    """One line for each run, under the names that `runs list` has for the same columns."""
+    rows = [["RUN", "STATE", "BEGAN", "CALLS", "TOOK", "SERVERS"]]
     for trace in traces:
         took = "" if trace.time.ended is None else duration(trace.time.ended - trace.time.began)
-        status = trace.status or "no end recorded"
-        code = f" ({trace.code})" if trace.code else ""
-        yield f"{moment(trace.time.began)}  {plain(trace.id)}  {took:>9}  {plain(status + code)}"
+        state = (trace.status or "no end recorded") + (f" ({trace.code})" if trace.code else "")
+        sources = dict.fromkeys(call.tool.split(":")[1] for call in trace.calls if call.tool.count(":") > 1)
+        row = (trace.id, state, moment(trace.time.began), str(len(trace.calls)), took, ", ".join(sources))
+        rows.append([cut(cell, 100) for cell in row])
+    widths = [max(columns(row[number]) for row in rows) for number in range(len(rows[0]))]
+    for shown in rows if traces else ():
+        yield "  ".join(
+            cell + " " * (width - columns(cell)) for cell, width in zip(shown, widths, strict=True)
+        ).rstrip()
 
 
 def moment(seconds: float) -> str:

@@ -215,8 +215,8 @@ def test_a_file_that_cannot_be_parsed_is_named_and_the_others_are_taken(home: Pa
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        pytest.param(("--from", "cursr"), 1, "(did you mean cursor?)", id="name"),
-        pytest.param(("--from", "/no/such.json"), 1, "no such client or file", id="file"),
+        pytest.param(("--from", "cursr"), 2, "(did you mean cursor?)", id="name"),
+        pytest.param(("--from", "/no/such.json"), 2, "no such client or file", id="file"),
         pytest.param(("--secrets", "hide"), 2, "expected keep or variables, got hide", id="secrets"),
         pytest.param(("--config", "/dev/null/x.json", "--write"), 1, "could not be written", id="unwritable"),
         pytest.param(("--config", "."), 1, "is a folder, not a file; nothing was changed", id="folder"),

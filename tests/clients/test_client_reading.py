@@ -59,7 +59,7 @@ def test_all_scopes_of_claude_code_are_found_in_a_file_full_of_history(tmp_path:
         "project": ["project-one"],
     }
     (note,) = found[0].notes
-    assert note.startswith("1 other project has servers of their own in this file")
+    assert note.startswith("1 other project has its own servers in this file")
 
 
 def test_the_file_of_cursor_in_the_home_folder_is_read_once_and_not_also_as_that_of_a_project(tmp_path: Path) -> None:

@@ -184,6 +184,14 @@ def test_the_file_of_a_project_is_said_to_be_shared(home: Path) -> None:
     assert "install --client claude-code --scope project --undo" in done.stderr
 
 
+def test_servers_of_a_project_that_are_moved_are_said_to_be_for_all_clients(home: Path) -> None:
+    (home / "work" / ".mcp.json").write_text(json.dumps({"mcpServers": {"db": {"command": "x"}}}), "utf-8")
+    done = run("--client", "claude-code", "--scope", "project", "--move-servers")
+    assert done.exit_code == 0
+    said = " ".join(done.stderr.split())
+    assert "they were servers of this project alone; now all clients that start" in said
+
+
 def test_a_configuration_that_lies_in_this_folder_is_not_taken_for_all_folders_unasked(home: Path) -> None:
     (home / "work" / "codemode-mcp.json").write_text('{"mcpServers": {}}', "utf-8")
     before = (home / ".cursor" / "mcp.json").read_bytes()

@@ -67,6 +67,14 @@ def test_an_environment_of_one_run_is_told_of() -> None:
     assert "uv tool install codemode-mcp" in found.note
 
 
+def test_what_stays_is_installed_from_where_this_one_came_from() -> None:
+    program = Program("/x", UVX, "file:///home/me/x%20y.whl")
+    found = launch(program, "linux", lambda _: True, lambda name: f"/bin/{name}")
+    assert found.note is not None
+    assert "`uv tool install '/home/me/x y.whl'`" in found.note
+    assert "install codemode-mcp" not in found.note
+
+
 @pytest.mark.parametrize("where", [None, "https://me:secret@files.example/x.whl"])
 def test_what_could_not_be_started_again_is_refused(where: str | None) -> None:
     with pytest.raises(NoLaunchError, match="uv tool install") as refused:

@@ -326,8 +326,9 @@ def test_types_are_written_and_compile_and_the_quick_starts_program_fits_its_typ
     out = tmp_path / "types"
     done = invoke("types", "--out", str(out), "--config", str(write_config(tmp_path, servers)))
     assert done.exit_code == 0, done.stderr
-    files = {str(path) for path in out.rglob("*.d.ts")}
-    assert len(files) == len(servers) + 3
+    files = {str(path) for path in (*out.rglob("*.d.ts"), out / "codemode-mcp.schema.json")}
+    assert (out / "codemode-mcp.schema.json").is_file()
+    assert len(files) == len(servers) + 4
     assert set(done.stdout.splitlines()) == files
     good = """
         export async function good(): Promise<number> {

@@ -33,6 +33,13 @@ def piped(config: Path, text: str) -> Result:
     return CliRunner().invoke(app, arguments, input=text, prog_name="codemode-mcp", catch_exceptions=False)
 
 
+def test_words_of_other_prompts_do_what_they_say_unless_the_session_has_the_name(tmp_path: Path) -> None:
+    done = piped(write_config(tmp_path, {}), "help\nclear\nlet help = 41\nhelp + 1\nhelp\nquit()\n'after'\n")
+    assert ".search" in done.stdout
+    assert ".clear forgets all names" in done.stderr
+    assert done.stdout.splitlines()[-2:] == ["42", "41"]
+
+
 def test_a_session_over_a_pipe_feels_whole(tmp_path: Path) -> None:
     config = write_config(tmp_path, TRACKER)
     done = piped(

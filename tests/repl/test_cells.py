@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.repl.cells import COMMANDS, MAX_JUDGED, Command, command, declared, depth, goes_on
+from codemode_mcp.repl.cells import COMMANDS, MAX_JUDGED, Command, command, declared, depth, goes_on, word
 from codemode_mcp.repl.prompt import Prompt
 from codemode_mcp.repl.scan import scan
 
@@ -159,3 +159,18 @@ def test_hostile_text_costs_little_time(piece: str) -> None:
     scan(text)
     goes_on(text)
     assert time.perf_counter() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("exit", "exit"),
+        (" quit() ", "quit"),
+        ("help;", "help"),
+        ("clear", "clear"),
+        ("exit(1)", None),
+        ("helper", None),
+    ],
+)
+def test_words_of_other_prompts_are_known(text: str, expected: str | None) -> None:
+    assert word(text) == expected
