@@ -18,7 +18,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from codemode_mcp.callers import Caller
+from codemode_mcp.callers import PEER, Caller
 from codemode_mcp.http.auth import WHERE, Refused, bearer_token, challenge, session_owner
 from codemode_mcp.http.connection import ADMITTED, MAX_HEADER_BYTES, error_body
 from codemode_mcp.http.guards import FREE_BODY_BYTES, BodyBudget, RateLimiter, TrustedProxies, peer
@@ -160,8 +160,8 @@ class Front:
             body = await self._body(headers, receive, self._who(scope, principal))
         if self.draining and _begins_something(method, body):
             raise self._unavailable()
-        self._attribute(scope, principal)
         scope[SHARE] = self._who(scope, principal)
+        self._attribute(scope, principal)
         await self._serve(scope, _replayed(body, receive), answer, headers)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer, headers: list[tuple[bytes, bytes]]) -> None:
@@ -250,7 +250,7 @@ class Front:
 
     def _who(self, scope: Scope, principal: Principal | None) -> str:
         """Return whose share of the server a request uses."""
-        return f"peer {self._peer(scope)}" if principal is None else principal.owner
+        return PEER + self._peer(scope) if principal is None else principal.owner
 
     def _attribute(self, scope: Scope, principal: Principal | None) -> None:
         """Say whose the request is: to the SDK, which binds sessions to it, and to `caller_of`."""
@@ -266,7 +266,8 @@ class Front:
         version = _header(scope["headers"], b"mcp-protocol-version")
         session = _header(scope["headers"], b"mcp-session-id")
         legacy = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
-        scope[_CALLER] = Caller(session_owner(session), "http") if legacy and session is not None else NOBODY
+        owner = session_owner(session) if legacy and session is not None else None
+        scope[_CALLER] = Caller(owner, "http", share=scope[SHARE])
 
     # how much of it there is
 

@@ -91,6 +91,7 @@ class Restoring:
         snapshot.check_limits(parked.snapshot, made.pages, memory_limit=limit, max_bytes=settings.max_snapshot_bytes)
         catalog = await self._catalog_of(claimed)
         known = caller or records.caller_in(parked.record, parked.owner)
+        known = replace(known, share=None if parked.counts_for == parked.owner else parked.counts_for)
         context = self._dispatcher.context(parked.id, parked.owner, known, catalog)
         context = replace(context, counts=records.counts_in(parked.record))
         run = records.restore(

@@ -216,6 +216,10 @@ class Run:
     def owner(self) -> str:
         return self.context.owner
 
+    @property
+    def share(self) -> str:
+        return self.context.share
+
     def observed_by(self, observation: Observation) -> None:
         self.observation = self.last_observation = observation
 
