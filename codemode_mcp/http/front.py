@@ -21,7 +21,14 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from codemode_mcp.callers import PEER, Caller
 from codemode_mcp.http.auth import WHERE, Refused, bearer_token, challenge, session_owner
 from codemode_mcp.http.connection import ADMITTED, MAX_HEADER_BYTES, error_body
-from codemode_mcp.http.guards import FREE_BODY_BYTES, BodyBudget, RateLimiter, TrustedProxies, peer
+from codemode_mcp.http.guards import (
+    FREE_BODY_BYTES,
+    BodyBudget,
+    RateLimiter,
+    TrustedProxies,
+    peer,
+    seconds_to_read,
+)
 from codemode_mcp.http.sessions import SHARE
 
 if TYPE_CHECKING:
@@ -97,6 +104,8 @@ class Front:
         self._limiter = RateLimiter(settings.requests_per_second, settings.request_burst)
         self._failures = RateLimiter(1.0, 60)
         self._bodies = BodyBudget.for_bodies_of(settings.max_request_bytes)
+        # In seconds of the event loop, on which everybody's requests are: a principal takes a quarter of it at most.
+        self._reading = RateLimiter(0.25, 0.5)
         self._proxies = TrustedProxies(settings.trusted_proxies)
         self._metadata_paths = {METADATA_PATH, METADATA_PATH + self.path}
         if self.protected is not None:
@@ -281,7 +290,7 @@ class Front:
             raise too_large
         body, counted = bytearray(), 0
         try:
-            with anyio.move_on_after(self.settings.request_read_ms / 1000):
+            with anyio.move_on_after(self.settings.request_read_ms / 1000) as coming:
                 while True:
                     message = await receive()
                     if message["type"] != "http.request":
@@ -290,6 +299,8 @@ class Front:
                     if len(body) > limit:
                         raise too_large
                     if not message.get("more_body", False):
+                        coming.deadline = math.inf
+                        await self._take_turn(who, body)
                         return bytes(body)
                     more = max(0, len(body) - FREE_BODY_BYTES) - counted
                     if not self._bodies.admits(who, more):
@@ -302,6 +313,15 @@ class Front:
         finally:
             self._bodies.release(who, counted)
         raise _Refusal(408, "the body did not come in time", {"connection": "close"})
+
+    async def _take_turn(self, who: str, body: bytearray) -> None:
+        """Wait until a principal may have another body read, after one that took long. Raises `_Refusal`."""
+        most = self.settings.request_read_ms / 1000
+        wait = self._reading.owe(who, time.monotonic(), most, seconds_to_read(body))
+        if wait >= most:
+            raise _too_many(wait)
+        if wait:
+            await anyio.sleep(wait)
 
 
 class _Answer:
