@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+PEER: Final = "peer "
+"""Begin of a share that belongs to an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +19,15 @@ class Caller:
         principal: the name policy knows the caller by. Over HTTP the name of a token of the configuration or the
             subject of an access token, over stdio the user's login name; None where nobody has shown who they are.
         groups: that the caller is a member of.
+        share: whose share of the server the request uses, where that is not the owner's: the address of a caller that
+            has not shown who they are. It decides nothing else, so callers are equal without it.
     """
 
     owner: str | None
     kind: Literal["stdio", "http"] = "stdio"
     principal: str | None = None
     groups: frozenset[str] = frozenset()
+    share: str | None = field(default=None, compare=False)
 
     @property
     def operates(self) -> bool:

@@ -92,6 +92,11 @@ class CallContext:
     counts: Counts = field(default_factory=Counts)
     approval_via: Via = "auto"
 
+    @property
+    def share(self) -> str:
+        """Return whose share of the server the run uses."""
+        return self.caller.share or self.owner
+
 
 class Interception(Protocol):
     """What plugins do to calls on the way: `before` asks the hooks, `after` the middleware.

@@ -676,12 +676,14 @@ def no_room(callers: Sequence[Caller], caller: Caller) -> str | None:
     """Why a caller may not begin another call while `callers` have theirs under way; None: it may."""
     if len(callers) >= MAX_CALLS:
         return f"{MAX_CALLS} calls are under way already; try again when one has ended"
-    if caller.kind == "stdio" or caller.owner is None or len(callers) < MAX_OWN_CALLS:
+    share = caller.share or caller.owner
+    if caller.kind == "stdio" or share is None or len(callers) < MAX_OWN_CALLS:
         return None
     # Those whose clients were asked something and do not come back are kept for long.
-    if sum(each.owner == caller.owner for each in callers) < MAX_OWN_CALLS:
+    if sum((each.share or each.owner) == share for each in callers) < MAX_OWN_CALLS:
         return None
-    return f"{MAX_OWN_CALLS} calls of yours are under way already; try again when one has ended"
+    whose = "of yours" if caller.share is None else "from your address"
+    return f"{MAX_OWN_CALLS} calls {whose} are under way already; try again when one has ended"
 
 
 def _conversation(context: ServerRequestContext[Any], owner: str | None, call_id: str) -> str:

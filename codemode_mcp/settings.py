@@ -52,8 +52,8 @@ class CodeModeSettings:
     max_suspended_runs: int = 64
     """Suspended programs of one store: of the process in memory, else of all processes that share it."""
     max_suspended_runs_per_owner: int | None = None
-    """Suspended programs of one owner. None: all there are for the one owner over stdio, a quarter of them (at least 8)
-    for each over HTTP."""
+    """Suspended programs of one owner; without authentication, of one address. None: all there are for the one owner
+    over stdio, a quarter of them (at least 8) for each over HTTP."""
     max_running_runs: int = field(default_factory=lambda: 2 * (os.cpu_count() or 1))
     """Guests that compute at once; others queue."""
     max_tool_result_bytes: int = 16 * MIB

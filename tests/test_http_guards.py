@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from codemode_mcp.http.auth import owner_string, session_owner
-from codemode_mcp.http.guards import BodyBudget, RateLimiter, TrustedProxies, doors, peer
+from codemode_mcp.http.guards import BodyBudget, RateLimiter, TrustedProxies, doors, peer, seconds_to_read
 from upstream_clients.fetch import is_local
 from upstream_clients.loopback import is_loopback
 
@@ -82,6 +84,17 @@ def test_a_bucket_empties_and_fills_again_for_each_key_alone() -> None:
     assert limiter.take("a", 0.5) == 0
     assert limiter.take("a", 100) == 0
     assert [limiter.take("a", 100) for _ in range(3)] == [0, 0, 0.5]
+
+
+def test_bodies_that_take_long_to_read_wait_for_each_other_by_what_they_hold() -> None:
+    large = b'{"arguments":' + json.dumps([[number] for number in range(400_000)]).encode() + b"}"
+    assert 0.3 < seconds_to_read(large) < 2
+    assert seconds_to_read(b'{"text":"' + b"x" * 4_000_000 + b'"}') < 0.001
+    limiter = RateLimiter(per_second=0.25, burst=0.5)
+    assert [limiter.owe("bob", 0, 15, 0.5) for _ in range(3)] == [0, 2, 4]
+    assert limiter.owe("alice", 0, 15, 0.5) == 0
+    assert limiter.owe("bob", 6, 15, 0.25) == 0
+    assert limiter.owe("bob", 6, 15, 100) == 15
 
 
 def test_keys_without_end_take_no_room_without_end() -> None:

@@ -150,6 +150,9 @@ def test_one_of_several_callers_does_not_take_the_room_of_all() -> None:
     assert "try again" in str(no_room([bob, *hers] * 4, bob))
     only = Caller("stdio:ada")
     assert no_room([only] * MAX_OWN_CALLS, only) is None
+    here, there = (Caller(None, "http", share=f"peer 192.0.2.{number}") for number in (1, 2))
+    assert "from your address" in str(no_room([here] * MAX_OWN_CALLS, here))
+    assert no_room([here] * MAX_OWN_CALLS, there) is None
 
 
 def test_a_result_of_too_many_parts_is_refused() -> None:

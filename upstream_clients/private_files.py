@@ -124,6 +124,9 @@ def exposure(path: Path) -> str | None:
             return None
         if not stat.S_ISLNK(found.st_mode):
             here /= name
+            # Judged by this look: in a sticky folder its owner could put a link in its place before the next one.
+            if belongs_to_another(found):
+                return f"{here} belongs to another user"
             continue
         links += 1
         if links > _MAX_LINKS:

@@ -184,8 +184,10 @@ class LoginStore:
         make_private_folder(self._folder)
 
     def _read_private(self) -> str:
-        descriptor = os.open(self._path, os.O_RDONLY | NO_LINK)
+        descriptor = os.open(self._path, os.O_RDONLY | NO_LINK | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait
         with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise StoreError(f"{self._path} is not a regular file; delete it and log in again")
             if sys.platform != "win32":
                 for where, found, mode in (
                     (self._path, os.fstat(descriptor), 0o600),

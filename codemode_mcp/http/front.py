@@ -18,10 +18,17 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from codemode_mcp.callers import Caller
+from codemode_mcp.callers import PEER, Caller
 from codemode_mcp.http.auth import WHERE, Refused, bearer_token, challenge, session_owner
 from codemode_mcp.http.connection import ADMITTED, MAX_HEADER_BYTES, error_body
-from codemode_mcp.http.guards import FREE_BODY_BYTES, BodyBudget, RateLimiter, TrustedProxies, peer
+from codemode_mcp.http.guards import (
+    FREE_BODY_BYTES,
+    BodyBudget,
+    RateLimiter,
+    TrustedProxies,
+    peer,
+    seconds_to_read,
+)
 from codemode_mcp.http.sessions import SHARE
 
 if TYPE_CHECKING:
@@ -97,6 +104,8 @@ class Front:
         self._limiter = RateLimiter(settings.requests_per_second, settings.request_burst)
         self._failures = RateLimiter(1.0, 60)
         self._bodies = BodyBudget.for_bodies_of(settings.max_request_bytes)
+        # In seconds of the event loop, on which everybody's requests are: a principal takes a quarter of it at most.
+        self._reading = RateLimiter(0.25, 0.5)
         self._proxies = TrustedProxies(settings.trusted_proxies)
         self._metadata_paths = {METADATA_PATH, METADATA_PATH + self.path}
         if self.protected is not None:
@@ -160,8 +169,8 @@ class Front:
             body = await self._body(headers, receive, self._who(scope, principal))
         if self.draining and _begins_something(method, body):
             raise self._unavailable()
-        self._attribute(scope, principal)
         scope[SHARE] = self._who(scope, principal)
+        self._attribute(scope, principal)
         await self._serve(scope, _replayed(body, receive), answer, headers)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer, headers: list[tuple[bytes, bytes]]) -> None:
@@ -250,7 +259,7 @@ class Front:
 
     def _who(self, scope: Scope, principal: Principal | None) -> str:
         """Return whose share of the server a request uses."""
-        return f"peer {self._peer(scope)}" if principal is None else principal.owner
+        return PEER + self._peer(scope) if principal is None else principal.owner
 
     def _attribute(self, scope: Scope, principal: Principal | None) -> None:
         """Say whose the request is: to the SDK, which binds sessions to it, and to `caller_of`."""
@@ -266,7 +275,8 @@ class Front:
         version = _header(scope["headers"], b"mcp-protocol-version")
         session = _header(scope["headers"], b"mcp-session-id")
         legacy = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
-        scope[_CALLER] = Caller(session_owner(session), "http") if legacy and session is not None else NOBODY
+        owner = session_owner(session) if legacy and session is not None else None
+        scope[_CALLER] = Caller(owner, "http", share=scope[SHARE])
 
     # how much of it there is
 
@@ -280,7 +290,7 @@ class Front:
             raise too_large
         body, counted = bytearray(), 0
         try:
-            with anyio.move_on_after(self.settings.request_read_ms / 1000):
+            with anyio.move_on_after(self.settings.request_read_ms / 1000) as coming:
                 while True:
                     message = await receive()
                     if message["type"] != "http.request":
@@ -289,6 +299,8 @@ class Front:
                     if len(body) > limit:
                         raise too_large
                     if not message.get("more_body", False):
+                        coming.deadline = math.inf
+                        await self._take_turn(who, body)
                         return bytes(body)
                     more = max(0, len(body) - FREE_BODY_BYTES) - counted
                     if not self._bodies.admits(who, more):
@@ -301,6 +313,15 @@ class Front:
         finally:
             self._bodies.release(who, counted)
         raise _Refusal(408, "the body did not come in time", {"connection": "close"})
+
+    async def _take_turn(self, who: str, body: bytearray) -> None:
+        """Wait until a principal may have another body read, after one that took long. Raises `_Refusal`."""
+        most = self.settings.request_read_ms / 1000
+        wait = self._reading.owe(who, time.monotonic(), most, seconds_to_read(body))
+        if wait >= most:
+            raise _too_many(wait)
+        if wait:
+            await anyio.sleep(wait)
 
 
 class _Answer:

@@ -106,6 +106,15 @@ FREE_BODY_BYTES = 64 * 1024
 """Bytes of each body that count for no budget: small requests are taken however full it is."""
 
 
+SECONDS_PER_VALUE = 7e-7
+"""Of the event loop, for one value of a request: to parse it, and to make a message of it."""
+
+
+def seconds_to_read(body: bytes | bytearray) -> float:
+    """Return the seconds of the event loop that a body of JSON takes at most. Commas in texts count too."""
+    return (body.count(b",") + body.count(b"[") + body.count(b"{")) * SECONDS_PER_VALUE
+
+
 @dataclass(slots=True)
 class BodyBudget:
     """Bytes of bodies that have not come whole yet: of the process, and of each principal or peer.
@@ -202,7 +211,7 @@ class RateLimiter:
     """
 
     per_second: float
-    burst: int
+    burst: float
     _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
 
     def take(self, key: str, now: float) -> float:
@@ -215,10 +224,10 @@ class RateLimiter:
             self._buckets.popitem(last=False)
         return wait
 
-    def owe(self, key: str, now: float, most: float) -> float:
-        """Take a token in any case: 0, or the seconds until it would have been there, at most `most`."""
+    def owe(self, key: str, now: float, most: float, tokens: float = 1.0) -> float:
+        """Take tokens in any case: 0, or the seconds until they would have been there, at most `most`."""
         level, at = self._buckets.pop(key, (float(self.burst), now))
-        level = min(self.burst, level + (now - at) * self.per_second) - 1
+        level = min(self.burst, level + (now - at) * self.per_second) - tokens
         wait = min(most, max(0.0, -level / self.per_second))
         self._buckets[key] = (max(level, -most * self.per_second), now)
         if len(self._buckets) > _MAX_BUCKETS:

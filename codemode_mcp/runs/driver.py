@@ -193,7 +193,7 @@ class Driver:
             try:
                 turn = await self._on_thread(engine, self._launch, engine, run, observation, message)
             finally:
-                self._turns.release(run.owner)
+                self._turns.release(run.share, run.owner)
             return await self._drive(engine, run, observation, turn)
         except CodeModeError as error:
             return await self._fault(run, error)
@@ -280,7 +280,7 @@ class Driver:
                     try:
                         turn = await self._deliver(engine, run, observation)
                     finally:
-                        self._turns.release(run.owner)
+                        self._turns.release(run.share, run.owner)
             elif now >= self._questions_due(run, observation) or self._nobody_answers(run, observation.client):
                 return await self._park(engine, run, "pending_tools")
             else:
@@ -768,7 +768,7 @@ class Driver:
             self._check_fence(run)
             now = self._clock()
             expires = now + self._settings.snapshot_ttl_seconds
-            parked = ParkedRun(run.id, run.owner, data, manifest, reason, now, expires)
+            parked = ParkedRun(run.id, run.owner, data, manifest, reason, now, expires, share=run.share)
             noted = list(run.calls.values())
             if home.durable:
                 wall = self._wall()
@@ -965,7 +965,7 @@ class Driver:
         if observation.aborted or observation.released:
             return False
         with anyio.move_on_after(max(0.0, until - self._clock())) as observation.queueing:
-            await slots.acquire(run.owner)
+            await slots.acquire(run.share, run.owner)
             return True
         return False
 
@@ -990,7 +990,7 @@ class Driver:
         run.results.clear()
         if run.has_room:
             run.has_room = False
-            self._rooms.release(run.owner)
+            self._rooms.release(run.share, run.owner)
 
     async def _on_thread(self, engine: Engine, work: Callable[..., Any], *args: Any) -> Any:
         # Shielded: a guest must be at rest before anything else is done with it. What is computed is bounded in time.

@@ -361,6 +361,8 @@ class RunManager:
         run.observation = observation
         self._observed.set()
         if caller is not None:
+            # It counts for the share that it began in, wherever it is waited for.
+            caller = replace(caller, share=run.context.caller.share)
             run.context = replace(run.context, caller=caller)
         run.questions.bring(answers or {})
         earlier = tuple(run.history[: len(run.history) - len(run.outputs)]) if from_start else ()

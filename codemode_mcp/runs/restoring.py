@@ -99,6 +99,7 @@ class Restoring:
         )
         catalog = await self._catalog_of(claimed)
         known = caller or records.caller_in(parked.record, parked.owner)
+        known = replace(known, share=None if parked.counts_for == parked.owner else parked.counts_for)
         context = self._dispatcher.context(parked.id, parked.owner, known, catalog)
         context = replace(context, counts=records.counts_in(parked.record))
         run = records.restore(

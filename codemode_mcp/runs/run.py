@@ -227,6 +227,10 @@ class Run:
     def owner(self) -> str:
         return self.context.owner
 
+    @property
+    def share(self) -> str:
+        return self.context.share
+
     def know_scopes(self) -> None:
         """Have declarations show what is in the namespaces, now that these are open."""
         self.context = replace(self.context, catalog=self.context.catalog.with_scopes(self.namespaces.shapes))

@@ -1,4 +1,8 @@
-"""A bounded number of slots, shared out fairly between owners."""
+"""A bounded number of slots, shared out fairly between shares of the server, and within a share between owners.
+
+A share is an owner who has shown who they are, or an address with all owners behind it. Two levels keep one address
+from taking turns of others by many owners, and programs behind one address from waiting for each other.
+"""
 
 from __future__ import annotations
 
@@ -8,72 +12,85 @@ import anyio
 
 
 class Slots:
-    """At most `count` at once. Owners that wait are served in turn, each of them first in, first out.
+    """At most `count` at once. Shares that wait are served in turn, so are the owners within; each first in, first out.
 
-    As soon as there is more than one owner, none of them gets the last slot on top of others: whoever has none need not
-    wait for somebody else's endless loop to be stopped.
+    As soon as there is more than one share, none of them gets the last slot on top of others: whoever has none need not
+    wait for somebody else's endless loop to be stopped. The same holds for owners.
     """
 
     def __init__(self, count: int) -> None:
         self._free = count
         self._count = count
         self._held: Counter[str] = Counter()
-        self._waiting: OrderedDict[str, deque[anyio.Event]] = OrderedDict()
-        self._first: str | None = None
-        self._shared = False
+        self._held_by: Counter[tuple[str, str]] = Counter()
+        self._waiting: OrderedDict[str, OrderedDict[str, deque[anyio.Event]]] = OrderedDict()
+        """By share and owner; those whose turn it is come first. No queue is empty."""
+        self._first: tuple[str, str] | None = None
+        self._shares = self._owners = False
+        """Tell if there was more than one share, and more than one owner."""
 
     def __repr__(self) -> str:
-        return f"<Slots: {self._free} of {self._count} free, {len(self._waiting)} owners waiting>"
+        return f"<Slots: {self._free} of {self._count} free, {len(self._waiting)} shares waiting>"
 
-    async def acquire(self, owner: str) -> None:
+    async def acquire(self, share: str, owner: str) -> None:
         """Take a slot; waits until there is one. Cancelling gives up the place in the queue."""
         if self._first is None:
-            self._first = owner
-        self._shared = self._shared or owner != self._first
-        if owner not in self._waiting and self._admits(owner):
-            self._take(owner)
+            self._first = (share, owner)
+        self._shares = self._shares or share != self._first[0]
+        self._owners = self._owners or owner != self._first[1]
+        if owner not in self._waiting.get(share, ()) and self._admits(share, owner):
+            self._take(share, owner)
             return
         granted = anyio.Event()
-        self._waiting.setdefault(owner, deque()).append(granted)
+        self._waiting.setdefault(share, OrderedDict()).setdefault(owner, deque()).append(granted)
         try:
             await granted.wait()
         except BaseException:
             if granted.is_set():
-                self.release(owner)
+                self.release(share, owner)
             else:
-                self._leave(owner, granted)
+                self._leave(share, owner, granted)
             raise
 
-    def release(self, owner: str) -> None:
+    def release(self, share: str, owner: str) -> None:
         """Give a slot back."""
         self._free += 1
-        self._held[owner] -= 1
-        if not self._held[owner]:
-            del self._held[owner]
+        self._held.subtract((share,))
+        self._held_by.subtract(((share, owner),))
+        self._held += Counter()  # drops those that hold none
+        self._held_by += Counter()
         self._share_out()
 
-    def _admits(self, owner: str) -> bool:
-        spare = 1 if self._shared and self._held[owner] and self._count > 1 else 0
-        return self._free > spare
+    def _admits(self, share: str, owner: str) -> bool:
+        holds = (self._shares and self._held[share]) or (self._owners and self._held_by[share, owner])
+        return self._free > (1 if holds and self._count > 1 else 0)
 
-    def _take(self, owner: str) -> None:
+    def _take(self, share: str, owner: str) -> None:
         self._free -= 1
-        self._held[owner] += 1
+        self._held[share] += 1
+        self._held_by[share, owner] += 1
 
-    def _leave(self, owner: str, granted: anyio.Event) -> None:
-        queue = self._waiting[owner]
+    def _leave(self, share: str, owner: str, granted: anyio.Event) -> None:
+        owners = self._waiting[share]
+        queue = owners[owner]
         queue.remove(granted)
         if not queue:
-            del self._waiting[owner]
+            del owners[owner]
+        if not owners:
+            del self._waiting[share]
 
     def _share_out(self) -> None:
         while self._free:
-            owner = next((owner for owner in self._waiting if self._admits(owner)), None)
-            if owner is None:
+            waiting = ((share, owner) for share, owners in self._waiting.items() for owner in owners)
+            found = next((each for each in waiting if self._admits(*each)), None)
+            if found is None:
                 return
-            granted = self._waiting[owner][0]
-            self._leave(owner, granted)
-            if owner in self._waiting:
-                self._waiting.move_to_end(owner)
-            self._take(owner)
+            share, owner = found
+            granted = self._waiting[share][owner][0]
+            self._leave(share, owner, granted)
+            if share in self._waiting:
+                self._waiting.move_to_end(share)
+                if owner in self._waiting[share]:
+                    self._waiting[share].move_to_end(owner)
+            self._take(share, owner)
             granted.set()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 
+from codemode_mcp.callers import PEER
 from codemode_mcp.errors import Exceeded, ProgramError
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class ParkedRun:
         calls: likewise; none in a store that is not durable.
         catalog: likewise.
         view: what is told of it while it is parked; None in a store that is not durable.
+        share: whose share of suspended runs it counts for; empty: its owner's.
     """
 
     id: str
@@ -93,6 +95,11 @@ class ParkedRun:
     view: RunView | None = None
     printed: str = ""
     printed_from: int = 0
+    share: str = ""
+
+    @property
+    def counts_for(self) -> str:
+        return self.share or self.owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,8 +314,8 @@ class MemoryStore:
             # Those past their time do not count; `sweep` drops them, and whoever calls it cancels their calls.
             now = self._clock()
             alive = [other for other in self._parked.values() if other.expires > now or other.id in self._claimed]
-            own = sum(1 for other in alive if other.owner == run.owner)
-            check_quotas(self._settings, run.owner, own, len(alive))
+            own = sum(1 for other in alive if other.counts_for == run.counts_for)
+            check_quotas(self._settings, run.counts_for, own, len(alive))
         self._parked[run.id] = run
         self._claimed.discard(run.id)
 
@@ -417,21 +424,23 @@ def expired_run(run_id: str, settings: CodeModeSettings) -> ProgramError:
     )
 
 
-def check_quotas(settings: CodeModeSettings, owner: str, own: int, total: int) -> None:
-    """Whether one more program may be suspended.
+def check_quotas(settings: CodeModeSettings, share: str, own: int, total: int) -> None:
+    """Check that one more program may be suspended.
 
     Args:
-        own, total: how many are, of the owner and of all.
+        share: an owner, or the address of callers without authentication.
+        own, total: how many are suspended, of the share and of all.
 
     Raises:
         ProgramError: `too_many_pending_tool_calls`.
     """
-    limit = _share(settings, owner)
+    limit = _limit(settings, share)
+    whose = "from your address" if share.startswith(PEER) else "of yours"
     name = "maxSuspendedRunsPerOwner" if limit < settings.max_suspended_runs else "maxSuspendedRuns"
     if own >= limit:
         raise ProgramError(
             "too_many_pending_tool_calls",
-            f"the program would have to be suspended, but {own} programs of yours are suspended already "
+            f"the program would have to be suspended, but {own} programs {whose} are suspended already "
             f"({name} is {limit}); finish one with wait, or cancel it with wait and cancel: true",
             Exceeded(name, own + 1, limit),
         )
@@ -445,12 +454,12 @@ def check_quotas(settings: CodeModeSettings, owner: str, own: int, total: int) -
         )
 
 
-def _share(settings: CodeModeSettings, owner: str) -> int:
-    """How many suspended programs `owner` may have."""
+def _limit(settings: CodeModeSettings, share: str) -> int:
+    """Return how many suspended programs a share has room for."""
     total = settings.max_suspended_runs
     if settings.max_suspended_runs_per_owner is not None:
         return min(settings.max_suspended_runs_per_owner, total)
-    return total if owner.startswith("stdio:") else min(total, max(8, total // 4))
+    return total if share.startswith("stdio:") else min(total, max(8, total // 4))
 
 
 _BEARER = "bearer:"

@@ -69,6 +69,7 @@ class Found:
     calls: tuple[StoredCall, ...]
     known: bool
     printed: tuple[str, ...]
+    share: str
 
 
 def claim(
@@ -90,14 +91,14 @@ def claim(
     plain = escaped(run_id)
     now: float = yield Now()
     rows = yield Query(
-        "SELECT owner, state, token, holder, parker, reason, parked, expires, size, catalog, manifest, view, outcome "
-        "FROM runs WHERE id = ?",
+        "SELECT owner, share, state, token, holder, parker, reason, parked, expires, size, catalog, manifest, view, "
+        "outcome FROM runs WHERE id = ?",
         (plain,),
         locks=True,
     )
     if not rows or rows[0][0] != escaped(owner):
         raise unknown_run(run_id)
-    _, state, token, holder, parker, reason, parked, expires, size, catalog, manifest, view, outcome = rows[0]
+    _, share, state, token, holder, parker, reason, parked, expires, size, catalog, manifest, view, outcome = rows[0]
     shown = None if view is None else blobs.text_of(owner, run_id, "view", view)
     if state == "expired" and expires > now:
         raise expired_run(run_id, settings)
@@ -150,6 +151,7 @@ def claim(
         calls,
         known,
         printed,
+        unescaped(share),
     )
 
 

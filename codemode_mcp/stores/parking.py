@@ -74,7 +74,7 @@ def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
     elif write.token is not None:
         raise Fenced(run.id)
     else:
-        yield from _check_room(owner, run.owner, write.settings, now)
+        yield from _check_room(run.counts_for, write.settings, now)
     catalog = None if run.catalog is None else blobs.shared(escaped(run.catalog.hash))
     yield from _keep_catalogs((write.manifest,) if catalog is None else (write.manifest, catalog), write.texts, now)
     parked, expires = now - write.age, now + write.left
@@ -113,12 +113,13 @@ def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
     else:
         began = now if run.view is None else now - run.view.age_ms / 1000
         yield Query(
-            "INSERT INTO runs (id, owner, state, version, token, holder, parker, cancel, reason, began, parked, "
+            "INSERT INTO runs (id, owner, share, state, version, token, holder, parker, cancel, reason, began, parked, "
             "expires, size, printed, catalog, manifest, view) "
-            "VALUES (?, ?, 'waiting', 1, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "VALUES (?, ?, ?, 'waiting', 1, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 run_id,
                 owner,
+                escaped(run.counts_for),
                 token,
                 holder,
                 process,
@@ -181,17 +182,17 @@ def _sealed_result(run: ParkedRun, call: int, result: str, blobs: Blobs) -> byte
     return blobs.seal(run.owner, run.id, f"result {call}", result)
 
 
-def _check_room(owner: str, name: str, settings: CodeModeSettings, now: float) -> Work[None]:
+def _check_room(share: str, settings: CodeModeSettings, now: float) -> Work[None]:
     # One at a time, since each makes the number another.
     yield Query("SELECT version FROM schema_version", locks=True)
     rows = yield Query(
         "SELECT COUNT(*) FROM runs WHERE state = 'waiting' AND (expires > ? OR holder IS NOT NULL)", (now,)
     )
     own = yield Query(
-        "SELECT COUNT(*) FROM runs WHERE state = 'waiting' AND (expires > ? OR holder IS NOT NULL) AND owner = ?",
-        (now, owner),
+        "SELECT COUNT(*) FROM runs WHERE state = 'waiting' AND (expires > ? OR holder IS NOT NULL) AND share = ?",
+        (now, escaped(share)),
     )
-    check_quotas(settings, name, own[0][0], rows[0][0])
+    check_quotas(settings, share, own[0][0], rows[0][0])
 
 
 def _keep_catalogs(hashes: tuple[str, ...], texts: Mapping[str, bytes], now: float) -> Work[None]:

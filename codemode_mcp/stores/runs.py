@@ -224,6 +224,7 @@ class DurableStore:
             found.calls,
             None if found.catalog is None else _stored_catalog(found.catalog, found.text),
             _known_view(found.view),
+            share=found.share,
         )
         return Claim(run, current, found.text, found.printed)
 

@@ -104,7 +104,15 @@ _FIRST = (
     "CREATE INDEX keepers_unused ON keepers (used)",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+_SECOND = (
+    # `share`: whose share of suspended runs a run counts for, the owner's or that of an address.
+    "ALTER TABLE runs ADD COLUMN share TEXT NOT NULL DEFAULT ''",
+    "UPDATE runs SET share = owner",
+    "DROP INDEX runs_by_state",
+    "CREATE INDEX runs_by_state ON runs (state, expires, share, holder)",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
 """What leads from each version to the next. What has been released is not changed any more."""
 
 VERSION = len(MIGRATIONS)

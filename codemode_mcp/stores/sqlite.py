@@ -111,7 +111,8 @@ class SqliteDatabase:
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._life: Life | None = None
-        self._inode = 0
+        self._place: tuple[int, int] | None = None
+        """Device and number of the file."""
         self._transactions = 0
         self._patience = BUSY_SECONDS
         self._logged: dict[str, float] = {}
@@ -167,7 +168,7 @@ class SqliteDatabase:
 
     def _open(self, synchronous: bool, max_pages: int | None) -> None:
         try:
-            _make_private(self._path)
+            about = _make_private(self._path)
             self._life = Life(self._path.with_name(self._path.name + ".d"))
         except OSError as error:
             raise StoreUnavailable(
@@ -188,7 +189,10 @@ class SqliteDatabase:
                     if not busy or time.monotonic() > until:
                         raise
                 time.sleep(OPENING_PAUSE)
-        self._inode = os.stat(self._path).st_ino
+        self._place = (about.st_dev, about.st_ino)
+        if not _has_open(about):
+            # SQLite opens a path, and something else was there at that moment.
+            raise self._moved()
         self._carry_out(lambda: _set_up(self.name))
         with self._telling():
             self._heard = connection.execute("SELECT COALESCE(MAX(id), 0) FROM news").fetchone()[0]
@@ -340,15 +344,18 @@ class SqliteDatabase:
 
     def _check_place(self) -> None:
         try:
-            inode = os.stat(self._path).st_ino
+            about = os.stat(self._path)
         except OSError:
-            inode = -1
-        if inode != self._inode:
+            raise self._moved() from None
+        if (about.st_dev, about.st_ino) != self._place:
             # What would be written now, nobody would find again.
-            raise StoreUnavailable(
-                "the store{at} was moved or deleted while it was in use; put it back, or start codemode-mcp again",
-                at=f" {self.name}",
-            )
+            raise self._moved()
+
+    def _moved(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            "the store{at} was moved or deleted while it was in use; put it back, or start codemode-mcp again",
+            at=f" {self.name}",
+        )
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -421,8 +428,12 @@ def _trouble(code: int | None) -> str:
 # files
 
 
-def _make_private(path: Path) -> None:
-    """A file that nobody else can read or put something in the place of. Raises OSError, StoreUnavailable."""
+def _make_private(path: Path) -> os.stat_result:
+    """Make, or check, a file that no other user can read or put something in the place of; return what it is.
+
+    Raises:
+        OSError, StoreUnavailable: it cannot be made, or is exposed.
+    """
     make_private_folder(path.parent)
     # SQLite opens it by its path: no other user may be able to exchange what is there in between.
     why = exposure(path.parent)
@@ -439,6 +450,23 @@ def _make_private(path: Path) -> None:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600))
         about = os.lstat(path)
     _check_file(path, about)
+    return about
+
+
+def _has_open(about: os.stat_result) -> bool:
+    """Tell whether this process has a file open; True where the system does not say."""
+    folder = {"linux": "/proc/self/fd", "darwin": "/dev/fd"}.get(sys.platform)
+    try:
+        descriptors = [int(name) for name in os.listdir(folder)] if folder else None
+    except OSError:
+        descriptors = None
+    if descriptors is None:
+        return True
+    for descriptor in descriptors:
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), about):
+                return True
+    return False
 
 
 def _check_file(path: Path, about: os.stat_result) -> None:

@@ -341,6 +341,23 @@ async def test_connections_that_are_all_in_use_turn_new_ones_away(tmp_path: Path
             assert error_of(await anyio.to_thread.run_sync(exchange, served))[0] == 503
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_an_address_suspends_a_share_of_what_there_is_room_for(tmp_path: Path, kind: str) -> None:
+    config = write_http_config(tmp_path, store={"kind": kind}, trustedProxies=["127.0.0.1"])
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"tools": {"codeMode": {"maxSuspendedRuns": 9}}}))
+    async with serve_http(config) as served:
+        await served.ready()
+
+        async def suspend(address: str) -> str:
+            answer = await served.call("exec", {"code": "await yield_control()"}, **{"x-forwarded-for": address})
+            return answer["result"]["structuredContent"]["status"]
+
+        # Addresses of one network of 64 bits are one peer.
+        answers = [await suspend(f"2001:db8::{number}") for number in range(9)]
+        assert answers == ["waiting"] * 8 + ["failed"]
+        assert await suspend("192.0.2.7") == "waiting"
+
+
 LEGACY = {"mcp-protocol-version": "2025-11-25"}
 LISTING = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
 

@@ -111,6 +111,15 @@ def test_a_file_that_others_can_read_is_refused_with_advice(logins: Path) -> Non
 
 
 @posix
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path: Path) -> None:
+    store = LoginStore(SPEC, tmp_path / "logins")
+    store.path.parent.mkdir(0o700)
+    os.mkfifo(store.path, 0o600)
+    with pytest.raises(StoreError, match="not a regular file"):
+        store.load()
+
+
+@posix
 def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     store = LoginStore(SPEC)
     store.save(LOGIN)

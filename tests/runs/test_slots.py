@@ -22,10 +22,10 @@ class Takers:
         self._back: dict[str, list[anyio.Event]] = {}
         self.order: list[str] = []
 
-    async def start(self, owner: str) -> anyio.CancelScope:
+    async def start(self, owner: str, share: str = "s") -> anyio.CancelScope:
         """One more task, which has its slot or its place in the queue when this returns."""
         scope = anyio.CancelScope()
-        self._group.start_soon(self._take, owner, scope)
+        self._group.start_soon(self._take, share, owner, scope)
         await anyio.wait_all_tasks_blocked()
         return scope
 
@@ -33,16 +33,16 @@ class Takers:
         self._back[owner].pop(0).set()
         await anyio.wait_all_tasks_blocked()
 
-    async def _take(self, owner: str, scope: anyio.CancelScope) -> None:
+    async def _take(self, share: str, owner: str, scope: anyio.CancelScope) -> None:
         with scope:
-            await self._slots.acquire(owner)
+            await self._slots.acquire(share, owner)
             self.order.append(owner)
             back = anyio.Event()
             self._back.setdefault(owner, []).append(back)
             try:
                 await back.wait()
             finally:
-                self._slots.release(owner)
+                self._slots.release(share, owner)
 
 
 async def test_one_owner_may_have_all_slots() -> None:
@@ -93,15 +93,40 @@ async def test_whoever_is_cancelled_gives_up_the_place() -> None:
         group.cancel_scope.cancel()
 
 
+async def test_a_share_with_many_owners_takes_turns_as_one() -> None:
+    async with anyio.create_task_group() as group:
+        takers = Takers(Slots(1), group)
+        for owner in "abcd":
+            await takers.start(owner, "crowd")
+        await takers.start("e", "alone")
+        await takers.start("e", "alone")
+        for _ in range(5):
+            await takers.give_back(takers.order[-1])
+        assert "".join(takers.order) == "abeced"
+        group.cancel_scope.cancel()
+
+
+async def test_the_last_slot_is_for_a_share_that_has_none() -> None:
+    async with anyio.create_task_group() as group:
+        takers = Takers(Slots(3), group)
+        await takers.start("e", "alone")
+        await takers.give_back("e")
+        for owner in "abcd":
+            await takers.start(owner, "crowd")
+        await takers.start("f", "alone")
+        assert "".join(takers.order) == "eabf"
+        group.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("seed", range(20))
 async def test_no_slot_is_lost_whatever_happens(seed: int) -> None:
     chance = random.Random(seed)
     slots = Slots(3)
     held: Counter[str] = Counter()
 
-    async def take(owner: str, scope: anyio.CancelScope, patience: int) -> None:
+    async def take(share: str, owner: str, scope: anyio.CancelScope, patience: int) -> None:
         with scope:
-            await slots.acquire(owner)
+            await slots.acquire(share, owner)
             held[owner] += 1
             assert held.total() <= 3
             try:
@@ -109,14 +134,14 @@ async def test_no_slot_is_lost_whatever_happens(seed: int) -> None:
                     await anyio.lowlevel.checkpoint()
             finally:
                 held[owner] -= 1
-                slots.release(owner)
+                slots.release(share, owner)
 
     async with anyio.create_task_group() as group:
         for _ in range(100):
             scope = anyio.CancelScope()
-            group.start_soon(take, chance.choice("abc"), scope, chance.randrange(5))
+            group.start_soon(take, chance.choice("st"), chance.choice("abc"), scope, chance.randrange(5))
             for _ in range(chance.randrange(3)):
                 await anyio.lowlevel.checkpoint()
             if chance.random() < 0.3:
                 scope.cancel()
-    assert repr(slots) == "<Slots: 3 of 3 free, 0 owners waiting>"
+    assert repr(slots) == "<Slots: 3 of 3 free, 0 shares waiting>"

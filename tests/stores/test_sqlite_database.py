@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -191,6 +192,30 @@ async def test_it_is_not_put_below_a_folder_that_others_can_write(path: Path) ->
     path.parent.parent.chmod(0o777)
     assert "others can write to" in await refused(path)
     assert not path.exists()
+
+
+@posix
+@pytest.mark.parametrize("stays", [True, False])
+async def test_a_folder_that_is_exchanged_while_the_file_is_opened_is_not_used(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stays: bool
+) -> None:
+    async with open_sqlite(path):
+        pass
+    theirs, aside = tmp_path / "theirs", tmp_path / "aside"
+    shutil.copytree(path.parent, theirs)
+    connect = sqlite3.connect
+
+    def exchanged(*args: Any, **options: Any) -> sqlite3.Connection:
+        path.parent.rename(aside)
+        theirs.rename(path.parent)
+        connection = connect(*args, **options)
+        if not stays:
+            path.parent.rename(theirs)
+            aside.rename(path.parent)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", exchanged)
+    assert "was moved or deleted" in await refused(path)
 
 
 @posix

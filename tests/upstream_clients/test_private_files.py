@@ -113,6 +113,28 @@ def test_a_folder_and_a_link_of_another_user_are_named(tmp_path: Path) -> None:
 
 
 @needs_root
+def test_a_folder_that_its_owner_exchanges_during_the_check_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o1777)
+    theirs = tmp_path / "theirs"
+    for folder in (theirs, tmp_path / "mine"):
+        folder.mkdir(0o700)
+    os.chown(theirs, OTHER, OTHER)
+    look = os.lstat
+
+    def exchanged_after_a_look(path: Path) -> os.stat_result:
+        about = look(path)
+        if path == theirs:
+            theirs.rmdir()
+            theirs.symlink_to("mine")
+        return about
+
+    monkeypatch.setattr(os, "lstat", exchanged_after_a_look)
+    assert exposure(theirs / "file") == f"{theirs} belongs to another user"
+
+
+@needs_root
 def test_what_belongs_to_root_is_trusted_by_others(tmp_path: Path) -> None:
     program = (
         "import os, pathlib\n"
