@@ -240,12 +240,12 @@ class Catalog:
         if meant:
             calls = " or ".join(f"{each.path}({{...}})" for each in meant)
             raise ProgramError("nested_tool_failed", f"there is no tool {_shown(entry_id)}; call {calls}")
-        server = next((each for each in self.servers if entry_id in (each.name, each.identifier)), None)
-        if server is not None:
-            example = f", such as {server.tools[0].path}({{...}})" if server.tools else ""
+        named = next((each for each in self.servers if entry_id in (each.name, each.identifier)), None)
+        if named is not None:
+            example = f", such as {named.tools[0].path}({{...}})" if named.tools else ""
             raise ProgramError(
                 "nested_tool_failed",
-                f"{_shown(entry_id)} is a server: its tools are functions of MCP.{server.identifier}{example}",
+                f"{_shown(entry_id)} is a server: its tools are functions of MCP.{named.identifier}{example}",
             )
         found: list[str] = []
         if near and entry_id.startswith("mcp:"):
