@@ -14,10 +14,11 @@ from codemode_mcp.cli.shared import fitted, harmless, say, say_command
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHOWN: Final = 20
+SHOWN: Final = 100
 """Lines of what a configuration starts that a question shows."""
 
-MAX_LINE: Final = 200
+MAX_LINE: Final = 1000
+"""Characters of one of them. Blanks, which could push the rest out of sight, are joined before."""
 
 
 def admit(path: Path) -> None:

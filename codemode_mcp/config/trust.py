@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 _HARMLESS: Final = ("$schema", "clients", "tools")
 """Sections that start, read and write nothing. Two keys of `tools` do."""
+
+_BLANKS: Final = re.compile(r"(?<=\S)[^\S\r\n]{2,}")
+"""Runs of blanks, all but those that a line begins with."""
 
 _OF_TOOLS: Final = (("approval", "notify"), ("esbuild",))
 
@@ -80,7 +84,7 @@ def digest(value: object) -> str:
 def named(value: object) -> list[str]:
     """Return a line for each server, plugin and other part that decides, without secrets. The lines are not escaped."""
     parts = decisive(value)
-    return [without_tokens(line) for key, part in parts.items() for line in _lines(key, part)]
+    return [_BLANKS.sub(" ", without_tokens(line)) for key, part in parts.items() for line in _lines(key, part)]
 
 
 def _lines(key: str, part: object) -> Iterator[str]:

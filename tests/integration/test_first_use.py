@@ -181,4 +181,6 @@ def test_the_question_shows_commands_that_print_values_and_names_of_variables() 
         "  variables: LD_PRELOAD, TOKEN",
         "  for a value: sh -c evil --token ***",
     ]
+    pushed = {"mcpServers": {"far": {"command": "npx", "args": ["good" + " " * 5000 + "; evil"]}}}
+    assert trust.named(pushed) == ["server far: npx good ; evil"]
     assert {"  for a value: evil-header", "  for a value: evil-store", "  for a value: evil-plugin"} < set(shown)
