@@ -1,4 +1,8 @@
-"""Ask a person once before a configuration of the working directory is obeyed."""
+"""Ask a person once before a configuration of the working directory is obeyed.
+
+A file that lies there can be exchanged between two looks at it, and while a person thinks about the question. So a
+command decides on the very content that it uses: `trust.Gate` notes which file was found, and decides once it is read.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +14,47 @@ from codemode_mcp.cli.shared import fitted, harmless, say, say_command
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHOWN: Final = 20
+SHOWN: Final = 100
 """Lines of what a configuration starts that a question shows."""
 
-MAX_LINE: Final = 200
+MAX_LINE: Final = 1000
+"""Characters of one of them. Blanks, which could push the rest out of sight, are joined before."""
 
 
 def admit(path: Path) -> None:
+    """Admit a configuration that was found in the working directory, for a command that does not load it.
+
+    Raises:
+        ConfigError: it is not confirmed, or another user's.
+    """
+    from codemode_mcp.config.load import check_owner
+    from codemode_mcp.config.source import SourceError, parse, read_file
+
+    try:
+        text, about = read_file(path)
+        value = parse(text)
+    except SourceError:
+        return  # what reads the configuration refuses it, and nothing starts
+    check_owner(path, about)
+    ask(path, value)
+
+
+def ask(path: Path, value: object) -> None:
     """Admit a configuration that was found in the working directory, and not named.
 
     A person at a terminal is asked, once for each path and content. Elsewhere nothing is asked and nothing admitted.
 
     Raises:
-        NotConfirmedError: nobody has confirmed it. The message says how to name it.
+        NotConfirmedError: it is not confirmed. The message says how to name it.
     """
     from codemode_mcp.cli.terminal import forget_typed, is_at_terminal
     from codemode_mcp.config import trust
 
-    if _is_known(path):
+    folder = _folder()
+    if trust.is_confirmed(path, value, folder):
         return
     if not is_at_terminal():
         raise _refusal(path)
-    value, folder = _read(path), _folder()
     say(f"{path} was found in the working directory. You have not used it before as it is now. It starts, as you:")
     _show(trust.named(value))
     forget_typed()
@@ -45,32 +68,16 @@ def admit(path: Path) -> None:
         say(f"your answer could not be kept in {folder}: {error.strerror}; you will be asked again")
 
 
-def refuse_unknown(path: Path) -> None:
+def refuse_unknown(path: Path, value: object) -> None:
     """Admit a configuration of the working directory only where a person has confirmed it; ask nothing.
 
     Raises:
-        NotConfirmedError: nobody has.
+        NotConfirmedError: it is not confirmed.
     """
-    if not _is_known(path):
-        raise _refusal(path)
-
-
-def _is_known(path: Path) -> bool:
     from codemode_mcp.config import trust
-    from codemode_mcp.config.source import SourceError
 
-    try:
-        value = _read(path)
-    except SourceError:
-        return True  # the reader of the configuration refuses it, and nothing starts
-    return trust.is_confirmed(path, value, _folder())
-
-
-def _read(path: Path) -> object:
-    from codemode_mcp.config.source import parse, read_text
-
-    value: object = parse(read_text(path))
-    return value
+    if not trust.is_confirmed(path, value, _folder()):
+        raise _refusal(path)
 
 
 def _folder() -> Path:
