@@ -32,6 +32,11 @@ _OF_TOOLS: Final = (("approval", "notify"), ("esbuild",))
 class NotConfirmedError(ConfigError):
     """A configuration of the working directory that no person has confirmed."""
 
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__((f"{problem}. {advice[:1].upper()}{advice[1:]}",))
+        self.problem = problem
+        self.advice = advice
+
 
 def decisive(value: object) -> dict[str, Any]:
     """Return the parts of a configuration that start, read or write anything; empty where it has none."""
