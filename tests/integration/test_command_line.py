@@ -197,6 +197,29 @@ def test_run_starts_the_servers_that_a_program_names_and_no_others(several: str,
     assert invoke("run", "--server", "upp", "--config", several, "-e", "1").exit_code == 2
 
 
+@pytest.mark.parametrize("wrong", ["mcp__up__count", "count", "up.count"])
+def test_run_names_the_expression_for_a_tool_that_is_taken_for_a_global(several: str, wrong: str) -> None:
+    assert invoke("tools", "--server", "up", "--config", several).exit_code == 0, "its listing is kept"
+    done = invoke("run", "--config", several, "-e", f"return await {wrong}({{ name: 'a' }})")
+    assert done.exit_code == 1
+    assert "write MCP.up" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        "const add = (a, b) => a.length + b; return add([1], 2)",
+        "function add(a) { return a.at(0) }; class Box { get() { return 1 } }; return [add([1]), new Box().get()]",
+        "try { JSON.parse('1') } catch (error) { text(error.message) }; return args.length",
+    ],
+)
+def test_run_starts_no_server_for_a_program_that_calls_its_own_names(
+    several: str, tmp_path: Path, harmless: str
+) -> None:
+    assert invoke("run", "--config", several, "-e", harmless).exit_code == 0
+    assert not pids(tmp_path / "up")
+
+
 def test_tools_of_one_server_start_it_alone_and_then_none(several: str, tmp_path: Path) -> None:
     first = invoke("tools", "--server", "up", "--json", "--config", several)
     started = pids(tmp_path / "up")
