@@ -297,9 +297,27 @@ def test_every_command_refuses_a_broken_configuration(tmp_path: Path, command: s
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes break in another way there")
-@pytest.mark.parametrize("command", ["run", "tools"])
-def test_a_reader_that_leaves_is_no_accident(config: str, command: str) -> None:
+@pytest.mark.parametrize("command", ["run", "tools", "trace"])
+def test_a_reader_that_leaves_is_no_accident(config: str, command: str, tmp_path: Path) -> None:
     code = ["-e", "for (let n = 0; n < 2000; n++) text(`line ${n}`)"] if command == "run" else []
+    if command == "trace":
+        run = f"run_{'a' * 24}"
+        told = [
+            {
+                "time": 1.0,
+                "kind": "exec",
+                "id": "req_1",
+                "request": "1",
+                "input": {"sha256": "ab", "bytes": 3},
+                "pid": 1,
+            },
+            {"time": 1.1, "kind": "run_started", "id": run, "parent": "req_1", "language": "javascript", "pid": 1},
+            {"time": 1.2, "kind": "run_ended", "id": run, "status": "completed", "pid": 1},
+        ]
+        (tmp_path / "runs.jsonl").write_text(
+            "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in told), "utf-8"
+        )
+        code = ["--trajectory", str(tmp_path / "runs.jsonl")]
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
@@ -310,10 +328,12 @@ def test_a_reader_that_leaves_is_no_accident(config: str, command: str) -> None:
             stderr=subprocess.PIPE,
             timeout=30,
             check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
     finally:
         os.close(write_end)
     assert b"Traceback" not in done.stderr
+    assert b"cannot open" not in done.stderr
     assert b"Exception ignored" not in done.stderr
     assert done.returncode != 0
 
