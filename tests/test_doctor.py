@@ -230,7 +230,7 @@ def test_control_c_ends_it_with_what_was_found_and_a_terminal_is_told_meanwhile(
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     environment.pop("NO_COLOR", None)
-    command = [sys.executable, "-m", "codemode_mcp", "doctor", "--json"]
+    command = [sys.executable, "-m", "codemode_mcp", "doctor", "--json", "--config", "codemode-mcp.json"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, env=environment) as process:
         os.close(theirs)
         shown = b""
