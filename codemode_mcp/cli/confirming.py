@@ -6,6 +6,7 @@ command decides on the very content that it uses: `trust.Gate` notes which file 
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -61,7 +62,7 @@ def ask(path: Path, value: object) -> None:
     sys.stderr.write(fitted("Type yes if you have read it and trust it; anything else: no. ") + "\n> ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().casefold() not in ("yes", "y"):
-        raise _refusal(path)
+        raise _denial(path)
     try:
         trust.confirm(path, value, folder)
     except OSError as error:
@@ -100,8 +101,21 @@ def _refusal(path: Path) -> Exception:
 
     shown = harmless(str(path))
     return NotConfirmedError(
-        (
-            f"{shown} was found in the working directory, and you have not confirmed it as it is now; a configuration "
-            f"starts programs as you. Read it, then name it: --config {shown}. At a terminal you are asked once",
-        )
+        f"{shown} was found in the working directory, and you have not confirmed it as it is now; a configuration "
+        "starts programs as you",
+        f"read it, then name it with {_option(shown)}, or give the command at a terminal, which asks you once",
     )
+
+
+def _denial(path: Path) -> Exception:
+    from codemode_mcp.config.trust import NotConfirmedError
+
+    shown = harmless(str(path))
+    return NotConfirmedError(
+        f"nothing of {shown} was started",
+        f"another configuration is named with --config FILE; this one, once you trust it, with {_option(shown)}",
+    )
+
+
+def _option(shown: str) -> str:
+    return f"--config {shlex.quote(shown)}"

@@ -52,7 +52,7 @@ FILE_NAME = "codemode-mcp.json"
 PATH_VARIABLE = "CODEMODE_MCP_CONFIG"
 
 _KEYS = (*ROOT_KEYS, "plugins", "tools", "clients", "store", "http", "audit", "log")
-_FOREIGN_KEYS = {"$schema": None, "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
+FOREIGN_KEYS = {"$schema": None, "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -171,7 +171,7 @@ def load_config(
 
     _check_kind(path, value)
     report = Report()
-    fields = Node(value, "", report).fields(_KEYS, foreign=_FOREIGN_KEYS)
+    fields = Node(value, "", report).fields(_KEYS, foreign=FOREIGN_KEYS)
     roots = {key: fields[key] for key in ROOT_KEYS if key in fields}
     reading = reading or Reading()
     servers = read_servers(roots, environ=environ, folder=path.parent, reading=reading)
@@ -229,7 +229,7 @@ def _read(path: Path, admit: Admit | None) -> Any:
 
 def _check_kind(path: Path, value: Mapping[str, Any]) -> None:
     """Refuse the settings of a client, which have servers among much else."""
-    strange = [key for key in value if key not in _KEYS and key not in _FOREIGN_KEYS and nearest(key, _KEYS) is None]
+    strange = [key for key in value if key not in _KEYS and key not in FOREIGN_KEYS and nearest(key, _KEYS) is None]
     if len(strange) > 1 and any(key in value for key in ROOT_KEYS):
         shown = ", ".join(map(quote, strange[:3])) + (", ..." if len(strange) > 3 else "")
         raise ConfigError(

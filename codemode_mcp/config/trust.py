@@ -39,6 +39,11 @@ _OF_TOOLS: Final = (("approval", "notify"), ("esbuild",))
 class NotConfirmedError(ConfigError):
     """A configuration of the working directory that no person has confirmed."""
 
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__((f"{problem}. {advice[:1].upper()}{advice[1:]}",))
+        self.problem = problem
+        self.advice = advice
+
 
 class Gate:
     """Decides on the configuration of the working directory once it is read, and on no other file.

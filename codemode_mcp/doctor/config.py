@@ -41,8 +41,7 @@ def check_config(path: str | None, environ: Mapping[str, str], gate: Gate) -> tu
         found = find_config(path, environ=environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=gate.find)
         config = load_config(found, environ=environ, admit=gate.admit)
     except NotConfirmedError as error:
-        advice = "read it, and run doctor at a terminal, which asks you once, or name the file with --config"
-        return None, [Check("config", "fail", problem, advice) for problem in error.problems]
+        return None, [Check("config", "fail", error.problem, error.advice)]
     except ConfigError as error:
         checks = [Check("config", "fail", problem, _cure(problem, found)) for problem in error.problems]
         return None, [*checks, *_file(found, environ)]

@@ -46,6 +46,7 @@ def test_without_a_terminal_it_is_refused_with_the_option_to_give(checkout: Path
     said = " ".join(done.output.split())
     assert f"--config {checkout / 'codemode-mcp.json'}" in said
     assert "starts programs as you" in said
+    assert said.count("at a terminal") == 1
     assert not (checkout / "started").exists()
 
 
@@ -67,6 +68,8 @@ async def test_at_a_terminal_it_is_shown_and_confirmed_once(checkout: Path) -> N
         shell.type("no\n")
         assert await shell.end() == 2
         assert "42" not in shell.text
+        assert "was started" in shell.text
+        assert "not confirmed" not in shell.text
     async with terminal(*command, cwd=checkout) as shell:
         await shell.see("Type yes")
         shell.type("yes\n")
