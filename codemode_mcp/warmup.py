@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("codemode_mcp.warmup")
 
+THREAD_NAME: Final = "search"
 AFTER_SECONDS: Final = 1.0
 """After everything is open, or has changed: the first program comes first, and changes come in groups."""
 CLOSE_SECONDS: Final = 1.0
@@ -68,7 +69,7 @@ class Warmup:
             began = time.monotonic()
             change = changed()
             self._done.clear()
-            self._thread = threading.Thread(target=self._round, args=(catalog(),), name="search", daemon=True)
+            self._thread = threading.Thread(target=self._round, args=(catalog(),), name=THREAD_NAME, daemon=True)
             self._thread.start()
             await anyio.to_thread.run_sync(self._done.wait, abandon_on_cancel=True)
             rest = min(MAX_REST_SECONDS, time.monotonic() - began)

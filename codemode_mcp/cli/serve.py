@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,7 @@ from codemode_mcp.cli.shared import (
     with_options,
 )
 from codemode_mcp.errors import CodeModeError
+from codemode_mcp.warmup import THREAD_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,8 +142,9 @@ async def _serve(config: Config, load: Callable[[Reading], Config], streams: tup
         async with open_app(config, load, "stdio") as opened:
             group.start_soon(talk, _surface(opened, lambda _: opened.operator, opened.operator))
             await over.wait()
-        if by_signal:
-            # A thread sits in a blocking read of standard input; nothing can wake it, and no task ends before it does.
+        if by_signal or any(thread.name == THREAD_NAME for thread in threading.enumerate()):
+            # After a signal a thread sits in a blocking read of standard input; nothing can wake it, and no task ends
+            # before it does. A thread that still loads a sentence model would abort the process when Python ends.
             sys.stderr.flush()
             os._exit(0)
         group.cancel_scope.cancel()
