@@ -10,6 +10,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from upstream_clients.process import StartedProcess, start_ahead
 from upstream_clients.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class UpstreamPool:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._importing = anyio.Lock()
         # The mutable state.
+        self._imported = False
+        """The module of connections is imported."""
         self._members = {spec.name: _Member(Upstream(spec, on_change)) for spec in specs}
         self._closing = False
 
@@ -168,6 +171,7 @@ class UpstreamPool:
     async def _own(self, member: _Member, after: _Member | None) -> None:
         """The whole life of one server."""
         upstream = member.upstream
+        started: StartedProcess | None = None
         try:
             with member.scope:
                 if after is not None:
@@ -175,9 +179,12 @@ class UpstreamPool:
                 if upstream.view().state == "idle":
                     await upstream.wanted.wait()
                     upstream.connecting()
-                async with self._importing:
-                    # The MCP SDK takes most of a second to import: in a thread, and not before somebody needs it.
-                    await anyio.to_thread.run_sync(importlib.import_module, "upstream_clients.connection")
+                if not self._imported:
+                    # The MCP SDK takes most of a second to import, in a thread; the server starts meanwhile.
+                    started = await start_ahead(upstream.spec)
+                    async with self._importing:
+                        await anyio.to_thread.run_sync(importlib.import_module, "upstream_clients.connection")
+                    self._imported = True
                 from upstream_clients.connection import Connection
 
                 member.connection = Connection(
@@ -186,11 +193,14 @@ class UpstreamPool:
                     client_version=self._client_version,
                     cache=self._cache,
                     roots=self._roots,
+                    started=started,
                 )
             if member.connection is not None:
                 await member.connection.run()
         finally:
             upstream.stopped()
+            if started is not None and member.connection is None:
+                await started.close()
             member.ended.set()
 
 
