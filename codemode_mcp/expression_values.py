@@ -20,7 +20,7 @@ from codemode_mcp.nearest import plain
 from codemode_mcp.syntax import FUNCTIONS, Span, parse, span_of, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tree_sitter import Node
 
@@ -37,6 +37,10 @@ _MAX_CANDIDATES: Final = 8
 _MAX_NODES: Final = 50_000
 """Nodes of the syntax tree that are looked at for one error, some 0.1 s."""
 _MAX_DEPTH: Final = 40
+_MAX_WRITTEN: Final = 1_000
+"""Characters of an expression as it is written, with the line ends and margins in it."""
+_CHARACTERS_PER_NODE: Final = 100
+"""Characters of JSON that are read, or members that are listed, in the time of a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +210,17 @@ def _member(value: Any, key: str) -> Any:
         case list() | str() if key == "length":
             return len(value)
         case list() | str() if key.isdecimal():
-            return value[int(key)] if int(key) < len(value) else UNDEFINED
+            return value[int(key)] if _is_index(key) and int(key) < len(value) else UNDEFINED
         case list() | str() if key in _METHODS[type(value)]:
             raise LookupError(key)
         case list() | str() | int() | float():
             return UNDEFINED
     raise LookupError(key)
+
+
+def _is_index(key: str) -> bool:
+    """Tell if a key is the number of an element; Python refuses to read thousands of digits."""
+    return key.isdecimal() and len(key) < 10
 
 
 def _is_result(value: Any) -> bool:
@@ -278,7 +287,9 @@ class _Reader:
 
     def text(self, node: Node) -> str:
         span = span_of(node)
-        text = re.sub(r"\s*\n\s*", "", self.units[span.start : span.end])
+        if span.end - span.start > _MAX_WRITTEN:
+            return ""
+        text = "".join(line.strip() for line in self.units[span.start : span.end].split("\n"))
         return text if len(text) <= MAX_EXPRESSION else ""
 
     def expression(self, span: Span) -> Node | None:
@@ -287,7 +298,7 @@ class _Reader:
 
     def values(self, node: Node) -> list[Any]:
         """Return the values that an expression may have had, no more than a few."""
-        self._spend(1)
+        self._spend(1 + node.named_child_count)
         if self._depth > _MAX_DEPTH:
             return []
         self._depth += 1
@@ -377,7 +388,7 @@ class _Reader:
             try:
                 found.append(_member(value, key))
             except LookupError:
-                if isinstance(value, _Loose) and key.isdecimal() and int(key) < len(_elements(value)):
+                if isinstance(value, _Loose) and _is_index(key) and int(key) < len(_elements(value)):
                     found.append(_elements(value)[int(key)])
         return found
 
@@ -409,16 +420,15 @@ class _Reader:
         match name:
             case "unwrap" if given:
                 values = self.values(given[0])
-                return [found for each in values if (found := _unwrapped(each)) is not UNDEFINED]
+                return [found for each in values if (found := self._unwrapped(each)) is not UNDEFINED]
             case "JSON.parse" if given:
-                return [found for each in self.values(given[0]) for found in _parsed(each)]
+                return [found for each in self.values(given[0]) for found in self._parsed(each)]
             case "Object.keys" if given:
-                return [list(each) for each in self.values(given[0]) if isinstance(each, dict)]
+                return [list(each) for each in self._objects(given[0])]
             case "Object.values" if given:
-                return [list(each.values()) for each in self.values(given[0]) if isinstance(each, dict)]
+                return [list(each.values()) for each in self._objects(given[0])]
             case "Object.entries" if given:
-                values = self.values(given[0])
-                return [[list(pair) for pair in each.items()] for each in values if isinstance(each, dict)]
+                return [[list(pair) for pair in each.items()] for each in self._objects(given[0])]
             case "Promise.all" if given:
                 return self._all(given[0])
         if callee.type == "member_expression":
@@ -426,6 +436,26 @@ class _Reader:
         if callee.type == "identifier":
             return [each for function in self._functions(callee) for each in self._returned(function)]
         return []
+
+    def _objects(self, node: Node) -> Iterator[dict[str, Any]]:
+        """Yield the objects that an expression may have been, to list their members."""
+        for value in self.values(node):
+            if isinstance(value, dict):
+                self._spend(len(value))
+                yield value
+
+    def _unwrapped(self, value: Any) -> Any:
+        """Return `_unwrapped` of a value, as often as there is time."""
+        if isinstance(value, dict) and isinstance(value.get("content"), list):
+            self._spend_on(each.get("text") for each in value["content"] if isinstance(each, dict))
+        return _unwrapped(value)
+
+    def _parsed(self, value: Any) -> list[Any]:
+        self._spend_on([value])
+        return _parsed(value)
+
+    def _spend_on(self, texts: Iterable[Any]) -> None:
+        self._spend(sum(1 + len(text) // _CHARACTERS_PER_NODE for text in texts if isinstance(text, str)))
 
     def _result(self, name: str, given: Sequence[Node]) -> list[Any]:
         if name == "tools.call":

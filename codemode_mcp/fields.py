@@ -85,6 +85,10 @@ class Fields:
         raw = self._raw.pop(name)
         return None if raw is None else Fields(raw)
 
+    def object_if_there(self, name: str) -> Fields | None:
+        """Return None where there is no such member: what an earlier version has written lacks it."""
+        return Fields(self._raw.pop(name)) if name in self._raw else None
+
     def each(self, name: str, read: Callable[[Any], Value]) -> list[Value]:
         """The elements of a list."""
         return [read(item) for item in items(self._raw.pop(name))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from codemode_mcp.syntax import LINE_END, words
@@ -123,11 +124,14 @@ _QUOTES = "\u2018\u2019\u201c\u201d\u2032\u2033"
 
 def _declared_twice(text: str, before: str) -> str:
     """Name the variable that a line declares for the second time; empty where it is not one."""
-    names = _DECLARED.findall(text)
-    found = {name for name in names if names.count(name) > 1 or name in _DECLARED.findall(before)}
-    return next(iter(found)) if len(found) == 1 else ""
+    names = Counter(_DECLARED.findall(text))
+    earlier = set(_DECLARED.findall(before))
+    found = {name for name, count in names.items() if count > 1 or name in earlier}
+    name = next(iter(found)) if len(found) == 1 else ""
+    return name if len(name) <= _MAX_NAME else ""
 
 
+_MAX_NAME = 100
 _DECLARED = re.compile(r"\b(?:let|const|class|var|function)\s+([\w$]+)")
 
 

@@ -19,6 +19,7 @@ import typer
 
 from codemode_mcp import settings
 from codemode_mcp.cli import app
+from codemode_mcp.config import load, servers
 from codemode_mcp.config.clients import OUTPUT_CLAMP
 from codemode_mcp.profiles import Profile
 from upstream_clients import gate, spec
@@ -323,6 +324,9 @@ def schema() -> str:
                 made["properties"][key] = {"anyOf": [made["properties"][key], {"type": "null"}]}
             if default == "required" and path != "http.auth":  # which may have `tokens` instead
                 made.setdefault("required", []).append(key)
+        for key in _FOREIGN.get(path, ()):  # of other clients: accepted, and named by doctor
+            if key not in _OURS:
+                made["properties"][key] = {"description": "Of another client; it has no effect here"}
         return made
 
     def typed(path: str, kind: str) -> dict[str, Any]:
@@ -342,6 +346,8 @@ def schema() -> str:
     return json.dumps({**head, **whole}, indent=1) + "\n"
 
 
+_OURS: Final = ("$schema",)
+_FOREIGN: Final = {"": load.FOREIGN_KEYS, "mcpServers.NAME": servers.FOREIGN_KEYS}
 _TEXT: Final[dict[str, Any]] = {"type": "string"}
 _SECRET_SCHEMA: Final[dict[str, Any]] = {
     "anyOf": [

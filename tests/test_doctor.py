@@ -15,6 +15,7 @@ import pytest
 
 from codemode_mcp.cli.confirming import refuse_unknown
 from codemode_mcp.config import load_config
+from codemode_mcp.config.trust import Gate
 from codemode_mcp.doctor import Check, check_config, check_everything
 from codemode_mcp.doctor.ahead import make_ahead
 
@@ -124,7 +125,7 @@ async def test_a_policy_that_hides_everything_is_a_warning(tmp_path: Path) -> No
 def test_a_broken_configuration_is_a_check_per_problem(tmp_path: Path) -> None:
     path = tmp_path / "codemode-mcp.json"
     path.write_text('{"mcpServers": {"a": {}}, "tols": {}}', "utf-8")
-    loaded, found = check_config(str(path), {}, refuse_unknown)
+    loaded, found = check_config(str(path), {}, Gate(refuse_unknown))
     assert loaded is None
     assert [check.status for check in found if check.name == "config"] == ["fail", "fail"]
 
@@ -230,7 +231,7 @@ def test_control_c_ends_it_with_what_was_found_and_a_terminal_is_told_meanwhile(
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     environment.pop("NO_COLOR", None)
-    command = [sys.executable, "-m", "codemode_mcp", "doctor", "--json"]
+    command = [sys.executable, "-m", "codemode_mcp", "doctor", "--json", "--config", "codemode-mcp.json"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, env=environment) as process:
         os.close(theirs)
         shown = b""

@@ -18,6 +18,7 @@ from codemode_mcp.config import Config, load_config
 from codemode_mcp.config.expand import Reading
 from codemode_mcp.config.nodes import Node, Report
 from codemode_mcp.config.servers import read_servers
+from codemode_mcp.config.trust import Gate
 from codemode_mcp.doctor import CHECKS, Check, Checkup, ahead, check_config, report
 from codemode_mcp.doctor.budget import _CUT
 from codemode_mcp.doctor.config import literal_secrets, permissions, variables
@@ -72,7 +73,7 @@ def test_a_secret_in_a_file_that_others_can_read_is_named_by_its_key_alone(tmp_p
     entry = {"command": "x", "env": {"API_TOKEN": SECRET, "REGION": "eu-central"}, "args": ["ghp_" + "a" * 36]}
     path.write_text(json.dumps({"mcpServers": {"s": entry}}), "utf-8")
     path.chmod(0o644)
-    _, checks = check_config(str(path), {}, refuse_unknown)
+    _, checks = check_config(str(path), {}, Gate(refuse_unknown))
     text = str(checks)
     assert SECRET not in text
     assert "ghp_" not in text
@@ -144,7 +145,7 @@ def test_variables_that_a_default_stands_in_for_and_empty_ones_are_named_without
 
 
 def test_a_file_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
-    loaded, (check,) = check_config(str(tmp_path / "none.json"), {}, refuse_unknown)
+    loaded, (check,) = check_config(str(tmp_path / "none.json"), {}, Gate(refuse_unknown))
     assert (loaded, check.status) == (None, "fail")
     assert check.advice == "give the path of a file that is there"
 
@@ -530,7 +531,7 @@ async def test_a_server_that_hangs_ends_with_its_own_time_and_says_so(tmp_path: 
 def test_a_variable_that_is_not_set_is_to_be_exported(tmp_path: Path) -> None:
     file = tmp_path / "codemode-mcp.json"
     file.write_text('{"mcpServers": {"s": {"command": "x", "env": {"TOKEN": "${MY_TOKEN}"}}}}', "utf-8")
-    loaded, checks = check_config(str(file), {}, refuse_unknown)
+    loaded, checks = check_config(str(file), {}, Gate(refuse_unknown))
     assert loaded is None
     assert checks[0].advice == "export MY_TOKEN=... where codemode-mcp is started, or correct the file"
 

@@ -94,3 +94,33 @@ async def test_an_address_is_reachable_or_not(tmp_path: Path) -> None:
     assert {name: check.status for name, check in found.items()} == {"codemode": "ok", "codemode-2": "fail"}
     assert "sk-secret" not in found["codemode"].detail
     assert f"http://127.0.0.1:{gone}/mcp cannot be reached" in found["codemode-2"].detail
+
+
+@pytest.mark.anyio
+async def test_an_entry_of_the_user_is_not_started_in_the_folder_that_doctor_runs_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, foreign = tmp_path / "home", tmp_path / "foreign"
+    for folder in (home, foreign / "bin"):
+        folder.mkdir(parents=True)
+    mark = tmp_path / "ran"
+    # Python puts the folder it is in first: this would be imported in the place of the library.
+    (foreign / "anyio.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    program = foreign / "bin" / "codemode-mcp"
+    program.write_text(f"#!{sys.executable}\nopen({str(mark)!r}, 'w')\n")
+    program.chmod(0o700)
+    (home / "c.json").write_text('{"mcpServers": {}}')
+    monkeypatch.chdir(foreign)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))
+    found = await checks(
+        home,
+        {
+            "module": {"command": sys.executable, "args": ["-m", "codemode_mcp", "serve", "--config", "c.json"]},
+            "relative": {"command": "bin/codemode-mcp", "args": ["serve"]},
+        },
+    )
+    assert found["module"].status == "ok"
+    assert found["relative"].status == "info"
+    assert "it is not started" in found["relative"].detail
+    assert not mark.exists()

@@ -152,3 +152,34 @@ def test_every_expression_of_real_programs_can_be_asked_about() -> None:
                     "value is not iterable",
                 ):
                     assert isinstance(advice(code, Span(*found.span()), message, results), str)
+
+
+DEEP_TEXT = json.dumps({"content": [{"type": "text", "text": json.dumps([[n] for n in range(30_000)])}]})
+
+
+@pytest.mark.parametrize(
+    ("code", "about"),
+    [
+        (f"const r = {READ}; const q = r{' ' * 200_000}.filter(1); q.foo()", "q"),
+        (f"const f = () => [{', '.join([f'unwrap({READ})[0]'] * 3000)}]; f()[0].map(1)", "f()[0]"),
+        (f"const f = () => [{', '.join(['JSON.parse(t)'] * 3000)}]; const t = 'x'; f()[0].map(1)", "f()[0]"),
+        (f"const f = () => ({{{', '.join(f'a{n}: 1' for n in range(20_000))}}}); f().foo()", "f()"),
+    ],
+    ids=["blanks in an expression", "large results", "parsed again and again", "a large literal"],
+)
+def test_neither_blanks_nor_large_results_take_long_to_follow(code: str, about: str) -> None:
+    at = code.rindex(about + ".")
+    began = time.process_time()
+    advice(code, Span(at, at + len(about)), f"{about}.foo is not a function", [Result(frozenset(("r",)), "1")])
+    results = [Result(frozenset((plain("MCP.files.readFile"),)), DEEP_TEXT)]
+    advice(code, Span(at, at + len(about)), f"{about}.foo is not a function", results)
+    assert time.process_time() - began < 3
+
+
+def test_an_index_of_thousands_of_digits_ends_no_explanation() -> None:
+    owner = f"r['{'9' * 5000}']"
+    code = f"const r = unwrap({READ}); {owner}.x"
+    results = [Result(frozenset((plain("MCP.files.readFile"),)), '{"structuredContent": [1]}')]
+    at = code.rindex(owner)
+    message = "cannot read property 'x' of undefined"
+    assert advice(code, Span(at, at + len(owner)), message, results) == "r is an array of 1"

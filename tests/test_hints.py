@@ -71,3 +71,11 @@ def test_no_program_takes_long_to_be_advised(source: str) -> None:
     began = time.process_time()
     assert syntax_hint(source, 1, 5, "expecting ';'") == ""
     assert time.process_time() - began < 1
+
+
+def test_a_line_of_very_many_declarations_is_read_once() -> None:
+    line = ";".join(f"let variable{n} = 1" for n in range(20_000)) + ";let variable7 = 2"
+    began = time.process_time()
+    said = syntax_hint("let other;\n" * 900 + line, 901, 1, "invalid redefinition of lexical identifier")
+    assert "variable7 is declared twice" in said
+    assert time.process_time() - began < 3

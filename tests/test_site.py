@@ -155,6 +155,14 @@ def test_the_schema_refuses_a_value_of_another_type(text: str) -> None:
     assert not jsonschema_rs.is_valid(json.loads(reference.schema()), json.loads(text))
 
 
+def test_the_schema_takes_the_keys_of_other_clients_that_the_configuration_takes(tmp_path: Path) -> None:
+    entry = {"command": "npx", "autoApprove": ["a"], "disabledTools": ["b"], "icon": "c", "version": 1}
+    whole = {"mcpServers": {"a": entry}, "inputs": [], "globalShortcut": "", "preferences": {}}
+    (tmp_path / "codemode-mcp.json").write_text(json.dumps(whole), "utf-8")
+    load_config(tmp_path / "codemode-mcp.json", environ={})
+    assert jsonschema_rs.is_valid(json.loads(reference.schema()), whole)
+
+
 # pictures
 
 

@@ -55,7 +55,7 @@ def log_result(tool: str, text: str) -> None:
         return
     try:
         value = json.loads(text) if len(text) <= MAX_LOOKED_AT else None
-    except RecursionError:
+    except (ValueError, RecursionError):  # ValueError: a number of thousands of digits
         value = None
     log.debug("result of %s: %d bytes, %s", tool, sizes.size(text), _shape(value, text))
 

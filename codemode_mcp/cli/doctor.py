@@ -45,10 +45,11 @@ def doctor(
 
     Exits with 0 where nothing has failed, with 1 where something has, with 2 where the configuration is invalid.
     """
-    from codemode_mcp.cli.confirming import admit
+    from codemode_mcp.cli.confirming import ask
+    from codemode_mcp.config.trust import Gate
     from codemode_mcp.doctor import Checkup, check_config, report
 
-    loaded, checks = check_config(config, os.environ, admit)
+    loaded, checks = check_config(config, os.environ, Gate(ask))
     only = [] if loaded is None else _known(loaded, servers or [])
     interrupted = False
     with _progress() as tell:

@@ -135,15 +135,14 @@ def _print_to_copy(client: str, name: str, config: str | None, here: Here) -> No
     """Print an entry for a client whose file is not known here. Ends the command with 2: nothing was installed."""
     import shlex
 
+    from codemode_mcp.cli.confirming import admit
     from codemode_mcp.config import find_config
     from codemode_mcp.config.load import FILE_NAME
     from codemode_mcp.control.display import cut
     from codemode_mcp.nearest import nearest
 
     try:
-        found = find_config(
-            config, environ=here.environ, cwd=here.folder, user_config_dir=config_dir(), admit=lambda _: None
-        )
+        found = find_config(config, environ=here.environ, cwd=here.folder, user_config_dir=config_dir(), admit=admit)
     except ConfigError:
         found = Path(config) if config else None
     ours = os.path.abspath(found or config_dir() / FILE_NAME)

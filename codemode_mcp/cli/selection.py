@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.cli.shared import stop
-from declarations.names import identifiers
+from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, RESERVED_WORDS, identifiers
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 _ANY_SERVER: Final = re.compile(r"\b(?:API|tools|resources|prompts|globalThis|eval|Function|call)\b|\$api|\\u")
 """Words of programs that may reach servers whose names are not in the text."""
+
+_USED: Final = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)(\s*[.(])?")
+_MADE: Final = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)\s*\([^()]*\)\s*\{")
+"""A declared function or a method: no call stands before a brace."""
+_MCP_NAME: Final = "mcp__"
 
 
 def configured(config: Config) -> dict[str, str]:
@@ -62,9 +67,27 @@ def for_program(config: Config, source: str, language: Language | None) -> Confi
     except CodeModeError:
         return config
     known = configured(config)
+    if not found.servers and _takes_tools_for_globals(source, config):
+        return config
     if found.broken or found.servers is None or not all(name in known for name in found.servers):
         return config
     return _narrowed(config, {known[name] for name in found.servers}, called=True)
+
+
+def _takes_tools_for_globals(source: str, config: Config) -> bool:
+    """Return whether a program calls a name that it does not declare, such as a tool's without its server.
+
+    The error names the expression to write, for which all tools have to be known. A plugin may give any global, so that
+    with plugins only the names of servers count.
+    """
+    made = set(_MADE.findall(source))
+    called: set[str] = set()
+    for name, use in _USED.findall(source):
+        (called if use else made).add(name)
+    called -= made | HOST_GLOBALS | LANGUAGE_GLOBALS | RESERVED_WORDS
+    if not config.plugins:
+        return bool(called)
+    return any(name in configured(config) or name.startswith(_MCP_NAME) for name in called)
 
 
 def _narrowed(config: Config, names: Collection[str], *, called: bool) -> Config:

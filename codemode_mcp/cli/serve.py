@@ -94,10 +94,12 @@ def serve(
             from codemode_mcp.app import config_dir
             from codemode_mcp.cli.confirming import refuse_unknown
             from codemode_mcp.config import find_config, load_config
+            from codemode_mcp.config.trust import Gate
 
             # A changed file of the working directory may start other programs than were confirmed.
-            find_config(config, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=refuse_unknown)
-            changed = load_config(loaded.path, environ=os.environ, reading=reading)
+            gate = Gate(refuse_unknown)
+            find_config(config, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=gate.find)
+            changed = load_config(loaded.path, environ=os.environ, reading=reading, admit=gate.admit)
             redactor.know(changed.secretive)
             return with_options(changed, log_level, log_file, read_only=read_only)
 

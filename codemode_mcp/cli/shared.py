@@ -36,14 +36,14 @@ LogFileOption = Annotated[str | None, typer.Option("--log-file", metavar="FILE",
 
 def load(path: str | None, level: LogLevel | None, file: str | None, *, read_only: bool = False) -> Config:
     from codemode_mcp.app import config_dir
-    from codemode_mcp.cli.confirming import admit
+    from codemode_mcp.cli.confirming import ask
     from codemode_mcp.config import find_config, load_config
-    from codemode_mcp.config.trust import NotConfirmedError
+    from codemode_mcp.config.trust import Gate, NotConfirmedError
 
-    found = None
+    found, gate = None, Gate(ask)
     try:
-        found = find_config(path, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=admit)
-        loaded = load_config(found, environ=os.environ)
+        found = find_config(path, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=gate.find)
+        loaded = load_config(found, environ=os.environ, admit=gate.admit)
     except NotConfirmedError as error:
         stop(2, "\n".join(error.problems))
     except ConfigError as error:

@@ -41,14 +41,16 @@ class Stored:
 def look(config: str | None, known: Collection[str]) -> Stored:
     """The store that `serve` with this configuration would use, unless it is one of those `known` by name."""
     from codemode_mcp.app import config_dir, state_dir
-    from codemode_mcp.cli.confirming import refuse_unknown as admit
+    from codemode_mcp.cli.confirming import refuse_unknown
     from codemode_mcp.config import find_config, load_store
+    from codemode_mcp.config.trust import Gate
     from codemode_mcp.settings import StoreSettings
     from codemode_mcp.stores.opening import file_of, name_of
 
+    gate = Gate(refuse_unknown)
     try:
-        path = find_config(config, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=admit)
-        settings = load_store(path, environ=os.environ) or StoreSettings("sqlite")
+        path = find_config(config, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=gate.find)
+        settings = load_store(path, environ=os.environ, admit=gate.admit) or StoreSettings("sqlite")
     except ConfigError as error:
         return Stored(problem=f"the store of suspended runs was not looked at: {error.problems[0]}")
     if settings.kind == "memory":

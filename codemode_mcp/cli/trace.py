@@ -64,6 +64,8 @@ def trace(
             say(f"written to {html}")
     except reading.NoTrace as problem:
         stop(1, str(problem))
+    except BrokenPipeError:
+        raise
     except OSError as error:
         what = "--html" if html is not None and error.filename == str(html) else "--trajectory"
         stop(1, f"cannot open {error.filename}: {error.strerror}; name another file with {what}")

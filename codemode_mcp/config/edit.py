@@ -136,6 +136,8 @@ def put_back(path: Path, backup: Path) -> None:
     os.close(handle)
     try:
         shutil.copy2(backup, name)
+        with suppress(FileNotFoundError):
+            shutil.copymode(path, name)
         os.replace(name, path)
     except BaseException:
         with suppress(OSError):
@@ -170,6 +172,7 @@ def _backed_up(path: Path, content: bytes) -> Path:
             file.flush()
             os.fsync(file.fileno())
         shutil.copystat(path, backup)
+        os.chmod(backup, 0o600)  # the file may be readable by others, and not be in a folder of this user alone
     except BaseException:
         with suppress(OSError):
             backup.unlink()

@@ -18,7 +18,7 @@ from codemode_mcp.config.http import HttpSection
 from codemode_mcp.config.nodes import Node, Report, describe, nearest, quote
 from codemode_mcp.config.plugins import read_plugins
 from codemode_mcp.config.servers import ROOT_KEYS, read_servers
-from codemode_mcp.config.source import Seen, SourceError, look, parse, read_text
+from codemode_mcp.config.source import Seen, SourceError, look, parse, read_file
 from codemode_mcp.config.store import StoreSection
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.settings import (
@@ -44,13 +44,15 @@ if TYPE_CHECKING:
     from codemode_mcp.audit.redaction import Secretive
     from upstream_clients.spec import UpstreamSpec
 
+    Admit = Callable[[Path, Any, os.stat_result], None]
+
 FILE_NAME = "codemode-mcp.json"
 """Looked for in the working directory and in the user config directory."""
 
 PATH_VARIABLE = "CODEMODE_MCP_CONFIG"
 
 _KEYS = (*ROOT_KEYS, "plugins", "tools", "clients", "store", "http", "audit", "log")
-_FOREIGN_KEYS = {"$schema": None, "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
+FOREIGN_KEYS = {"$schema": None, "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -108,7 +110,7 @@ def find_config(
 
     Args:
         admit: called with a file of the working directory, which may have come with a repository; raises
-            `ConfigError` where it must not be used.
+            `ConfigError` where it must not be used. The file may change until it is loaded, so `load_config` asks too.
 
     Raises:
         ConfigError: a file that was asked for does not exist, or the one in the working directory is another user's
@@ -133,35 +135,43 @@ def find_config(
 def _check_owner(path: Path) -> None:
     """Refuse a file, or a link to one, that another user has put into the working directory: it starts programs."""
     for about in (os.lstat(path), os.stat(path)):
-        if belongs_to_another(about):
-            raise ConfigError(
-                (
-                    f"{_printable(path)} belongs to another user, and a configuration starts programs as you; "
-                    f"read it, and pass --config {_printable(path)} if you trust it",
-                )
+        check_owner(path, about)
+
+
+def check_owner(path: Path, about: os.stat_result) -> None:
+    """Refuse a file of another user that was found in the working directory. Raises `ConfigError`."""
+    if belongs_to_another(about):
+        raise ConfigError(
+            (
+                f"{_printable(path)} belongs to another user, and a configuration starts programs as you; "
+                f"read it, and pass --config {_printable(path)} if you trust it",
             )
+        )
 
 
-def load_config(path: Path | None, *, environ: Mapping[str, str], reading: Reading | None = None) -> Config:
+def load_config(
+    path: Path | None, *, environ: Mapping[str, str], reading: Reading | None = None, admit: Admit | None = None
+) -> Config:
     """Read the file at `path`; `None` gives the defaults.
 
     Raises `ConfigError` with all problems, one message each. Programs that print values (`{"command": [...]}`) run
     last, and only when there is no other problem.
+
+    Args:
+        admit: called with the path, what was read and whose file that was; raises `ConfigError` where it must not be
+            used. What it is asked about is what is used, whatever is put in the file's place meanwhile.
     """
     if path is None:
         return Config()
     path = Path(os.path.abspath(path))
     (seen,) = look((path,))
-    try:
-        value = parse(read_text(path))
-    except SourceError as error:
-        raise ConfigError((f"{_printable(path)} {error}",)) from None
+    value = _read(path, admit)
     if not isinstance(value, dict):
         raise ConfigError((f"{_printable(path)} holds {describe(value, secret=True)}; expected an object",))
 
     _check_kind(path, value)
     report = Report()
-    fields = Node(value, "", report).fields(_KEYS, foreign=_FOREIGN_KEYS)
+    fields = Node(value, "", report).fields(_KEYS, foreign=FOREIGN_KEYS)
     roots = {key: fields[key] for key in ROOT_KEYS if key in fields}
     reading = reading or Reading()
     servers = read_servers(roots, environ=environ, folder=path.parent, reading=reading)
@@ -206,9 +216,20 @@ def load_config(path: Path | None, *, environ: Mapping[str, str], reading: Readi
     )
 
 
+def _read(path: Path, admit: Admit | None) -> Any:
+    try:
+        text, about = read_file(path)
+        value = parse(text)
+    except SourceError as error:
+        raise ConfigError((f"{_printable(path)} {error}",)) from None
+    if admit is not None:
+        admit(path, value, about)
+    return value
+
+
 def _check_kind(path: Path, value: Mapping[str, Any]) -> None:
     """Refuse the settings of a client, which have servers among much else."""
-    strange = [key for key in value if key not in _KEYS and key not in _FOREIGN_KEYS and nearest(key, _KEYS) is None]
+    strange = [key for key in value if key not in _KEYS and key not in FOREIGN_KEYS and nearest(key, _KEYS) is None]
     if len(strange) > 1 and any(key in value for key in ROOT_KEYS):
         shown = ", ".join(map(quote, strange[:3])) + (", ..." if len(strange) > 3 else "")
         raise ConfigError(
@@ -219,17 +240,14 @@ def _check_kind(path: Path, value: Mapping[str, Any]) -> None:
         )
 
 
-def load_store(path: Path | None, *, environ: Mapping[str, str]) -> StoreSettings | None:
+def load_store(path: Path | None, *, environ: Mapping[str, str], admit: Admit | None = None) -> StoreSettings | None:
     """What the file at `path` says of the store, and nothing else of it: no server's variable is expanded and no
-    program is run for one. Raises `ConfigError`.
+    program is run for one. Raises `ConfigError`. `admit`: as `load_config` has it.
     """
     if path is None:
         return None
     path = Path(os.path.abspath(path))
-    try:
-        value = parse(read_text(path))
-    except SourceError as error:
-        raise ConfigError((f"{_printable(path)} {error}",)) from None
+    value = _read(path, admit)
     if not isinstance(value, dict) or "store" not in value:
         return None
     report, store = Report(), StoreSection()

@@ -33,7 +33,7 @@ _ECHOED_KEYS = (
     *("type", "transport", "timeoutMs", "disabled", "allow", "deny", "trustAnnotations"),
     *("start", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
 )
-_FOREIGN_KEYS: Mapping[str, str] = {
+FOREIGN_KEYS: Mapping[str, str] = {
     "autoApprove": "`tools.approved`",
     "alwaysAllow": "`tools.approved`",
     "disabledTools": "`deny`",
@@ -137,7 +137,7 @@ def read_servers(roots: Mapping[str, Node], *, environ: Mapping[str, str], folde
                 node.fail('"the program" cannot be the name of a server: questions of programs are shown under it')
             fields = {
                 key: replace(member, secret=key not in _ECHOED_KEYS)
-                for key, member in node.fields(_KEYS, foreign=_FOREIGN_KEYS, example=EXAMPLE).items()
+                for key, member in node.fields(_KEYS, foreign=FOREIGN_KEYS, example=EXAMPLE).items()
             }
             if "disabled" in fields and fields["disabled"].flag():
                 # Not looked at further: its variables or files are often the very thing that is missing.

@@ -56,8 +56,14 @@ def look(paths: Iterable[Path]) -> tuple[Seen, ...]:
 
 def read_text(path: Path) -> str:
     """The text of a small UTF-8 file, with or without a byte order mark."""
+    return read_file(path)[0]
+
+
+def read_file(path: Path) -> tuple[str, os.stat_result]:
+    """Return the text of a small UTF-8 file, and whose file it was that the text was read from."""
     try:
         with open(path, "rb") as file:
+            about = os.fstat(file.fileno())
             data = file.read(MAX_BYTES + 1)
     except IsADirectoryError:
         raise SourceError("cannot be read: it is a folder; name a file in it, such as codemode-mcp.json") from None
@@ -67,7 +73,7 @@ def read_text(path: Path) -> str:
         raise SourceError("cannot be read: this is not a file name") from None
     if len(data) > MAX_BYTES:
         raise SourceError(f"is larger than {MAX_BYTES // 1024} KiB; is it the right file?")
-    return text_of(data)
+    return text_of(data), about
 
 
 def text_of(data: bytes) -> str:

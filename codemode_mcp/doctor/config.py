@@ -15,9 +15,10 @@ from codemode_mcp.doctor.check import Check, some
 from codemode_mcp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from codemode_mcp.config import Config
+    from codemode_mcp.config.trust import Gate
 
 _REFERENCE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)(:-[^}]*)?\}")
 _OURS: Final = ("workspaceFolder", "userHome", "pathSeparator")
@@ -25,13 +26,11 @@ _OURS: Final = ("workspaceFolder", "userHome", "pathSeparator")
 CORRECT: Final = "correct the configuration file; docs/configuration.md has every key"
 
 
-def check_config(
-    path: str | None, environ: Mapping[str, str], admit: Callable[[Path], None]
-) -> tuple[Config | None, list[Check]]:
+def check_config(path: str | None, environ: Mapping[str, str], gate: Gate) -> tuple[Config | None, list[Check]]:
     """Find and load the configuration, and look at its file; None when it is invalid.
 
     Args:
-        admit: as `find_config` has it.
+        gate: decides on a configuration of the working directory.
     """
     from codemode_mcp.app import config_dir
     from codemode_mcp.config import find_config, load_config
@@ -39,11 +38,10 @@ def check_config(
 
     found = None
     try:
-        found = find_config(path, environ=environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=admit)
-        config = load_config(found, environ=environ)
+        found = find_config(path, environ=environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=gate.find)
+        config = load_config(found, environ=environ, admit=gate.admit)
     except NotConfirmedError as error:
-        advice = "read it, and run doctor at a terminal, which asks you once, or name the file with --config"
-        return None, [Check("config", "fail", problem, advice) for problem in error.problems]
+        return None, [Check("config", "fail", error.problem, error.advice)]
     except ConfigError as error:
         checks = [Check("config", "fail", problem, _cure(problem, found)) for problem in error.problems]
         return None, [*checks, *_file(found, environ)]

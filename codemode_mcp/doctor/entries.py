@@ -95,12 +95,18 @@ async def _check(entry: Entry) -> Check:
     if entry.comes_with_folder:
         # Whoever wrote the folder decides what it starts.
         return made("ok", f"{cut(program, 200)} is there; it is not started, since the file is part of the folder")
+    if entry.folder is None and os.path.dirname(command) and not os.path.isabs(command):
+        # The folder that doctor runs in may be by others, and can have a program of this name.
+        return made(
+            "info", f"the command {cut(command, 200)!r} counts from the folder of the client; it is not started"
+        )
     spec = UpstreamSpec(
         name=entry.name,
         command=program,
         args=entry.args,
         env={**_of_user(), **entry.env},
-        cwd=None if entry.folder is None else str(entry.folder),
+        # Not in the folder that doctor runs in: Python, npx and uvx read what lies in theirs.
+        cwd=str(Path.home() if entry.folder is None else entry.folder),
         secrets=tuple(value for value in entry.env.values() if len(value) >= 8),
     )
     shaken = await shake_hands(spec, START_SECONDS)

@@ -76,9 +76,10 @@ def _folded(first: str, text: str, margin: str) -> list[str]:
 def summary(checks: Sequence[Check]) -> str:
     """How many of each kind, where any needs a look."""
     counts = {status: sum(check.status == status for check in checks) for status in ("fail", "warn")}
+    found = f"{len(checks)} line{'' if len(checks) == 1 else 's'}"
     if not any(counts.values()):
-        return f"{len(checks)} lines, nothing to do"
-    return f"{len(checks)} lines: {counts['fail']} failed, {counts['warn']} to look at"
+        return f"{found}, nothing to do"
+    return f"{found}: {counts['fail']} failed, {counts['warn']} to look at"
 
 
 def as_json(checks: Sequence[Check]) -> list[dict[str, Any]]:

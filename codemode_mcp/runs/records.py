@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import deque
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -37,9 +37,18 @@ from codemode_mcp.bridge import (
 from codemode_mcp.callers import Caller
 from codemode_mcp.dispatch import Counts
 from codemode_mcp.entries import within_line
-from codemode_mcp.errors import ERROR_CODES, ProgramError
+from codemode_mcp.errors import ERROR_CODES, Exceeded, ProgramError
 from codemode_mcp.fields import Fields, first_of, integer, items, number, parsed, strictly, text, written
-from codemode_mcp.outcome import CallRecord, CallStatus, Outcome, PendingCall, PendingStatus, Usage, WaitingReason
+from codemode_mcp.outcome import (
+    CallRecord,
+    CallStatus,
+    Outcome,
+    PendingCall,
+    PendingStatus,
+    SnapshotUse,
+    Usage,
+    WaitingReason,
+)
 from codemode_mcp.positions import Positions
 from codemode_mcp.runs.run import RECENT_CALLS, Run
 from codemode_mcp.runs.state import TRANSITIONS
@@ -437,6 +446,8 @@ def _of_outcome(outcome: Outcome, now: float | None) -> dict[str, Any]:
             "calls": [_of_call_record(_over(record, now), record.began) for record in usage.calls],
             "snapshots": usage.snapshots,
             "ms": usage.ms,
+            **({} if usage.snapshot is None else {"snapshot": asdict(usage.snapshot)}),
+            **({} if usage.exceeded is None else {"exceeded": asdict(usage.exceeded)}),
         },
         "outputs": list(outcome.outputs),
         "notes": list(outcome.notes),
@@ -457,6 +468,23 @@ def _over(record: CallRecord, now: float | None) -> CallRecord:
     return record if record.ended is not None else replace(record, ended=record.began if now is None else now)
 
 
+def _snapshot_use(fields: Fields | None) -> SnapshotUse | None:
+    if fields is None:
+        return None
+    size, store = fields.integer("size"), fields.text("store")
+    use = SnapshotUse(size, store, fields.integer("restored"), fields.flag("taken_over"))
+    fields.end()
+    return use
+
+
+def _exceeded(fields: Fields | None) -> Exceeded | None:
+    if fields is None:
+        return None
+    exceeded = Exceeded(fields.text("cap"), fields.integer("figure"), fields.integer("limit"))
+    fields.end()
+    return exceeded
+
+
 def _outcome(raw: Any) -> Outcome:
     fields = Fields(raw)
     used = fields.object("usage")
@@ -472,6 +500,8 @@ def _outcome(raw: Any) -> Outcome:
         calls=tuple(used.each("calls", lambda raw: _call_record(Fields(raw), 0.0))),
         snapshots=used.integer("snapshots"),
         ms=used.integer("ms"),
+        snapshot=_snapshot_use(used.object_if_there("snapshot")),
+        exceeded=_exceeded(used.object_if_there("exceeded")),
     )
     used.end()
     outcome = Outcome(

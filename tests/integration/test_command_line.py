@@ -197,6 +197,29 @@ def test_run_starts_the_servers_that_a_program_names_and_no_others(several: str,
     assert invoke("run", "--server", "upp", "--config", several, "-e", "1").exit_code == 2
 
 
+@pytest.mark.parametrize("wrong", ["mcp__up__count", "count", "up.count"])
+def test_run_names_the_expression_for_a_tool_that_is_taken_for_a_global(several: str, wrong: str) -> None:
+    assert invoke("tools", "--server", "up", "--config", several).exit_code == 0, "its listing is kept"
+    done = invoke("run", "--config", several, "-e", f"return await {wrong}({{ name: 'a' }})")
+    assert done.exit_code == 1
+    assert "write MCP.up" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        "const add = (a, b) => a.length + b; return add([1], 2)",
+        "function add(a) { return a.at(0) }; class Box { get() { return 1 } }; return [add([1]), new Box().get()]",
+        "try { JSON.parse('1') } catch (error) { text(error.message) }; return args.length",
+    ],
+)
+def test_run_starts_no_server_for_a_program_that_calls_its_own_names(
+    several: str, tmp_path: Path, harmless: str
+) -> None:
+    assert invoke("run", "--config", several, "-e", harmless).exit_code == 0
+    assert not pids(tmp_path / "up")
+
+
 def test_tools_of_one_server_start_it_alone_and_then_none(several: str, tmp_path: Path) -> None:
     first = invoke("tools", "--server", "up", "--json", "--config", several)
     started = pids(tmp_path / "up")
@@ -274,9 +297,27 @@ def test_every_command_refuses_a_broken_configuration(tmp_path: Path, command: s
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes break in another way there")
-@pytest.mark.parametrize("command", ["run", "tools"])
-def test_a_reader_that_leaves_is_no_accident(config: str, command: str) -> None:
+@pytest.mark.parametrize("command", ["run", "tools", "trace"])
+def test_a_reader_that_leaves_is_no_accident(config: str, command: str, tmp_path: Path) -> None:
     code = ["-e", "for (let n = 0; n < 2000; n++) text(`line ${n}`)"] if command == "run" else []
+    if command == "trace":
+        run = f"run_{'a' * 24}"
+        told = [
+            {
+                "time": 1.0,
+                "kind": "exec",
+                "id": "req_1",
+                "request": "1",
+                "input": {"sha256": "ab", "bytes": 3},
+                "pid": 1,
+            },
+            {"time": 1.1, "kind": "run_started", "id": run, "parent": "req_1", "language": "javascript", "pid": 1},
+            {"time": 1.2, "kind": "run_ended", "id": run, "status": "completed", "pid": 1},
+        ]
+        (tmp_path / "runs.jsonl").write_text(
+            "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in told), "utf-8"
+        )
+        code = ["--trajectory", str(tmp_path / "runs.jsonl")]
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
@@ -287,10 +328,12 @@ def test_a_reader_that_leaves_is_no_accident(config: str, command: str) -> None:
             stderr=subprocess.PIPE,
             timeout=30,
             check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
     finally:
         os.close(write_end)
     assert b"Traceback" not in done.stderr
+    assert b"cannot open" not in done.stderr
     assert b"Exception ignored" not in done.stderr
     assert done.returncode != 0
 

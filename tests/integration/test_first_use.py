@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from codemode_mcp.config import trust
+from codemode_mcp.config import find_config, trust
 from tests.integration.harness import cli
 from tests.integration.terminal import terminal
 
@@ -46,6 +46,7 @@ def test_without_a_terminal_it_is_refused_with_the_option_to_give(checkout: Path
     said = " ".join(done.output.split())
     assert f"--config {checkout / 'codemode-mcp.json'}" in said
     assert "starts programs as you" in said
+    assert said.count("at a terminal") == 1
     assert not (checkout / "started").exists()
 
 
@@ -67,6 +68,8 @@ async def test_at_a_terminal_it_is_shown_and_confirmed_once(checkout: Path) -> N
         shell.type("no\n")
         assert await shell.end() == 2
         assert "42" not in shell.text
+        assert "was started" in shell.text
+        assert "not confirmed" not in shell.text
     async with terminal(*command, cwd=checkout) as shell:
         await shell.see("Type yes")
         shell.type("yes\n")
@@ -109,3 +112,78 @@ def test_an_answer_that_another_user_can_write_counts_for_nothing(tmp_path: Path
     (record,) = kept.iterdir()
     os.chmod(record, 0o666)
     assert not trust.is_confirmed(path, config, kept)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no links without rights there")
+def test_a_link_in_another_folder_to_a_confirmed_file_is_asked_about(tmp_path: Path) -> None:
+    mine, theirs, kept = tmp_path / "mine", tmp_path / "theirs", tmp_path / "kept"
+    mine.mkdir()
+    theirs.mkdir()
+    config = {"mcpServers": {"local": {"command": "./server"}}}
+    (mine / "codemode-mcp.json").write_text("{}")
+    (theirs / "codemode-mcp.json").symlink_to(mine / "codemode-mcp.json")
+    trust.confirm(mine / "codemode-mcp.json", config, kept)
+    assert trust.is_confirmed(mine / "codemode-mcp.json", config, kept)
+    assert not trust.is_confirmed(theirs / "codemode-mcp.json", config, kept)
+
+
+@pytest.mark.parametrize("harmless", ["{}", "not JSON"])
+def test_what_is_put_in_its_place_after_it_was_found_is_not_obeyed(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, harmless: str
+) -> None:
+    path = checkout / "codemode-mcp.json"
+    malign = path.read_text()
+    path.write_text(harmless)
+
+    def exchanging(*args: Any, **options: Any) -> Path | None:
+        found = find_config(*args, **options)
+        path.write_text(malign)
+        return found
+
+    monkeypatch.setattr("codemode_mcp.config.find_config", exchanging)
+    done = CliRunner().invoke(app, ["tools"], prog_name="codemode-mcp")
+    assert done.exit_code == 2, done.output
+    assert "starts programs as you" in " ".join(done.output.split())
+    assert not (checkout / "started").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+def test_the_owner_of_the_very_file_that_is_read_decides(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = checkout / "codemode-mcp.json"
+    path.write_text("{}")
+
+    def exchanging(*args: Any, **options: Any) -> Path | None:
+        found = find_config(*args, **options)
+        os.chown(path, 65534, 65534)
+        return found
+
+    monkeypatch.setattr("codemode_mcp.config.find_config", exchanging)
+    done = CliRunner().invoke(app, ["tools"], prog_name="codemode-mcp")
+    assert done.exit_code == 2, done.output
+    assert "belongs to another user" in " ".join(done.output.split())
+
+
+def test_the_question_shows_commands_that_print_values_and_names_of_variables() -> None:
+    value = {
+        "mcpServers": {
+            "good": {
+                "command": "npx",
+                "args": ["good"],
+                "cwd": "sub",
+                "env": {"LD_PRELOAD": "./evil.so", "TOKEN": {"command": ["sh", "-c", "evil", "--token", SECRET]}},
+            },
+            "far": {"url": "https://x.test/", "headers": {"X-Key": {"command": ["evil-header"]}}},
+        },
+        "store": {"kind": "redis", "url": {"command": ["evil-store"]}},
+        "plugins": {"p": {"config": {"deep": [{"command": ["evil-plugin"]}]}}},
+    }
+    shown = trust.named(value)
+    assert shown[:4] == [
+        "server good: npx good",
+        "  cwd: sub",
+        "  variables: LD_PRELOAD, TOKEN",
+        "  for a value: sh -c evil --token ***",
+    ]
+    pushed = {"mcpServers": {"far": {"command": "npx", "args": ["good" + " " * 5000 + "; evil"]}}}
+    assert trust.named(pushed) == ["server far: npx good ; evil"]
+    assert {"  for a value: evil-header", "  for a value: evil-store", "  for a value: evil-plugin"} < set(shown)

@@ -112,7 +112,7 @@ async def test_doctor_has_a_line_for_each_connected_client(tmp_path: Path, runti
     async with serve(config, env=runtime, client_info=info) as session:
         await session.exec("return 1")
         told = json.loads(await command(runtime, "doctor", "--config", str(config), "--json"))
-        (check,) = [each for each in told if each["name"].startswith("client ")]
+        (check,) = [each for each in told if each["name"].startswith("client mcp-use")]
         assert check["name"] == "client mcp-use\\x1b[2J"
         assert check["status"] == "ok"
         assert "profile *: plain default" in check["detail"]

@@ -6,6 +6,7 @@ import gc
 import json
 import re
 import threading
+import time
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,14 @@ import anyio
 import pytest
 
 from codemode_mcp.approval import ApprovalRequest, Verdict
-from codemode_mcp.bridge import ABSENT, NamespaceCall
+from codemode_mcp.bridge import ABSENT, NamespaceCall, Thrown
 from codemode_mcp.callers import Caller
 from codemode_mcp.entries import Offered
 from codemode_mcp.outcome import CallRecord
 from codemode_mcp.plugins.api import NamespaceContext, ToolError, namespace_tool
 from codemode_mcp.policy import Policy
 from codemode_mcp.runs import namespaces as module
+from codemode_mcp.runs.driver import _with_nearest_function
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from codemode_mcp.toolset import select
 from tests.runs.bench import CALLER, OWNER, bench, texts
@@ -724,3 +726,11 @@ async def test_the_file_of_namespaces_has_the_types_of_what_is_in_the_scope(engi
         assert line in text, line
     assert text.count("readonly m") < 200
     assert "namespaces.Shop" in text
+
+
+def test_a_long_word_in_an_error_is_looked_at_once() -> None:
+    error = Thrown("TypeError", "a" * 16_000, "", False, None)
+    began = time.process_time()
+    for text in ("a" * 16_000, "a." * 8_000):
+        assert _with_nearest_function(text, error, module.OpenNamespaces()) == text
+    assert time.process_time() - began < 1

@@ -182,7 +182,7 @@ def opened_digest(cache: Path | None) -> str:
 
 def copy_of(cache: Path, folder: Path) -> Path:
     """The compiled form in a directory of its own; the file's path."""
-    [file] = cache.iterdir()
+    [file] = cache.glob("engine-*.cwasm")
     folder.mkdir(mode=0o700, exist_ok=True)
     copy = folder / file.name
     copy.write_bytes(file.read_bytes())
