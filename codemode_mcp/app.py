@@ -313,9 +313,9 @@ class App:
         args: tuple[str, ...] = (),
     ) -> Outcome:
         """See `RunManager.execute`. `args`: what the program finds in `args`."""
+        manager = await self.manager()
         from codemode_mcp.runs.manager import Cell
 
-        manager = await self.manager()
         return await manager.execute(Cell(source, language, caller, request, args), client, on_output)
 
     async def observe(
@@ -608,8 +608,10 @@ class App:
         )
         async with pool:
             self._pool = pool
-            # Servers start while the rest is imported.
-            await anyio.to_thread.run_sync(_import_rest)
+            if self._transport is None:
+                # Servers start while the rest is imported.
+                async with pool.importing():
+                    _import_rest()
             await self._run_with(pool)
 
     async def _run_with(self, pool: UpstreamPool) -> None:
@@ -714,7 +716,7 @@ async def open_app(
 
 
 def _import_rest() -> None:
-    """Import what `App` needs when it is opened, which takes too long for the event loop."""
+    """Import what `App` needs when it is opened."""
     for name in _OPENED_WITH:
         importlib.import_module(name)
 
