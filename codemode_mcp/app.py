@@ -7,6 +7,7 @@ a client has shown itself, or by the first program.
 from __future__ import annotations
 
 import getpass
+import importlib
 import logging
 import os
 import shlex
@@ -18,7 +19,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -92,6 +93,19 @@ ROOTS_SECONDS = 5.0
 
 PARK_SECONDS = 3.0
 """For programs to be suspended when everything ends, where a store keeps them."""
+
+_OPENED_WITH: Final = (
+    "codemode_mcp.catalogs",
+    "codemode_mcp.dispatch",
+    "codemode_mcp.notify",
+    "codemode_mcp.plugins.bundled",
+    "codemode_mcp.plugins.host",
+    "codemode_mcp.runs.manager",
+    "codemode_mcp.semantic",
+    "codemode_mcp.shapes",
+    "codemode_mcp.stores.opening",
+    "codemode_mcp.warmup",
+)
 
 CLOSE_SECONDS = 3.0
 """For an engine that is still being compiled when everything ends."""
@@ -299,9 +313,9 @@ class App:
         args: tuple[str, ...] = (),
     ) -> Outcome:
         """See `RunManager.execute`. `args`: what the program finds in `args`."""
+        manager = await self.manager()
         from codemode_mcp.runs.manager import Cell
 
-        manager = await self.manager()
         return await manager.execute(Cell(source, language, caller, request, args), client, on_output)
 
     async def observe(
@@ -578,7 +592,30 @@ class App:
         """Open what was put off, and keep it open until cancelled."""
         await self._read_kept()
         await self._touched.wait()
-        await anyio.sleep(TOUCH_SECONDS)
+        if self._transport is not None:
+            await anyio.sleep(TOUCH_SECONDS)
+        from upstream_clients.listing_cache import ListingCache
+        from upstream_clients.pool import UpstreamPool
+
+        if self.code_mode:
+            self._engine.start()
+        pool = UpstreamPool(
+            [_with_depth(spec) for spec in self._config.upstreams],
+            client_version=metadata.version("codemode-mcp"),
+            on_change=self._changed,
+            cache=ListingCache(listings_dir()),
+            roots=self._list_roots,
+        )
+        async with pool:
+            self._pool = pool
+            if self._transport is None:
+                # Servers start while the rest is imported.
+                async with pool.importing():
+                    _import_rest()
+            await self._run_with(pool)
+
+    async def _run_with(self, pool: UpstreamPool) -> None:
+        """Open everything behind the upstream servers, and keep it open until cancelled."""
         from codemode_mcp.catalogs import Catalogs
         from codemode_mcp.dispatch import Dispatcher
         from codemode_mcp.heap import keep_small
@@ -590,24 +627,12 @@ class App:
         from codemode_mcp.shapes import Shapes
         from codemode_mcp.stores.opening import open_store
         from codemode_mcp.warmup import Warmup
-        from upstream_clients.listing_cache import ListingCache
-        from upstream_clients.pool import UpstreamPool
 
-        if self.code_mode:
-            self._engine.start()
-        settings = self._config.tools.code_mode
-        pool = UpstreamPool(
-            [_with_depth(spec) for spec in self._config.upstreams],
-            client_version=metadata.version("codemode-mcp"),
-            on_change=self._changed,
-            cache=ListingCache(listings_dir()),
-            roots=self._list_roots,
-        )
         self._meaning = Meaning(vectors_dir()) if available() else None
         shapes = Shapes() if self.code_mode else None
+        settings = self._config.tools.code_mode
         serves = self._transport is not None
         async with (
-            pool,
             # Of a command that ends nobody has a run to go on with.
             open_store(
                 self._config.store if serves and self.code_mode else None,
@@ -619,7 +644,7 @@ class App:
                 on_use=self._measure if self.auditor.measuring else None,
             ) as store,
         ):
-            self._pool, self._values, self._store = pool, store.values, store
+            self._values, self._store = store.values, store
             self._plugins = Plugins(
                 self._config.plugins,
                 workspace_dir=Path.cwd() if self._config.path is None else self._config.path.parent,
@@ -688,6 +713,12 @@ async def open_app(
                     with anyio.move_on_after(PARK_SECONDS, shield=True):
                         await app.retire()
                     group.cancel_scope.cancel()
+
+
+def _import_rest() -> None:
+    """Import what `App` needs when it is opened."""
+    for name in _OPENED_WITH:
+        importlib.import_module(name)
 
 
 def _login_name() -> str | None:

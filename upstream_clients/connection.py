@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from upstream_clients.listing_cache import ListingCache
+    from upstream_clients.process import StartedProcess
     from upstream_clients.token_store import Stamp
     from upstream_clients.tools import RootsFn
     from upstream_clients.upstream import Upstream
@@ -101,10 +102,12 @@ class Connection:
         backoff: Backoff | None = None,
         cache: ListingCache | None = None,
         roots: RootsFn | None = None,
+        started: StartedProcess | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`sleep` waits between attempts and `clock` measures how long a connection lived; both in seconds."""
+        """`started` is the server's process, for the first connection; `run` ends it. `sleep` waits between attempts
+        and `clock` measures how long a connection lived; both in seconds."""
         self._upstream = upstream
         self._roots = roots
         self._spec = upstream.spec
@@ -115,6 +118,7 @@ class Connection:
         self._sleep = sleep
         self._clock = clock
         # The mutable state.
+        self._started = started
         self._stopping = anyio.Event()
         self._scope = anyio.CancelScope()
         """Round the present connection, or the pause between two."""
@@ -155,6 +159,8 @@ class Connection:
                     self._upstream.connecting()
         finally:
             self._upstream.stopped()
+            if self._started is not None:
+                await self._started.close()
 
     def _tell(self, reason: str, line: str) -> None:
         """Log a failed start; what was told before, in a lower voice."""
@@ -216,11 +222,13 @@ class Connection:
     async def _live_over(self, kind: Kind, deadline: float) -> _Ended:
         self._over, self._stale = anyio.Event(), anyio.Event()
         watch = HttpWatch(on_lost=self._lose)
-        stderr = StderrTail(self._spec.name, self._spec.redact)
+        started, self._started = self._started, None
+        stderr = StderrTail(self._spec.name, self._spec.redact) if started is None else started.stderr
+        process = None if started is None else started.process
         failure: Exception | None = None
         with anyio.CancelScope(deadline=deadline) as self._scope:
             try:
-                async with open_dispatcher(kind, self._spec, watch, stderr) as dispatcher:
+                async with open_dispatcher(kind, self._spec, watch, stderr, process) as dispatcher:
                     dispatcher.over = self._over
                     dispatcher.questions = ConnectionQuestions(roots=self._roots)
                     try:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib
 import logging
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 
+from upstream_clients.process import StartedProcess, start_ahead
 from upstream_clients.upstream import Upstream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Sequence
     from types import TracebackType
 
     from upstream_clients.connection import Connection
@@ -59,6 +61,8 @@ class UpstreamPool:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._importing = anyio.Lock()
         # The mutable state.
+        self._imported = False
+        """The module of connections is imported."""
         self._members = {spec.name: _Member(Upstream(spec, on_change)) for spec in specs}
         self._closing = False
 
@@ -115,6 +119,17 @@ class UpstreamPool:
                 for upstream in waited_for:
                     tasks.start_soon(upstream.attempted)
 
+    @asynccontextmanager
+    async def importing(self) -> AsyncIterator[None]:
+        """Enter when the processes of servers that start at once are started; no module is imported meanwhile.
+
+        For an owner of the pool that has more to import: two threads fail that import modules which import each other.
+        """
+        async with self._importing:
+            for member in self._members.values():
+                await member.begun.wait()
+            yield
+
     def apply(self, specs: Sequence[UpstreamSpec]) -> None:
         """Have these servers and no others, in this order. Returns at once.
 
@@ -168,16 +183,23 @@ class UpstreamPool:
     async def _own(self, member: _Member, after: _Member | None) -> None:
         """The whole life of one server."""
         upstream = member.upstream
+        started: StartedProcess | None = None
         try:
             with member.scope:
                 if after is not None:
                     await after.ended.wait()
                 if upstream.view().state == "idle":
+                    member.begun.set()
                     await upstream.wanted.wait()
                     upstream.connecting()
-                async with self._importing:
-                    # The MCP SDK takes most of a second to import: in a thread, and not before somebody needs it.
-                    await anyio.to_thread.run_sync(importlib.import_module, "upstream_clients.connection")
+                if not self._imported:
+                    # The MCP SDK takes most of a second to import, in a thread; the server starts meanwhile.
+                    started = await start_ahead(upstream.spec)
+                    member.begun.set()
+                    async with self._importing:
+                        await anyio.to_thread.run_sync(importlib.import_module, "upstream_clients.connection")
+                        self._imported = True
+                member.begun.set()
                 from upstream_clients.connection import Connection
 
                 member.connection = Connection(
@@ -186,11 +208,15 @@ class UpstreamPool:
                     client_version=self._client_version,
                     cache=self._cache,
                     roots=self._roots,
+                    started=started,
                 )
             if member.connection is not None:
                 await member.connection.run()
         finally:
             upstream.stopped()
+            if started is not None and member.connection is None:
+                await started.close()
+            member.begun.set()
             member.ended.set()
 
 
@@ -202,6 +228,8 @@ class _Member:
         self.scope = anyio.CancelScope()
         """Round all that comes before the connection."""
         self.connection: Connection | None = None
+        self.begun = anyio.Event()
+        """Its process is started, where it is started ahead of its connection."""
         self.ended = anyio.Event()
 
     def stop(self, why: str | None = None) -> None:

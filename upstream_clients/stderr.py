@@ -34,6 +34,8 @@ MAX_LINE = 1_000
 class StderrTail:
     """A pipe to give a child as its stderr. A context manager; leaving it waits for what was written to be read.
 
+    One that was opened before is entered as it is.
+
     Read by a thread, since pipes cannot be awaited on every platform. The thread ends when it is told to, not at end
     of file: a grandchild may hold the other end for ever.
     """
@@ -47,22 +49,33 @@ class StderrTail:
         """How the child ended, where it has ended by itself; a signal is negative."""
         self._end = os.urandom(16).hex().encode()
         """A line that no child can guess; tells the thread to stop."""
+        self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> StderrTail:
+    def open(self) -> None:
+        """Make the pipe."""
         self._read_end, write_end = os.pipe()
         self.file: TextIO = os.fdopen(write_end, "w")
         """What to pass as the child's stderr."""
         self._thread = threading.Thread(target=self._read, name=f"stderr of {self._server}", daemon=True)
         self._thread.start()
+
+    def close(self) -> None:
+        """Wait for what was written to be read, and close the pipe."""
+        # A pipe keeps its order: when the thread sees this line, it has seen all that the child wrote before.
+        os.write(self.file.fileno(), b"\n" + self._end + b"\n")
+        self.file.close()
+        assert self._thread is not None
+        self._thread.join(timeout=1.0)
+
+    def __enter__(self) -> StderrTail:
+        if self._thread is None:
+            self.open()
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # A pipe keeps its order: when the thread sees this line, it has seen all that the child wrote before.
-        os.write(self.file.fileno(), b"\n" + self._end + b"\n")
-        self.file.close()
-        self._thread.join(timeout=1.0)
+        self.close()
 
     def note_stray(self, line: bytes) -> None:
         """Keep the first line of the child's stdout that is no message."""

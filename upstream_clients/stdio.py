@@ -7,19 +7,14 @@ wait for a server that does not read.
 
 from __future__ import annotations
 
-import logging
 import math
-import os
-import signal
-import sys
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import anyio
-import anyio.to_thread
 from mcp.shared.message import SessionMessage
 
-from upstream_clients.environment import passed_on
+from upstream_clients.process import start, stop
 from upstream_clients.wire import LineBuffer, TooLong, read_line, too_long
 
 if TYPE_CHECKING:
@@ -31,40 +26,30 @@ if TYPE_CHECKING:
     from upstream_clients.stderr import StderrTail
     from upstream_clients.wire import Incoming
 
-logger = logging.getLogger(__name__)
-
 FLUSH_TIMEOUT = 0.3
 """Seconds for what was already written to reach the server's pipe."""
-
-EXIT_TIMEOUT = 1.0
-"""Seconds that a server has to leave by itself, from when it is closed."""
-
-TERMINATE_TIMEOUT = 0.8
-"""Seconds between SIGTERM and SIGKILL, for the server and whatever it has started."""
-
-REAP_TIMEOUT = 0.5
-"""Seconds for the event loop to notice a death that is certain."""
 
 WATCH_INTERVAL = 0.5
 """Seconds between two looks whether the process is there. Mostly its pipe says so at once, but a child of the server
 may hold that open."""
 
-_POLL = 0.01
-
 
 @asynccontextmanager
 async def open_process(
-    spec: UpstreamSpec, stderr: StderrTail
+    spec: UpstreamSpec, stderr: StderrTail, process: Any = None
 ) -> AsyncIterator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]]:
     """Start the server; the streams of what it says and what is said to it. Leaving ends it and all that it started.
 
-    `stderr` takes what it says there, and how it ended.
+    Args:
+        stderr: takes what it says there, and how it ended.
+        process: the server's process, where it was started before (see `process.start`).
 
     Raises:
         OSError: it cannot be started.
         ValueError: a NUL in what should be started.
     """
-    process = await _start(spec, stderr.file)
+    if process is None:
+        process = await start(spec, stderr.file)
     # Nothing is awaited between the start and the `try`: a cancellation there would leave the process behind.
     heard, incoming = anyio.create_memory_object_stream[Any](0)
     outgoing, written = anyio.create_memory_object_stream[SessionMessage](math.inf)
@@ -115,78 +100,7 @@ async def open_process(
                 began = anyio.current_time()
                 with anyio.move_on_after(FLUSH_TIMEOUT):
                     await flushed.wait()
-                stderr.exit_code = await _stop(process, began)
+                stderr.exit_code = await stop(process, began)
             tasks.cancel_scope.cancel()
             heard.close()
             written.close()
-
-
-async def _start(spec: UpstreamSpec, errlog: TextIO) -> Any:
-    """An `anyio.abc.Process`, or on Windows the SDK's stand-in for one. A group of its own, or a Job Object."""
-    assert spec.command is not None
-    env = passed_on(os.environ, spec.withheld) | dict(spec.env)
-    if sys.platform == "win32":  # pragma: no cover
-        from mcp.os.win32.utilities import create_windows_process, get_windows_executable_command
-
-        command = await anyio.to_thread.run_sync(get_windows_executable_command, spec.command)
-        return await create_windows_process(command, list(spec.args), env, errlog, spec.cwd)
-    return await anyio.open_process(
-        [spec.command, *spec.args], env=env, stderr=errlog, cwd=spec.cwd, start_new_session=True
-    )
-
-
-async def _stop(process: Any, began: float) -> int | None:
-    """End of input, then force; for the server and its descendants. Every wait is bounded. The exit code of a server
-    that needed no force.
-
-    The bounds count from `began`, a time of the event loop, so that on a busy machine they do not add up.
-    """
-    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-        await process.stdin.aclose()
-    code: int | None = process.returncode if await _exited(process, began + EXIT_TIMEOUT) else None
-    if sys.platform == "win32":  # pragma: no cover
-        from mcp.os.win32.utilities import close_process_job, terminate_windows_process_tree
-
-        if process.returncode is None:
-            await terminate_windows_process_tree(process)
-        close_process_job(process)
-    else:
-        await _end_group(process, began + EXIT_TIMEOUT + TERMINATE_TIMEOUT)
-    if not await _exited(process, anyio.current_time() + REAP_TIMEOUT):
-        logger.warning("process %d cannot be ended", process.pid)
-    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-        await process.stdout.aclose()
-    # asyncio closes the transport with the last pipe, and one of them a process out of our reach may hold open.
-    transport = getattr(getattr(process, "_process", None), "_transport", None)
-    if transport is not None:
-        with suppress(PermissionError):
-            transport.close()
-    return code
-
-
-async def _exited(process: Any, deadline: float) -> bool:
-    # `wait` would also wait for the pipes, which a child of the server may hold open.
-    while process.returncode is None and anyio.current_time() < deadline:  # noqa: ASYNC110 - likewise
-        await anyio.sleep(_POLL)
-    return process.returncode is not None
-
-
-async def _end_group(process: Any, deadline: float) -> None:
-    """What is left of the server's process group; its id stays the server's as long as one member lives."""
-    if _signal(process.pid, signal.SIGTERM):
-        # A server that left by itself leaves its children as much time.
-        deadline = min(deadline, anyio.current_time() + TERMINATE_TIMEOUT)
-        while _signal(process.pid, 0) and anyio.current_time() < deadline:  # noqa: ASYNC110 - likewise
-            await anyio.sleep(_POLL)
-        _signal(process.pid, signal.SIGKILL)
-
-
-def _signal(group: int, number: int) -> bool:
-    """Whether the group may have members still."""
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # members of another user, or on macOS ones that nobody has waited for
-    return True

@@ -36,16 +36,18 @@ def _dispatcher(read: ReadStream, write: Any) -> WatchedDispatcher:
 
 @asynccontextmanager
 async def open_dispatcher(
-    kind: Kind, spec: UpstreamSpec, watch: HttpWatch, stderr: StderrTail
+    kind: Kind, spec: UpstreamSpec, watch: HttpWatch, stderr: StderrTail, process: Any = None
 ) -> AsyncIterator[WatchedDispatcher]:
     """A dispatcher over an open transport, not yet running.
+
+    `process` is that of a stdio server which was started before, whose stderr is in `stderr`.
 
     Raises what the transport raises, alone or in groups; `faults.start_failure` reads it.
     """
     match kind:
         case "stdio":
             with stderr:
-                async with open_process(spec, stderr) as (heard, written):
+                async with open_process(spec, stderr, process) as (heard, written):
                     yield _dispatcher(heard, written)
         case "http":
             assert spec.url is not None

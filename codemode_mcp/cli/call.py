@@ -56,7 +56,7 @@ def call(
     known = configured(loaded)
     if server not in known:
         stop(2, f"there is no server {server!r}{suggestion(server, loaded)}")
-    narrowed = with_servers(loaded, [server])
+    narrowed = with_servers(loaded, [server], called=True)
     end(execute(narrowed, partial(_program, known[server], name, given), quiet=quiet))
 
 

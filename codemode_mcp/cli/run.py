@@ -104,7 +104,7 @@ def run(
             language = "javascript"
     assert code is not None
     loaded = load(config, log_level or "warning", log_file, read_only=read_only)
-    from codemode_mcp.server import exec_arguments
+    from codemode_mcp.exec_arguments import exec_arguments
 
     try:
         program = exec_arguments({"code": code, "language": language})
@@ -114,7 +114,9 @@ def run(
         stop(1, error.message)
     if loaded.path is None:
         say("no configuration: programs have no servers; codemode-mcp import takes over those of your clients")
-    loaded = with_servers(loaded, server) if server else for_program(loaded, program.source, program.language)
+    loaded = (
+        with_servers(loaded, server, called=True) if server else for_program(loaded, program.source, program.language)
+    )
     record = None
     if trace or trace_html is not None:
         from codemode_mcp.trace.progress import Record

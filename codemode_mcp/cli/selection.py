@@ -31,13 +31,17 @@ def configured(config: Config) -> dict[str, str]:
     return {identifier_of[name]: name for name in names} | {name: name for name in names}
 
 
-def with_servers(config: Config, wanted: Collection[str]) -> Config:
-    """Return the configuration with these servers alone. Ends the command where there is no such server."""
+def with_servers(config: Config, wanted: Collection[str], *, called: bool) -> Config:
+    """Return the configuration with these servers alone. Ends the command where there is no such server.
+
+    Args:
+        called: they are about to be called: each is started at once, though its tools are known from earlier.
+    """
     known = configured(config)
     for name in wanted:
         if name not in known:
             stop(2, f"--server: there is no server {name!r}{suggestion(name, config)}")
-    return _narrowed(config, {known[name] for name in wanted})
+    return _narrowed(config, {known[name] for name in wanted}, called=called)
 
 
 def suggestion(name: str, config: Config) -> str:
@@ -67,7 +71,7 @@ def for_program(config: Config, source: str, language: Language | None) -> Confi
         return config
     if found.broken or found.servers is None or not all(name in known for name in found.servers):
         return config
-    return _narrowed(config, {known[name] for name in found.servers})
+    return _narrowed(config, {known[name] for name in found.servers}, called=True)
 
 
 def _takes_tools_for_globals(source: str, config: Config) -> bool:
@@ -86,9 +90,11 @@ def _takes_tools_for_globals(source: str, config: Config) -> bool:
     return any(name in configured(config) or name.startswith(_MCP_NAME) for name in called)
 
 
-def _narrowed(config: Config, names: Collection[str]) -> Config:
+def _narrowed(config: Config, names: Collection[str], *, called: bool) -> Config:
     others = tuple(spec.name for spec in config.upstreams if spec.name not in names)
     upstreams = tuple(spec for spec in config.upstreams if spec.name in names)
+    if called:
+        upstreams = tuple(replace(spec, start="eager") for spec in upstreams)
     narrowed = replace(config, upstreams=upstreams, left_out=(*config.left_out, *others))
     before = configured(config)
     # Of two servers whose names give one identifier, the second is called otherwise only beside the first.

@@ -48,7 +48,7 @@ def tools(
     loaded = load(config, "warning", None)
     all_servers, kept = loaded, server is not None
     if server is not None:
-        loaded = with_servers(loaded, [server] if server in configured(loaded) else [])
+        loaded = with_servers(loaded, [server] if server in configured(loaded) else [], called=False)
     with logging_as(loaded, level="error"), plugins_on_stderr():  # servers that are down are told in the end
         found = anyio.run(partial(_tools, loaded, query, server, kept=kept))
     if isinstance(found, ProgramError):

@@ -23,6 +23,7 @@ from upstream_clients.wire import mend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from upstream_clients.wire import Incoming
 
@@ -249,3 +250,36 @@ async def test_a_cancelled_owner_closes_its_pool(raw_server: Any) -> None:
             scope.cancel()
             await anyio.sleep_forever()
     assert [view.state for view in pool.views()] == ["stopped"]
+
+
+SAYS_WHAT_IT_SEES = """
+import pathlib, sys
+
+log = pathlib.Path(sys.argv[1])
+log.write_text("started")
+sys.stdin.read()
+log.write_text("end of input")
+"""
+
+
+@pytest.mark.anyio
+async def test_a_server_starts_before_its_connection_is_imported_and_ends_without_one(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    spec = UpstreamSpec("one", transport="stdio", command=sys.executable, args=("-c", SAYS_WHAT_IT_SEES, str(log)))
+    with anyio.fail_after(30):
+        async with UpstreamPool([spec]) as pool, pool.importing():
+            while not log.exists() or log.read_text() != "started":  # noqa: ASYNC110 - it is another process
+                await anyio.sleep(0.01)
+            assert pool.views()[0].state == "connecting"
+            pool.apply([])
+            while log.read_text() != "end of input":  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+
+
+@pytest.mark.anyio
+async def test_a_command_that_is_not_there_is_told_by_its_connection(tmp_path: Path) -> None:
+    spec = UpstreamSpec("one", transport="stdio", command=str(tmp_path / "none"))
+    with anyio.fail_after(30):
+        async with UpstreamPool([spec]) as pool:
+            await pool.wait_settled(None, 20)
+            assert "does not exist" in (pool.views()[0].error or "")

@@ -1,0 +1,153 @@
+"""Start the process of a stdio server, and end it with all that it has started.
+
+Imports nothing of the MCP SDK, which takes most of a second: a server can be started while that is imported.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+import anyio
+import anyio.to_thread
+
+from upstream_clients.environment import passed_on
+from upstream_clients.stderr import StderrTail
+
+if TYPE_CHECKING:
+    from upstream_clients.spec import UpstreamSpec
+
+logger = logging.getLogger(__name__)
+
+EXIT_TIMEOUT = 1.0
+"""Seconds that a server has to leave by itself, from when it is closed."""
+
+TERMINATE_TIMEOUT = 0.8
+"""Seconds between SIGTERM and SIGKILL, for the server and whatever it has started."""
+
+REAP_TIMEOUT = 0.5
+"""Seconds for the event loop to notice a death that is certain."""
+
+_POLL = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class StartedProcess:
+    """A stdio server that was started before there is a connection to it.
+
+    Attributes:
+        process: what `start` has returned.
+        stderr: open; takes what the server says there.
+    """
+
+    process: Any
+    stderr: StderrTail
+
+    async def close(self) -> None:
+        """End a server that no connection has taken."""
+        with anyio.CancelScope(shield=True), self.stderr:
+            self.stderr.exit_code = await stop(self.process, anyio.current_time())
+
+
+async def start_ahead(spec: UpstreamSpec) -> StartedProcess | None:
+    """Start a stdio server whose connection comes later.
+
+    Returns:
+        None for other servers, on Windows, and where it cannot be started; the connection tells why.
+    """
+    if spec.transport != "stdio" or sys.platform == "win32":
+        return None
+    stderr = StderrTail(spec.name, spec.redact)
+    stderr.open()
+    try:
+        process = await start(spec, stderr.file)
+    except BaseException as error:
+        stderr.close()
+        if isinstance(error, (OSError, ValueError)):
+            return None
+        raise
+    return StartedProcess(process, stderr)
+
+
+async def start(spec: UpstreamSpec, errlog: TextIO) -> Any:
+    """Start a stdio server in a process group of its own; on Windows in a Job Object.
+
+    Returns:
+        An `anyio.abc.Process`, or on Windows the SDK's stand-in for one.
+
+    Raises:
+        OSError: it cannot be started.
+        ValueError: a NUL in what should be started.
+    """
+    assert spec.command is not None
+    env = passed_on(os.environ, spec.withheld) | dict(spec.env)
+    if sys.platform == "win32":  # pragma: no cover
+        from mcp.os.win32.utilities import create_windows_process, get_windows_executable_command
+
+        command = await anyio.to_thread.run_sync(get_windows_executable_command, spec.command)
+        return await create_windows_process(command, list(spec.args), env, errlog, spec.cwd)
+    return await anyio.open_process(
+        [spec.command, *spec.args], env=env, stderr=errlog, cwd=spec.cwd, start_new_session=True
+    )
+
+
+async def stop(process: Any, began: float) -> int | None:
+    """End of input, then force; for the server and its descendants. Every wait is bounded. The exit code of a server
+    that needed no force.
+
+    The bounds count from `began`, a time of the event loop, so that on a busy machine they do not add up.
+    """
+    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+        await process.stdin.aclose()
+    code: int | None = process.returncode if await _exited(process, began + EXIT_TIMEOUT) else None
+    if sys.platform == "win32":  # pragma: no cover
+        from mcp.os.win32.utilities import close_process_job, terminate_windows_process_tree
+
+        if process.returncode is None:
+            await terminate_windows_process_tree(process)
+        close_process_job(process)
+    else:
+        await _end_group(process, began + EXIT_TIMEOUT + TERMINATE_TIMEOUT)
+    if not await _exited(process, anyio.current_time() + REAP_TIMEOUT):
+        logger.warning("process %d cannot be ended", process.pid)
+    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+        await process.stdout.aclose()
+    # asyncio closes the transport with the last pipe, and one of them a process out of our reach may hold open.
+    transport = getattr(getattr(process, "_process", None), "_transport", None)
+    if transport is not None:
+        with suppress(PermissionError):
+            transport.close()
+    return code
+
+
+async def _exited(process: Any, deadline: float) -> bool:
+    # `wait` would also wait for the pipes, which a child of the server may hold open.
+    while process.returncode is None and anyio.current_time() < deadline:  # noqa: ASYNC110 - likewise
+        await anyio.sleep(_POLL)
+    return process.returncode is not None
+
+
+async def _end_group(process: Any, deadline: float) -> None:
+    """What is left of the server's process group; its id stays the server's as long as one member lives."""
+    if _signal(process.pid, signal.SIGTERM):
+        # A server that left by itself leaves its children as much time.
+        deadline = min(deadline, anyio.current_time() + TERMINATE_TIMEOUT)
+        while _signal(process.pid, 0) and anyio.current_time() < deadline:  # noqa: ASYNC110 - likewise
+            await anyio.sleep(_POLL)
+        _signal(process.pid, signal.SIGKILL)
+
+
+def _signal(group: int, number: int) -> bool:
+    """Whether the group may have members still."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # members of another user, or on macOS ones that nobody has waited for
+    return True
