@@ -174,7 +174,7 @@ class Fenced(ProgramError):
     """Another process has taken the run over; this one must do nothing more for it."""
 
     def __init__(self, run_id: str) -> None:
-        super().__init__("invalid_input", f"run {run_id} is gone on with elsewhere; call wait again")
+        super().__init__("invalid_input", f"run {run_id} was taken over by another process; call wait again")
 
 
 class RunStore(Protocol):

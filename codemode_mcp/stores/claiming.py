@@ -151,7 +151,7 @@ def claim(
         calls,
         known,
         printed,
-        unescaped(share),
+        unescaped(share) or owner,
     )
 
 

@@ -188,9 +188,11 @@ def _check_room(share: str, settings: CodeModeSettings, now: float) -> Work[None
     rows = yield Query(
         "SELECT COUNT(*) FROM runs WHERE state = 'waiting' AND (expires > ? OR holder IS NOT NULL)", (now,)
     )
+    # A process of an earlier version beside this one writes no share: those runs count for their owner.
     own = yield Query(
-        "SELECT COUNT(*) FROM runs WHERE state = 'waiting' AND (expires > ? OR holder IS NOT NULL) AND share = ?",
-        (now, escaped(share)),
+        "SELECT COUNT(*) FROM runs WHERE state = 'waiting' AND (expires > ? OR holder IS NOT NULL) "
+        "AND (share = ? OR (share = '' AND owner = ?))",
+        (now, escaped(share), escaped(share)),
     )
     check_quotas(settings, share, own[0][0], rows[0][0])
 

@@ -667,6 +667,15 @@ async def test_quotas_count_what_all_processes_have(shared: SharedDatabase) -> N
     await first.store.park(parked(first, "run_5", owner="http:them"))
 
 
+async def test_runs_of_a_process_of_an_earlier_version_count_for_their_owner(shared: SharedDatabase) -> None:
+    process = await shared.process(CodeModeSettings(max_suspended_runs=8, max_suspended_runs_per_owner=1))
+    await process.store.park(parked(process, "run_1"))
+    await shared.rows("UPDATE runs SET share = ''")
+    with pytest.raises(ProgramError, match=r"1 programs of yours .* \(maxSuspendedRunsPerOwner is 1\)"):
+        await process.store.park(parked(process, "run_2"))
+    await process.store.park(parked(process, "run_3", owner="http:you"))
+
+
 async def test_a_catalog_is_stored_once_while_runs_see_it(shared: SharedDatabase) -> None:
     process = await shared.process()
     made: list[str] = []
