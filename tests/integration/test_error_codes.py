@@ -350,7 +350,11 @@ async def strict(folder: Path) -> AsyncIterator[Session]:
     """A server that runs JavaScript alone, and suspends one program."""
     servers = {"counting": counting(folder / "log-strict")}
     settings = {"languages": ["javascript"], "maxSuspendedRuns": 1}
-    async with serve(write_config(folder, servers, name="strict.json", codeMode=settings)) as session:
+    config = write_config(folder, servers, name="strict.json", codeMode=settings)
+    # Programs that other tests leave suspended count in the store that they share.
+    store = {"kind": "sqlite", "path": str(folder / "strict.sqlite3")}
+    config.write_text(json.dumps(json.loads(config.read_text("utf-8")) | {"store": store}), "utf-8")
+    async with serve(config) as session:
         yield session
 
 
