@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+import anyio
 import pytest
 
 from codemode_mcp.http.auth import owner_string, session_owner
-from codemode_mcp.http.guards import BodyBudget, RateLimiter, TrustedProxies, doors, peer, seconds_to_read
+from codemode_mcp.http.guards import BodyBudget, RateLimiter, TrustedProxies, Turns, doors, peer, seconds_to_read
 from upstream_clients.fetch import is_local
 from upstream_clients.loopback import is_loopback
 
@@ -161,3 +162,41 @@ def test_failures_beyond_the_burst_wait_for_each_other_up_to_a_bound() -> None:
     assert [limiter.owe("a", 0.0, 3.0) for _ in range(7)] == [0, 0, 1, 2, 3, 3, 3]
     assert limiter.owe("b", 0.0, 3.0) == 0
     assert limiter.owe("a", 2.0, 3.0) == 2
+
+
+@pytest.mark.anyio
+async def test_requests_of_one_principal_wait_for_those_of_another_in_turn() -> None:
+    turns = Turns()
+    begun: list[str] = []
+
+    async def request(who: str) -> None:
+        await turns.take(who)
+        begun.append(who)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(50):
+            group.start_soon(request, "bob")
+        await anyio.lowlevel.checkpoint()
+        for _ in range(2):
+            group.start_soon(request, "alice")
+    assert len(begun) == 52
+    last = len(begun) - 1 - begun[::-1].index("alice")
+    assert begun[: last + 1].count("bob") <= 6
+
+
+@pytest.mark.anyio
+async def test_one_request_begins_in_each_round_of_the_event_loop() -> None:
+    turns = Turns()
+    rounds, begun = 0, []
+
+    async def request() -> None:
+        await turns.take("bob")
+        begun.append(rounds)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(request)
+        while len(begun) < 5:
+            await anyio.lowlevel.checkpoint()
+            rounds += 1
+    assert len(set(begun)) == 5

@@ -26,6 +26,7 @@ from codemode_mcp.http.guards import (
     BodyBudget,
     RateLimiter,
     TrustedProxies,
+    Turns,
     peer,
     seconds_to_read,
 )
@@ -106,6 +107,7 @@ class Front:
         self._bodies = BodyBudget.for_bodies_of(settings.max_request_bytes)
         # In seconds of the event loop, on which everybody's requests are: a principal takes a quarter of it at most.
         self._reading = RateLimiter(0.25, 0.5)
+        self._turns = Turns()
         self._proxies = TrustedProxies(settings.trusted_proxies)
         self._metadata_paths = {METADATA_PATH, METADATA_PATH + self.path}
         if self.protected is not None:
@@ -171,6 +173,7 @@ class Front:
             raise self._unavailable()
         scope[SHARE] = self._who(scope, principal)
         self._attribute(scope, principal)
+        await self._turns.take(scope[SHARE])
         await self._serve(scope, _replayed(body, receive), answer, headers)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer, headers: list[tuple[bytes, bytes]]) -> None:
@@ -310,6 +313,7 @@ class Front:
                             {"retry-after": "1", "connection": "close"},
                         )
                     counted += more
+                    await self._turns.take(who)  # what is not asked for is not read
         finally:
             self._bodies.release(who, counted)
         raise _Refusal(408, "the body did not come in time", {"connection": "close"})

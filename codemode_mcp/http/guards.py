@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+
+import anyio
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -233,3 +236,32 @@ class RateLimiter:
         if len(self._buckets) > _MAX_BUCKETS:
             self._buckets.popitem(last=False)
         return wait
+
+
+class Turns:
+    """Lets requests begin one in each round of the event loop, those of different principals in turn.
+
+    Without it a request would wait for all that others have sent before it.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, deque[anyio.Event]] = OrderedDict()
+        self._scheduled = False
+
+    async def take(self, who: str) -> None:
+        """Wait for the turn of a principal."""
+        turn = anyio.Event()
+        self._waiting.setdefault(who, deque()).append(turn)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._next)
+        await turn.wait()
+
+    def _next(self) -> None:
+        who, waiting = self._waiting.popitem(last=False)
+        waiting.popleft().set()
+        if waiting:
+            self._waiting[who] = waiting
+        self._scheduled = bool(self._waiting)
+        if self._scheduled:
+            asyncio.get_running_loop().call_soon(self._next)
