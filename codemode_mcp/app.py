@@ -342,7 +342,7 @@ class App:
         return None if self._values is None or is_bearer(owner) else await self._values.offload(owner, text)
 
     def late_notes(self, owner: str | None) -> Sequence[str]:
-        """See `RunManager.late_notes`."""
+        """Return notes about calls that failed after their run; see `RunManager.late_notes`."""
         return () if self._manager is None else self._manager.late_notes(owner)
 
     async def catalog_counts(self, caller: Caller, client: Client) -> tuple[int, Mapping[str, int]]:

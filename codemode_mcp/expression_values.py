@@ -45,7 +45,7 @@ _CHARACTERS_PER_NODE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a call of the program gave.
+    """The value that a call of the program gave.
 
     Attributes:
         names: expressions that call it and ids, each as `nearest.plain` spells it.

@@ -62,7 +62,7 @@ _NO_TOOL = (
 )
 
 NO_TOOL = f" ({_NO_TOOL})"
-"""What is said of a function of `tools` that is not there, where nothing better is known."""
+"""The hint for a missing function of `tools`, where nothing better is known."""
 
 _NO_JSON = "unwrap(result) gives data where a call returned JSON, and else its text as it is"
 

@@ -248,7 +248,7 @@ class Upstreams(Protocol):
         ...
 
     async def catalog_for(self, caller: Caller, client: None) -> Catalog:
-        """Likewise, with the tools of plugins; once these are loaded."""
+        """Return the listing with the tools of plugins, once these are loaded."""
         ...
 
     async def plugins_loaded(self) -> bool:
@@ -256,11 +256,11 @@ class Upstreams(Protocol):
         ...
 
     def plugin_tools(self) -> Hashable:
-        """What plugins have registered; equal while none is loaded, changed or removed."""
+        """Return what plugins have registered; equal while none is loaded, changed or removed."""
         ...
 
     def has_nothing(self) -> bool:
-        """Whether neither a server nor a plugin is configured."""
+        """Tell whether neither a server nor a plugin is configured."""
         ...
 
     def change(self) -> anyio.Event:
@@ -675,7 +675,7 @@ class Passthrough:
 def no_room(callers: Sequence[Caller], caller: Caller) -> str | None:
     """Why a caller may not begin another call while `callers` have theirs under way; None: it may."""
     if len(callers) >= MAX_CALLS:
-        return f"{MAX_CALLS} calls are under way already; try again when one has ended"
+        return f"{MAX_CALLS} calls are in flight already; try again when one has ended"
     share = caller.share or caller.owner
     if caller.kind == "stdio" or share is None or len(callers) < MAX_OWN_CALLS:
         return None
@@ -683,7 +683,7 @@ def no_room(callers: Sequence[Caller], caller: Caller) -> str | None:
     if sum((each.share or each.owner) == share for each in callers) < MAX_OWN_CALLS:
         return None
     whose = "of yours" if caller.share is None else "from your address"
-    return f"{MAX_OWN_CALLS} calls {whose} are under way already; try again when one has ended"
+    return f"{MAX_OWN_CALLS} calls {whose} are in flight already; try again when one has ended"
 
 
 def _conversation(context: ServerRequestContext[Any], owner: str | None, call_id: str) -> str:

@@ -76,7 +76,7 @@ class Runs(Protocol):
         ...
 
     def late_notes(self, owner: str | None) -> Sequence[str]:
-        """See `RunManager.late_notes`."""
+        """Return notes about calls that failed after their run; see `RunManager.late_notes`."""
         ...
 
     async def catalog_counts(self, caller: Caller, client: Client) -> tuple[int, Mapping[str, int]]:
@@ -108,7 +108,7 @@ class Runs(Protocol):
         ...
 
     def has_nothing(self) -> bool:
-        """Whether neither a server nor a plugin is configured."""
+        """Tell whether neither a server nor a plugin is configured."""
         ...
 
     def admits_nothing(self, caller: Caller) -> bool: ...

@@ -145,12 +145,12 @@ class DuplicateSettings:
     action: Literal["warn", "deny", "off"] = "warn"
     """The consequence of further ones."""
     window_seconds: int = 600
-    """How long a call counts, for all programs of its owner. 0: calls count for their own program alone, as long as
+    """Time that a call counts, for all programs of its owner. 0: calls count for their own program alone, as long as
     it lives."""
 
 
 DUPLICATE_CLAMPS: dict[str, Clamp] = {"max": Clamp(1, 10_000), "windowSeconds": Clamp(0, 86_400)}
-"""Likewise, of `tools.duplicates`."""
+"""Bounds of the numbers of `tools.duplicates`."""
 
 
 @dataclass(frozen=True, slots=True)

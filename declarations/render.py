@@ -905,7 +905,7 @@ def render_namespaces(namespaces: Sequence[NamespaceSummary]) -> str:
             scope = _Scope(by_name, types, declared, each.global_name).text(each.scope)
         text += f"{_comment(lines)}declare const {each.global_name}: {scope};\n"
     head = [
-        "Namespaces of plugins: data, and functions that call tools, made anew for each program.",
+        "Namespaces of plugins: data, and functions that call tools, made for each program.",
         "Each is a global and a member of `namespaces`; print one to see what is in it.",
     ]
     return _comment(head) + "".join(declared) + text

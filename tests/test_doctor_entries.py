@@ -1,4 +1,4 @@
-"""What doctor says of the entries of this server in the files of clients, over real processes."""
+"""Doctor on the entries of this server in the files of clients, over real processes."""
 
 from __future__ import annotations
 

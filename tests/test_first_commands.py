@@ -174,7 +174,7 @@ CLIENTS: Final = {
 
 
 def of_a_client(client: str, entry: dict[str, Any]) -> str:
-    """Return the file of somebody who has one server in a client."""
+    """Return the file of a user who has one server in a client."""
     command, args = entry["command"], entry["args"]
     if client == "codex":
         return f"[mcp_servers.tracker]\ncommand = {json.dumps(command)}\nargs = {json.dumps(args)}\n"
@@ -237,7 +237,7 @@ def test_the_first_command_of_the_start_page_shows_the_demo() -> None:
 
 
 def test_the_first_command_of_the_page_on_installing_builds_wheels(machine: Machine) -> None:
-    """Of all wheels the one that needs nothing from npm."""
+    """Return the wheel that needs nothing from npm."""
     command = first("docs/install.md", installed=".venv/bin/pip install hatchling")
     assert command == ".venv/bin/python scripts/build_wheels.py"
     assert "py3-none-any.whl" in machine.run(f"{command} --out {machine.home} any")
@@ -258,7 +258,7 @@ WITH_A_SERVER: Final = {
     "docs/run.md": ("codemode-mcp run -e 'return (await MCP.$api()).servers'", '"identifier": "tracker"'),
     "docs/savings.md": ("codemode-mcp savings", "tracker"),
 }
-"""Pages of somebody who has a configuration: how the first command begins, and what it prints."""
+"""Pages of a user who has a configuration: how the first command begins, and what it prints."""
 
 
 @pytest.mark.parametrize("page", WITH_A_SERVER)

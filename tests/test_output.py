@@ -268,13 +268,13 @@ def test_the_cap_counts_the_escapes_that_are_sent(character: str, where: str) ->
 
 
 @pytest.mark.parametrize("character", ["x", "\x01", "\u202e", "漢", '"'])
-@pytest.mark.parametrize("nobody", [False, True])
-def test_the_next_step_and_the_pending_calls_have_caps_of_their_own(character: str, nobody: bool) -> None:
+@pytest.mark.parametrize("unanswered", [False, True])
+def test_the_next_step_and_the_pending_calls_have_caps_of_their_own(character: str, unanswered: bool) -> None:
     name, said = character * 5000, character * 300
-    pending = tuple(PendingCall(str(n), name, "needs_approval" if nobody else "queued", 5, said) for n in range(20))
+    pending = tuple(PendingCall(str(n), name, "needs_approval" if unanswered else "queued", 5, said) for n in range(20))
     approve = "To approve, the user runs in a terminal: `/opt/bin/codemode-mcp runs approve run_x` (or `runs deny`)."
     asked = (*(f"Server 's' asks the user {name}" for _ in range(5)), f"A person has to approve {name}. {approve}")
-    parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "nobody_answers": nobody}
+    parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "nobody_answers": unanswered}
     rendered = shown(outcome(**parts, pending=pending, pending_total=500, asked=asked))
     assert sent(rendered.structured["next"]) <= NEXT_BYTES
     assert 0 < sent(rendered.structured["pendingToolCalls"]) <= PENDING_BYTES

@@ -21,7 +21,7 @@ PROTOCOL: Final = "2025-06-18"
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """What a server that was started has answered.
+    """The answer of a server that was started.
 
     Attributes:
         server: its name and version; empty where it did not answer.

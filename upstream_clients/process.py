@@ -127,27 +127,27 @@ async def stop(process: Any, began: float) -> int | None:
 
 async def _exited(process: Any, deadline: float) -> bool:
     # `wait` would also wait for the pipes, which a child of the server may hold open.
-    while process.returncode is None and anyio.current_time() < deadline:  # noqa: ASYNC110 - likewise
+    while process.returncode is None and anyio.current_time() < deadline:  # noqa: ASYNC110 - nothing tells of a death
         await anyio.sleep(_POLL)
     return process.returncode is not None
 
 
 async def _end_group(process: Any, deadline: float) -> None:
-    """What is left of the server's process group; its id stays the server's as long as one member lives."""
+    """End what is left of the server's process group; its id stays the server's as long as one member lives."""
     if _signal(process.pid, signal.SIGTERM):
         # A server that left by itself leaves its children as much time.
         deadline = min(deadline, anyio.current_time() + TERMINATE_TIMEOUT)
-        while _signal(process.pid, 0) and anyio.current_time() < deadline:  # noqa: ASYNC110 - likewise
+        while _signal(process.pid, 0) and anyio.current_time() < deadline:  # noqa: ASYNC110 - nothing tells of a death
             await anyio.sleep(_POLL)
         _signal(process.pid, signal.SIGKILL)
 
 
 def _signal(group: int, number: int) -> bool:
-    """Whether the group may have members still."""
+    """Send a signal to a process group; tell whether it may still have members."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # members of another user, or on macOS ones that nobody has waited for
+        pass  # members of another user, or on macOS ones that were not waited for
     return True

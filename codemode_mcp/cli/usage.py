@@ -60,7 +60,7 @@ _INSTEAD: Final = {
     "repl": "codemode-mcp run",
     "serve": "codemode-mcp serve --config",
 }
-"""What takes an argument, by the command that does not."""
+"""The command that takes an argument, by the one that does not."""
 
 _VALUES: Final = {
     "Value error, ": "",

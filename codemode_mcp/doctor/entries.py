@@ -93,7 +93,7 @@ async def _check(entry: Entry) -> Check:
     if program is None:
         return made("fail", f"the command {cut(command, 200)!r} is not there", again)
     if entry.comes_with_folder:
-        # Whoever wrote the folder decides what it starts.
+        # The author of the folder decides what it starts.
         return made("ok", f"{cut(program, 200)} is there; it is not started, since the file is part of the folder")
     if entry.folder is None and os.path.dirname(command) and not os.path.isabs(command):
         # The folder that doctor runs in may be by others, and can have a program of this name.

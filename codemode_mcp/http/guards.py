@@ -110,7 +110,7 @@ FREE_BODY_BYTES = 64 * 1024
 
 
 SECONDS_PER_VALUE = 7e-7
-"""Of the event loop, for one value of a request: to parse it, and to make a message of it."""
+"""Seconds of the event loop for one value of a request: to parse it, and to make a message of it."""
 
 
 def seconds_to_read(body: bytes | bytearray) -> float:

@@ -211,7 +211,7 @@ class Run:
         self.snapshot_size = 0
         """Bytes of the latest snapshot."""
         self.restored = 0
-        """How often this process has restored it."""
+        """The number of times that this process has restored it."""
         self.taken_over = False
         """Tell whether another process suspended it."""
         self.exceeded: Exceeded | None = None

@@ -14,8 +14,8 @@ import anyio
 class Slots:
     """At most `count` at once. Shares that wait are served in turn, so are the owners within; each first in, first out.
 
-    As soon as there is more than one share, none of them gets the last slot on top of others: whoever has none need not
-    wait for somebody else's endless loop to be stopped. The same holds for owners.
+    As soon as there is more than one share, none of them gets the last slot on top of others: a share that has
+    none need not wait for an endless loop of another one to be stopped. The same holds for owners.
     """
 
     def __init__(self, count: int) -> None:

@@ -26,7 +26,7 @@ READY_SECONDS = 3.0
 """A flood counts as begun after that, though some first steps have not ended: many of them are meant to hang."""
 
 ADDRESS: Final = "127.0.0.2" if sys.platform == "linux" else None
-"""Where the flood comes from: another address than that of the principal who is measured."""
+"""Address that the flood comes from: another address than that of the principal who is measured."""
 
 _PAUSE = 0.02
 """Seconds after a refusal."""

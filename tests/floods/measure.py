@@ -1,4 +1,4 @@
-"""What the flood of one principal costs another one: the worst delays of both, on the flooded server and on another.
+"""Measure what the flood of one principal costs another one: the worst delays, on the flooded server and on another.
 
 The other server is asked the same at the same time and is not flooded. Its delays are what the machine costs, which the
 flood and its server keep busy; what is more on the flooded server is the flood's doing there. Seconds in which the main
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.integration.http_harness import Served
 
 PROBES: Final = ("ping", "program", "call")
-"""What the principal does meanwhile: a ping; a program that returns; one that makes a call to a server at rest."""
+"""Requests of the principal meanwhile: a ping; a program that returns; one that makes a call to a server at rest."""
 
 _PAUSE = 0.05
 """Seconds between two probes of a kind."""
