@@ -72,10 +72,24 @@ class ToolOutcome:
     Attributes:
         result: JSON. Of an MCP tool the MCP result object (`content`, `structuredContent`, `isError`, ...).
         notes: what was odd about it, e.g. that it does not match the tool's own output schema.
+        text: `result` as JSON text, where the server's own text can be used as it is.
     """
 
     result: Any
     notes: tuple[str, ...] = ()
+    text: str | None = None
+
+
+CallEnd = ToolOutcome | Exception
+"""How a call ended that was sent at once: what the tool answered, or why it did not."""
+
+
+class SentCall(Protocol):
+    """A call that was sent at once and has not ended."""
+
+    def cancel(self) -> None:
+        """Give the call up, and tell the server. Its `on_end` is not called any more. May be called again."""
+        ...
 
 
 QuestionMethod = Literal["elicitation/create", "sampling/createMessage", "roots/list"]
@@ -200,4 +214,28 @@ class ToolSource(Protocol):
     ) -> JsonObject:
         """One of `resources/list`, `resources/read`, `resources/templates/list`, `prompts/list`, `prompts/get`,
         `completion/complete`."""
+        ...
+
+
+class DirectSource(ToolSource, Protocol):
+    """A source that can send a call at once, without a task of its own for it."""
+
+    def try_call(
+        self,
+        tool: str,
+        arguments: JsonObject,
+        *,
+        on_end: Callable[[CallEnd], None],
+        on_progress: ProgressFn | None = None,
+        timeout: float | None = None,
+        asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        admit: AdmitFn | None = None,
+    ) -> SentCall | None:
+        """Send one call, in the event loop; None where anything has to be awaited first: nothing was done then, and
+        `call_tool` does the same.
+
+        The arguments mean what they mean in `call_tool`. `on_end` is called once, from the event loop, after this has
+        returned, unless the call is cancelled. What `admit` and `on_sent` raise is raised here, and nothing is sent.
+        """
         ...
