@@ -12,7 +12,7 @@ import logging
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio
 
@@ -51,7 +51,19 @@ if TYPE_CHECKING:
     from codemode_mcp.policy import Policy
     from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings, Via
     from codemode_mcp.shapes import Shapes
-    from upstream_clients.tools import AskFn, BeginFn, JsonObject, ProgressFn, Question, SentFn, Tool, ToolSource
+    from upstream_clients.tools import (
+        AskFn,
+        BeginFn,
+        CallEnd,
+        DirectSource,
+        JsonObject,
+        ProgressFn,
+        Question,
+        SentCall,
+        SentFn,
+        Tool,
+        ToolSource,
+    )
 
 log = logging.getLogger("codemode_mcp.calls")
 
@@ -277,6 +289,7 @@ class Dispatcher:
         note: Callable[[str], None] = lambda _: None,
         begin: BeginFn | None = None,
         can_answer: Callable[[Question], bool] = lambda _: True,
+        sent: SentFn = lambda: None,
     ) -> Completion:
         """Carry one nested call to its tool and back. Failures are completions, not exceptions.
 
@@ -284,38 +297,214 @@ class Dispatcher:
         a person where policy wants one; None: nobody can be asked. `note` takes what the reader of the run's result is
         told. The record says when the request was sent: before, it waits for a connection, or behind other calls.
         `begin` is awaited once, right before that, and what it raises is the end of the call: nothing was sent.
-        `can_answer` tells if a client of the run is able to answer a question.
+        `can_answer` tells if a client of the run is able to answer a question. `sent` is called right before each time
+        that the call is sent.
         """
         context.counts.call += 1
         try:
             asking = None
             if ask is not None:
-                asking = Asking(context.run_id, ask, context.owner, can_answer, partial(setattr, record, "why_queued"))
-            result = await self._call(call, context, record, on_progress, asking, approve, note, begin)
-        except CodeModeError as error:
-            record.exceeded = error.exceeded
-            completion = Completion(call.id, error=_guest_error(error, record))
-        except Exception:
-            log.exception("call of %s failed in an unexpected way", within_line(record.tool))
-            fault = InternalError(f"{within_line(record.tool)}: the call failed inside codemode-mcp; see its log")
-            completion = Completion(call.id, error=_guest_error(fault, record))
-        else:
-            completion = Completion(call.id, result)
-            debugging.log_result(within_line(record.tool), result)
+                asking = _asking(context, record, ask, can_answer)
+            result = await self._call(call, context, record, on_progress, asking, approve, note, begin, sent)
+        except Exception as error:
+            return self._ended(context, record, self._failed(call, record, error))
+        return self._ended(context, record, Completion(call.id, result))
+
+    def _failed(self, call: ToolCall, record: CallRecord, error: Exception) -> Completion:
+        if not isinstance(error, CodeModeError):
+            log.error("call of %s failed in an unexpected way", within_line(record.tool), exc_info=error)
+            error = InternalError(f"{within_line(record.tool)}: the call failed inside codemode-mcp; see its log")
+        record.exceeded = error.exceeded
+        return Completion(call.id, error=_guest_error(error, record))
+
+    def _ended(self, context: CallContext, record: CallRecord, completion: Completion) -> Completion:
+        """Put the end of a call into its record and the log."""
         record.ended = time.monotonic()
         record.size = completion.size
-        if completion.error is not None:
+        if completion.error is None:
+            record.status = "completed"
+            if debugging.log.isEnabledFor(logging.DEBUG):
+                debugging.log_result(within_line(record.tool), completion.value)
+        else:
+            record.status = "failed"
             record.seen = {"text_bytes": sizes.size(completion.error.message)}
-        record.status = "completed" if completion.error is None else "failed"
-        log.info(
-            "call %s of run %s: %s in %d ms, %d bytes",
-            within_line(record.tool),
-            context.run_id[:8],
-            record.status,
-            record.milliseconds(record.ended),
-            record.size,
-        )
+        if log.isEnabledFor(logging.INFO):
+            log.info(
+                "call %s of run %s: %s in %d ms, %d bytes",
+                within_line(record.tool),
+                context.run_id[:8],
+                record.status,
+                record.milliseconds(record.ended),
+                record.size,
+            )
         return completion
+
+    def try_call(
+        self,
+        call: ToolCall,
+        context: CallContext,
+        record: CallRecord,
+        on_progress: ProgressFn,
+        ask: AskFn,
+        can_answer: Callable[[Question], bool],
+        sent: SentFn,
+        on_end: Callable[[Completion], None],
+        spawn: Callable[..., object],
+    ) -> SentCall | Completion | None:
+        """Carry one nested call to its tool at once, where nothing has to be awaited before it is sent.
+
+        The arguments mean what they mean in `call`.
+
+        Args:
+            on_end: takes the end, from the event loop, after this has returned.
+            spawn: starts a task, for a result that a plugin wants to see by then.
+
+        Returns:
+            The call in flight; or its end, where it was refused; or None where anything has to be awaited: nothing was
+            done, and `call` does the same.
+        """
+        interception = self._interception
+        if call.through is not None or (interception is not None and not interception.is_ready):
+            return None
+        try:
+            catalog = context.catalog
+            entry = _by_id(call.target, context) if call.by_id else catalog.resolve(call.target)
+            source = self._direct(entry, context)
+            if source is None or self._is_watched(entry) or self._admit(entry, context, entry.effects) is not None:
+                return None
+
+            def signature() -> str:
+                return catalog.signature(entry)
+
+            timeout = self._arguments.timeout(call, entry.path, signature)
+            arguments = self._arguments.prepare(call, entry.path, entry.tool.input_schema, signature)
+
+            def on_sent() -> None:
+                sent()
+                record.status, record.dispatched = "executing", True
+
+            def ended(end: CallEnd) -> None:
+                self._end_direct(call, entry, source, arguments, context, record, end, on_end, spawn)
+
+            in_flight = source.try_call(
+                entry.tool.name,
+                arguments,
+                on_end=ended,
+                on_progress=on_progress,
+                timeout=timeout,
+                asking=_asking(context, record, ask, can_answer),
+                on_sent=on_sent,
+                admit=self._admission(entry, context, record, approved=False),
+            )
+        except Exception as error:
+            context.counts.call += 1
+            return self._ended(context, record, self._failed(call, record, error))
+        if in_flight is not None:
+            context.counts.call += 1
+        return in_flight
+
+    def _direct(self, entry: Entry, context: CallContext) -> DirectSource | None:
+        """Return the source of a tool that can send a call at once, if it is one."""
+        if entry.operation is not None:
+            return None
+        try:
+            source = self._source(entry, context)
+        except KeyError:
+            return None
+        return cast("DirectSource", source) if hasattr(source, "try_call") else None
+
+    def _is_watched(self, entry: Entry) -> bool:
+        """Tell whether a plugin sees calls or results of this tool."""
+        interception = self._interception
+        return interception is not None and (interception.hooks(entry.id) or interception.middleware(entry.id))
+
+    def _end_direct(
+        self,
+        call: ToolCall,
+        entry: Entry,
+        source: ToolSource,
+        arguments: JsonObject,
+        context: CallContext,
+        record: CallRecord,
+        end: CallEnd,
+        on_end: Callable[[Completion], None],
+        spawn: Callable[..., object],
+    ) -> None:
+        try:
+            if isinstance(end, Exception):
+                raise self._call_error(entry, source, record, end)
+            record.dispatched = True
+            for note in end.notes:
+                log.warning("%s: %s", entry.id, note)
+            if record.watched:
+                record.seen = sizes.seen(end.result)
+            if self._is_watched(entry):  # by a plugin that was loaded meanwhile
+                spawn(self._end_watched, call, entry, arguments, context, record, end.result, on_end)
+                return
+            text = json_text(end.result) if end.text is None else end.text
+            self._check_size(entry, text)
+            self._note_shape(entry, context, end.result)
+            completion = Completion(call.id, text)
+        except Exception as error:
+            completion = self._failed(call, record, error)
+        on_end(self._ended(context, record, completion))
+
+    async def _end_watched(
+        self,
+        call: ToolCall,
+        entry: Entry,
+        arguments: JsonObject,
+        context: CallContext,
+        record: CallRecord,
+        result: Any,
+        on_end: Callable[[Completion], None],
+    ) -> None:
+        try:
+            text = await self._result_text(entry, call.id, arguments, context, None, result)
+            completion = Completion(call.id, text)
+        except Exception as error:
+            completion = self._failed(call, record, error)
+        on_end(self._ended(context, record, completion))
+
+    async def _result_text(
+        self,
+        entry: Entry,
+        number: int,
+        arguments: JsonObject,
+        context: CallContext,
+        event: ToolCallEvent | None,
+        result: Any,
+    ) -> str:
+        """Return a result as JSON text, as middleware wants it where there is any."""
+        interception = self._interception
+        replaced = interception is not None and interception.middleware(entry.id)
+        if interception is not None and replaced:
+            event = event or _event(entry, number, arguments, context)
+            text = await interception.after(event, entry.path, result, self._settings.max_tool_result_bytes)
+        else:
+            text = json_text(result)
+        self._check_size(entry, text)
+        if not replaced:
+            self._note_shape(entry, context, result)
+        elif len(text) <= LARGE_RESULT:
+            self._note_shape(entry, context, text)
+        return text
+
+    def _check_size(self, entry: Entry, text: str) -> None:
+        size, most = sizes.size(text), self._settings.max_tool_result_bytes
+        if size > most:
+            raise UpstreamError(
+                f"{entry.path}: the result has {size} bytes, more than maxToolResultBytes "
+                f"({most}); ask the tool for less at a time",
+                dispatched=True,
+                exceeded=Exceeded("maxToolResultBytes", size, most),
+            )
+
+    def _note_shape(self, entry: Entry, context: CallContext, result: Any) -> None:
+        """Remember the form of a result of a tool that declares none."""
+        of_mcp_tool = entry.source == "mcp" and entry.method == "tools/call"
+        if self._shapes is not None and of_mcp_tool and entry.tool.output_schema is None:
+            self._shapes.note(context.owner, entry.id, result)
 
     async def _call(
         self,
@@ -327,6 +516,7 @@ class Dispatcher:
         approve: ApproveFn | None,
         note: Callable[[str], None],
         begin: BeginFn | None,
+        sent: SentFn,
     ) -> str:
         catalog = context.catalog
         if call.through is not None and call.through.refusal:
@@ -360,31 +550,11 @@ class Dispatcher:
         if asked_for is not None:
             await self._approved(entry, call, context, arguments, asked_for, approve)
         result = await self._send(
-            entry, arguments, context, record, on_progress, asking, timeout, begin, approved=asked_for is not None
+            entry, arguments, context, record, on_progress, asking, timeout, begin, sent, approved=asked_for is not None
         )
         if record.watched:
             record.seen = sizes.seen(result)
-        replaced = interception is not None and interception.middleware(entry.id)
-        if interception is not None and replaced:
-            event = event or _event(entry, call.id, arguments, context)
-            text = await interception.after(event, entry.path, result, self._settings.max_tool_result_bytes)
-        else:
-            text = json_text(result)
-        size = sizes.size(text)
-        if size > self._settings.max_tool_result_bytes:
-            raise UpstreamError(
-                f"{entry.path}: the result has {size} bytes, more than maxToolResultBytes "
-                f"({self._settings.max_tool_result_bytes}); ask the tool for less at a time",
-                dispatched=True,
-                exceeded=Exceeded("maxToolResultBytes", size, self._settings.max_tool_result_bytes),
-            )
-        of_mcp_tool = entry.source == "mcp" and entry.method == "tools/call"
-        if self._shapes is not None and of_mcp_tool and entry.tool.output_schema is None:
-            if not replaced:
-                self._shapes.note(context.owner, entry.id, result)
-            elif len(text) <= LARGE_RESULT:
-                self._shapes.note(context.owner, entry.id, text)
-        return text
+        return await self._result_text(entry, call.id, arguments, context, event, result)
 
     def asks_for(self, target: str, context: CallContext) -> bool:
         """Whether a call of this id waits for a person's approval."""
@@ -474,6 +644,7 @@ class Dispatcher:
         asking: Asking | None,
         timeout: float | None,
         begin: BeginFn | None,
+        sent: SentFn,
         *,
         approved: bool,
     ) -> Any:
@@ -489,6 +660,7 @@ class Dispatcher:
             if entry.operation is not None:
                 # Nobody has looked at the rules since the call waited for a connection.
                 self._admit_again(entry, context, approved=approved)
+            sent()
             record.status, record.dispatched = "executing", True
 
         try:
@@ -500,10 +672,7 @@ class Dispatcher:
                     timeout=timeout,
                     asking=asking,
                     on_sent=on_sent,
-                    admit=Admission(
-                        lambda present: self._admit_present(entry, context, present, record, approved=approved),
-                        self._policies.of(context.caller).by_annotations,
-                    ),
+                    admit=self._admission(entry, context, record, approved=approved),
                     begin=begin,
                 )
                 for note in outcome.notes:
@@ -513,17 +682,30 @@ class Dispatcher:
                 result = await self._perform(
                     source, entry, entry.operation, arguments, asking, timeout, record, on_sent, begin
                 )
-        except UpstreamCallError as error:
-            record.dispatched = error.dispatched
-            raise UpstreamError(f"{entry.path}: {error.message}", dispatched=error.dispatched) from error
         except UpstreamClientError as error:
+            raise self._call_error(entry, source, record, error) from error
+        record.dispatched = True  # whatever the source has told
+        return result
+
+    def _admission(self, entry: Entry, context: CallContext, record: CallRecord, *, approved: bool) -> Admission:
+        def decide(present: Tool | None) -> None:
+            self._admit_present(entry, context, present, record, approved=approved)
+
+        return Admission(decide, self._policies.of(context.caller).by_annotations)
+
+    @staticmethod
+    def _call_error(entry: Entry, source: ToolSource, record: CallRecord, error: Exception) -> Exception:
+        """Return what a program is told of an error of a source, and note whether the call was sent."""
+        if isinstance(error, UpstreamCallError):
+            record.dispatched = error.dispatched
+            return UpstreamError(f"{entry.path}: {error.message}", dispatched=error.dispatched)
+        if isinstance(error, UpstreamClientError):
             why = error.message
             if source.view().login_required:
                 why = f"server {entry.source_name!r} {login_advice(entry.source_name)}"
             # Of several requests for one call the earlier ones may have been sent.
-            raise UpstreamError(f"{entry.path}: {why}", dispatched=record.dispatched) from error
-        record.dispatched = True  # whatever the source has told
-        return result
+            return UpstreamError(f"{entry.path}: {why}", dispatched=record.dispatched)
+        return error
 
     async def _perform(
         self,
@@ -554,6 +736,10 @@ class Dispatcher:
             return await perform(operation, arguments, request, has_room)
         unsent = "" if record.dispatched else "; nothing was sent"
         raise UpstreamError(f"{entry.path} timed out after {timeout:g} s{unsent}", dispatched=record.dispatched)
+
+
+def _asking(context: CallContext, record: CallRecord, ask: AskFn, can_answer: Callable[[Question], bool]) -> Asking:
+    return Asking(context.run_id, ask, context.owner, can_answer, partial(setattr, record, "why_queued"))
 
 
 def _by_id(target: str, context: CallContext) -> Entry:

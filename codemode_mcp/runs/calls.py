@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -22,6 +24,7 @@ from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, StoreUna
 from codemode_mcp.outcome import CallRecord
 from codemode_mcp.runs.records import completion_text
 from codemode_mcp.runs.run import LiveCall
+from codemode_mcp.runs.state import may_send
 from codemode_mcp.settings import MIB
 
 if TYPE_CHECKING:
@@ -44,6 +47,9 @@ MANY_REFUSED = 100
 REFUSED_PAUSE = 0.002
 """Seconds between the calls of a run that has had so many calls refused before anything was sent: refusing is work of
 ours alone, which no tool's answer slows down."""
+
+BEGIN_SLICE = 0.002
+"""Seconds of the event loop that beginning calls of one run takes in a round of it."""
 
 BACKLOG_CHARACTERS = 32 * MIB
 """Of results that a program has not got: with as many, calls of it that are queued wait until it has. What is kept of
@@ -112,7 +118,8 @@ class Calls:
         fits = _arguments_fit(run, call)
         room = len(run.calls) < limits.max_pending_tool_calls + limits.max_queued_tool_calls
         if fits and room and self._take_up(run, live):
-            run.unnoted = run.unnoted or (run.kept and not live.record.repeatable)
+            if not live.record.repeatable:
+                run.take("call")
             return
         record = live.record
         record.status, record.ended = "failed", now
@@ -143,13 +150,15 @@ class Calls:
     def elsewhere(self, run: Run, call: ToolCall, began: float) -> None:
         """Wait for a call that another process has sent; its end is for `News`."""
         live = self._left(run, call, began)
-        live.elsewhere = True
+        live.carrier = "elsewhere"
+        live.admit()
+        live.advance("send")
         live.record.status, live.record.dispatched = "executing", True
         run.calls[call.id] = live
 
     def _left(self, run: Run, call: ToolCall, began: float) -> LiveCall:
         live = self._live(run, call, began)
-        live.noted.set()
+        live.recorded = True
         run.track.add_again(call, live.record)
         return live
 
@@ -164,19 +173,107 @@ class Calls:
 
     def _take_up(self, run: Run, live: LiveCall) -> bool:
         """Begin a call, or queue it. False: there is no room."""
-        if run.executing < self._settings.max_pending_tool_calls and not _is_behind(run):
+        limits = self._settings
+        if self._may_begin(run) and not run.queue:
             run.calls[live.call.id] = live
             self._begin(run, live)
-        elif len(run.queue) < self._settings.max_queued_tool_calls:
+        elif len(run.queue) < limits.max_queued_tool_calls + max(0, limits.max_pending_tool_calls - run.executing):
             run.calls[live.call.id] = live
             run.queue.append(live)
+            if run.executing < limits.max_pending_tool_calls:
+                self._begin_soon(run)
         else:
             return False
         return True
 
+    def _may_begin(self, run: Run) -> bool:
+        """Tell whether a call may begin now."""
+        return run.executing < self._settings.max_pending_tool_calls and not run.begun_enough and not _is_behind(run)
+
+    def _begin_soon(self, run: Run) -> None:
+        """Begin queued calls in the next round of the event loop."""
+        if not run.begins_soon:
+            run.begins_soon = True
+            asyncio.get_running_loop().call_soon(self._next_round, run)
+
+    def _next_round(self, run: Run) -> None:
+        run.begins_soon = run.begun_enough = False
+        self.go_on(run)
+
     def _begin(self, run: Run, live: LiveCall) -> None:
         self._take_slot(run, live)
-        self._spawn(self._carry, run, live)
+        now = time.perf_counter()
+        if now > run.begin_until:
+            run.begin_until = now + BEGIN_SLICE
+        if run.refused > MANY_REFUSED or not self._begin_at_once(run, live):
+            live.scope = anyio.CancelScope()
+            if live.cancelled:
+                live.scope.cancel()
+            self._spawn(self._carry, run, live)
+        elif time.perf_counter() >= run.begin_until:
+            run.begun_enough = True
+            self._begin_soon(run)
+
+    def _begin_at_once(self, run: Run, live: LiveCall) -> bool:
+        """Send a call without a task of its own; False where anything has to be awaited."""
+        record = live.record
+        permission = may_send(run.custody, "ready", recorded=live.recorded, repeatable=record.repeatable)
+        if permission != "send" or live.cancelled or (run.kept and not self._store.holds()):
+            return False
+
+        def sent() -> None:
+            live.admit()
+            live.advance("send")
+
+        def on_end(completion: Completion) -> None:
+            self._end_direct(run, live, completion)
+
+        self._tell_started(run, live)
+        found = self._dispatcher.try_call(
+            live.call,
+            run.context,
+            record,
+            partial(self._progress, run, live),
+            partial(self._ask, run, live),
+            run.can_answer,
+            sent,
+            on_end,
+            self._spawn,
+        )
+        if found is None:
+            return False
+        live.on_cancel = partial(self._cancel_direct, run)
+        if isinstance(found, Completion):
+            # Not at once: the end of a call gives its slot to the next one, which may be refused too.
+            asyncio.get_running_loop().call_soon(on_end, found)
+        else:
+            live.sent = found
+        return True
+
+    def _cancel_direct(self, run: Run, live: LiveCall) -> None:
+        if live.sent is not None:
+            live.sent.cancel()
+            asyncio.get_running_loop().call_soon(self._end_direct, run, live, None)
+
+    def _end_direct(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
+        if live.on_cancel is None:
+            return  # it ends already
+        live.on_cancel = live.sent = None
+        if run.kept and live.recorded:
+            self._spawn(self._end_stored, run, live, completion)
+        else:
+            self._end(run, live, completion)
+
+    async def _end_stored(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
+        """End a call that a durable store has."""
+        try:
+            ended = completion
+            if ended is None and not live.is_unsent:
+                ended = _cancelled(live)
+            if ended is not None and run.kept:
+                await self._note_end(run, live, ended)
+        finally:
+            self._end(run, live, completion)
 
     def _take_slot(self, run: Run, live: LiveCall) -> None:
         run.executing += 1
@@ -191,13 +288,13 @@ class Calls:
         if run.resuming:
             resumed = run.resuming.popleft()
             self._take_slot(run, resumed)
-            resumed.resumes.set()
+            resumed.wake()
         else:
             self.go_on(run)
 
     def go_on(self, run: Run) -> None:
         """Begin queued calls as far as there is room, and the program is not behind with the results of others."""
-        while run.queue and run.executing < self._settings.max_pending_tool_calls and not _is_behind(run):
+        while run.queue and self._may_begin(run):
             self._begin(run, run.queue.popleft())
 
     async def _approve(self, run: Run, live: LiveCall, request: ApprovalRequest) -> Verdict:
@@ -207,6 +304,7 @@ class Calls:
             live.events.decided(request, verdict)
             return verdict
         live.events.asked(request)
+        live.advance("ask")
         if not run.approvals.calls:
             self._notify(run.id)
         self._give_slot(run, live)
@@ -217,7 +315,8 @@ class Calls:
         if verdict.approved:
             # Given up in the same moment: nothing is sent.
             await anyio.lowlevel.checkpoint_if_cancelled()
-            live.approved = True
+            live.advance("approve")
+            live.admit()
             await self._resume(run, live)
         return verdict
 
@@ -227,34 +326,47 @@ class Calls:
             return
         run.resuming.append(live)
         try:
-            await live.resumes.wait()
+            while not live.holds:
+                await live.wait()
         finally:
             if not live.holds:
                 run.resuming.remove(live)
 
+    async def _progress(
+        self, run: Run, live: LiveCall, progress: float, total: float | None, message: str | None
+    ) -> None:
+        observation = run.observation
+        if observation is not None and observation.client is not None:
+            share = _number(progress) if total is None else f"{_number(progress)}/{_number(total)}"
+            said = f" {within_line(message, MAX_PROGRESS)}" if message else ""
+            text = f"{within_line(live.record.tool)}: {share}{said}"
+            observation.client.progress(f"call {live.call.id}", text)
+
+    async def _ask(self, run: Run, live: LiveCall, question: Question) -> JsonObject:
+        return await run.questions.put(live.call.id, question, self._clock())
+
+    def _tell_started(self, run: Run, live: LiveCall) -> None:
+        if self._auditor.listening and not live.told:
+            live.told = True
+            queued = round((self._clock() - live.record.began) * 1000)
+            given = live.call.input if isinstance(live.call.input, str) else None
+            live.events.started(live.record.tool, given, queued_ms=queued or None)
+
     async def _carry(self, run: Run, live: LiveCall) -> None:
+        """Carry a call to its tool, where anything has to be awaited before it is sent."""
         completion = None
 
-        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            observation = run.observation
-            if observation is not None and observation.client is not None:
-                share = _number(progress) if total is None else f"{_number(progress)}/{_number(total)}"
-                said = f" {within_line(message, MAX_PROGRESS)}" if message else ""
-                text = f"{within_line(live.record.tool)}: {share}{said}"
-                observation.client.progress(f"call {live.call.id}", text)
+        def sent() -> None:
+            live.admit()
+            if live.state != "dispatched" and not self._may_go(run, live):
+                raise StoreUnavailable(
+                    f"{within_line(live.record.tool)}: the call was not sent: its program was just being stored; "
+                    "repeat the call"
+                )
+            live.advance("send")
 
-        async def ask(question: Question) -> JsonObject:
-            return await run.questions.put(live.call.id, question, self._clock())
-
-        async def approve(request: ApprovalRequest) -> Verdict:
-            return await self._approve(run, live, request)
-
-        async def begin() -> None:
-            await self._note_dispatch(run, live)
-
-        queued = round((self._clock() - live.record.began) * 1000)
-        given = live.call.input if isinstance(live.call.input, str) else None
-        live.events.started(live.record.tool, given, queued_ms=queued or None)
+        self._tell_started(run, live)
+        assert live.scope is not None
         try:
             with live.scope:
                 # One call of a run begins in a round of the event loop: checking its arguments takes time that others
@@ -265,35 +377,50 @@ class Calls:
                 # Given up before it began: nothing is sent.
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 completion = await self._dispatcher.call(
-                    live.call, run.context, live.record, on_progress, ask, approve, run.note, begin, run.can_answer
+                    live.call,
+                    run.context,
+                    live.record,
+                    partial(self._progress, run, live),
+                    partial(self._ask, run, live),
+                    partial(self._approve, run, live),
+                    run.note,
+                    partial(self._begin_sending, run, live),
+                    run.can_answer,
+                    sent,
                 )
             ended = completion
-            if ended is None and live.scope.cancelled_caught and (live.sending or live.record.dispatched):
+            if ended is None and live.scope.cancelled_caught and not live.is_unsent:
                 ended = _cancelled(live)  # whoever else may have the run by now waits for it
             if ended is not None and run.kept:
                 await self._note_end(run, live, ended)
         finally:
-            run.calls.pop(live.call.id, None)
-            run.recent.append(live.record)
-            run.exceeded = live.record.exceeded or run.exceeded
-            if not live.record.dispatched:
-                run.refused += 1
-            if completion is None:
-                live.record.status = "failed"
-                live.record.ended = self._clock()
-                completion = _cancelled(live)
-            code = None if completion.error is None else completion.error.code
-            why = _late_failure(completion) if live.left else None
+            self._end(run, live, completion)
+
+    def _end(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
+        """Take the end of a call in, and give its slot to the next. `completion`: None where it was given up."""
+        live.advance("abandon" if completion is None else "settle")
+        run.calls.pop(live.call.id, None)
+        run.recent.append(live.record)
+        run.exceeded = live.record.exceeded or run.exceeded
+        if not live.record.dispatched:
+            run.refused += 1
+        if completion is None:
+            live.record.status = "failed"
+            live.record.ended = self._clock()
+            completion = _cancelled(live)
+        code = None if completion.error is None else completion.error.code
+        why = _late_failure(completion) if live.left else None
+        if self._auditor.listening:
             is_error = why is not None and code is None
             live.events.ended(live.record, code, self._clock(), late=live.left, is_error=is_error)
-            if why is not None and not run.fenced:
-                self._tell_late_failure(run, live, why)
-            if run.state in ("running", "waiting") and not run.fenced:
-                run.settled.append(completion)
-                if completion.error is None:
-                    run.results.keep(live.record.tool, completion.value)
-                run.change()
-            self._give_slot(run, live)
+        if why is not None and not run.fenced:
+            self._tell_late_failure(run, live, why)
+        if run.state in ("running", "waiting") and not run.fenced:
+            run.settled.append(completion)
+            if completion.error is None:
+                run.results.keep(live.record.tool, completion.value)
+            run.change()
+        self._give_slot(run, live)
 
     def _tell_late_failure(self, run: Run, live: LiveCall, why: str) -> None:
         if run.state == "aborted":
@@ -303,54 +430,60 @@ class Calls:
             run.owner, f"{tool} failed after its program ({run_id}) was over, which did not await it{why[:300]}"
         )
 
-    async def _note_dispatch(self, run: Run, live: LiveCall) -> None:
-        """Right before a call is sent: once a run is kept, nothing is sent that nobody would know of after a crash, and
-        nothing for a run that another process has.
+    def _may_go(self, run: Run, live: LiveCall) -> bool:
+        permission = may_send(run.custody, live.state, recorded=live.recorded, repeatable=live.record.repeatable)
+        return permission == "send"
+
+    async def _begin_sending(self, run: Run, live: LiveCall) -> None:
+        """Get the permission to send a call, right before it is sent: once a run is stored, nothing is sent that a
+        crash would make unknown, and nothing for a run that another process has.
 
         Raises:
             CodeModeError: it must not be sent.
         """
-        if run.kept and not live.record.repeatable:
-            await live.noted.wait()
-        if not run.kept:
-            return  # or not any more: it is over
-        ours = not run.fenced
-        if ours and live.noted.is_set():
-            # From here on nobody else sends it: it is sent or settled, whoever goes on with the run.
-            live.sending = True
+        live.admit()
+        record = live.record
+        while True:
+            permission = may_send(run.custody, live.state, recorded=live.recorded, repeatable=record.repeatable)
+            if permission != "wait":
+                break
+            await live.wait()
+        if permission == "claim":
+            # From here on no other process sends it: it is sent or settled, whoever continues the run.
+            live.advance("claim")
             try:
                 ours = await self._store.dispatching(run.id, live.call.id)
             except StoreUnavailable as error:
-                live.sending = False
-                raise StoreUnavailable(
-                    f"{within_line(live.record.tool)}: the call was not sent: {error.message}"
-                ) from None
+                live.advance("retract")
+                raise StoreUnavailable(f"{within_line(record.tool)}: the call was not sent: {error.message}") from None
             except CodeModeError:
-                live.sending = False
+                live.advance("retract")
                 raise
-            live.sending = ours
-            if not ours and run.state not in ("running", "waiting"):
-                return  # it was over before
-        if ours and not self._store.holds():
+            if not ours:
+                live.advance("retract")
+                if run.state not in ("running", "waiting"):
+                    return  # it was over before
+                permission = "never"
+        if permission == "never":
+            # Another process sends it, or has.
+            run.take("lose")
+            run.change()
+            live.cancel()
+            await anyio.lowlevel.checkpoint()
+        elif run.kept and not self._store.holds():
             raise StoreUnavailable(
-                f"{within_line(live.record.tool)}: the call was not sent: the store of this server does not answer, so "
+                f"{within_line(record.tool)}: the call was not sent: the store of this server does not answer, so "
                 "that another process may have taken the program over; try again later"
             )
-        if not ours:
-            # Another process sends it, or has.
-            run.fenced = True
-            run.change()
-            live.scope.cancel()
-            await anyio.lowlevel.checkpoint()
 
     async def _note_end(self, run: Run, live: LiveCall, completion: Completion) -> None:
         """Have the store know how a call has ended, which whoever goes on with its program may ask."""
         async with run.writing:
             pass  # what is just being written says that it has not ended
-        if live.noted.is_set() and run.kept and not await self._tell_end(run, live, completion):
+        if live.recorded and run.kept and not await self._tell_end(run, live, completion):
             # The program may go on meanwhile. It is told nevertheless: should the store have less of the program than
             # this process, others, or this one, go on from before this end.
-            self._spawn(self._tell_end_later, run, live, completion)
+            self._spawn(self._tell_end_later, run, live, completion, not live.is_unsent)
 
     async def _tell_end(self, run: Run, live: LiveCall, completion: Completion) -> bool:
         try:
@@ -361,11 +494,11 @@ class Calls:
             self._on_late(run.id)
         return True
 
-    async def _tell_end_later(self, run: Run, live: LiveCall, completion: Completion) -> None:
+    async def _tell_end_later(self, run: Run, live: LiveCall, completion: Completion, sent: bool) -> None:
         until = self._clock() + self._settings.snapshot_ttl_seconds
         while self._clock() < until:
             await anyio.sleep(RETRY_SECONDS)
-            if not run.kept or (run.fenced and not (live.sending or live.record.dispatched)):
+            if not run.kept or (run.fenced and not sent):
                 return  # nobody waits for it, or it is somebody else's to send
             if await self._tell_end(run, live, completion):
                 return

@@ -257,7 +257,7 @@ class Driver:
                 ended = await self._absorb(run, observation, turn)
                 if ended is not None:
                     return ended
-                if run.unnoted:
+                if run.custody == "needs_checkpoint":
                     await self._checkpoint(engine, run)
             if observation.aborted:
                 return await self._abort(run)
@@ -475,6 +475,7 @@ class Driver:
         questions = run.questions
         return (
             bool(questions.open or run.approvals.calls)
+            and not questions.has_answer
             and not run.approvals.gathers
             and not questions.being_asked
             and not questions.returned_to(client)
@@ -601,9 +602,9 @@ class Driver:
                     self._spawn(self._end_later, run, ended)
                     return outcome
                 # Nobody can go back to before this, so that calls of the last turn may be sent.
-                run.kept = False
+                run.take("end")
                 for live in run.calls.values():
-                    live.noted.set()
+                    live.note_recorded()
         return outcome
 
     async def _end_later(self, run: Run, ended: EndedRun) -> None:
@@ -616,9 +617,9 @@ class Driver:
                 continue
             except Fenced:
                 break
-            run.kept = False
+            run.take("end")
             for live in run.calls.values():
-                live.noted.set()
+                live.note_recorded()
             return
         else:
             self._store.forget(run.id)
@@ -646,11 +647,11 @@ class Driver:
         for live in list(run.calls.values()):
             if live.record.status == "queued" and self._waits_for_approval(run, live):
                 unasked.append(live.record.tool)
-                live.scope.cancel()
+                live.cancel()
                 continue
             if live.record.read_only:
                 (cancelled if live.record.dispatched else dropped).append(live.record.tool)
-                live.scope.cancel()
+                live.cancel()
             else:
                 left.append(live.record.tool)
                 live.left = True
@@ -669,7 +670,7 @@ class Driver:
     def _waits_for_approval(self, run: Run, live: LiveCall) -> bool:
         if live.call.id in run.approvals.calls:
             return True
-        if live.approved:
+        if live.state != "queued":
             return False
         tool = live.record.tool
         return not run.approvals.remembers(tool) and self._dispatcher.asks_for(tool, run.context)
@@ -720,7 +721,8 @@ class Driver:
     async def _keep(self, run: Run, data: bytes, manifest: str, reason: WaitingReason) -> None:
         home, first = run.home or self._store, run.home is None
         # From now on no call is sent that the store will not know of.
-        run.kept = home.durable
+        if home.durable:
+            run.take("store")
         client = None if run.observation is None else run.observation.client
         told = not run.questions.returned_to(client)
         try:
@@ -728,11 +730,12 @@ class Driver:
         except CodeModeError as error:
             if isinstance(error, StoreUnavailable) and error.unsure:
                 raise  # another process may go on with it, so that this one must not
-            run.kept = home.durable and not first
             if first:
-                # It is not kept, so that nothing has to be written down before they are sent.
+                # It is not stored, so that nothing has to be stored before they are sent.
+                if home.durable:
+                    run.take("unstore")
                 for live in run.calls.values():
-                    live.noted.set()
+                    live.note_recorded()
             if not first or not isinstance(error, StoreUnavailable):
                 raise
             log.error("run %s is suspended in this process alone: %s", run.id[:12], error.message)
@@ -748,7 +751,7 @@ class Driver:
         data = await self._on_thread(engine, run.guest.snapshot)
         self._check_size(data)
         await self._write(run, data, run.manifest, "pending_tools", self._store, told=False, checkpoint=True)
-        run.unnoted = False
+        run.take("checkpoint")
 
     async def _write(
         self,
@@ -797,7 +800,7 @@ class Driver:
             if home.durable:
                 run.written, run.ends_kept = printed, ends
             for live in noted:
-                live.noted.set()
+                live.note_recorded()
         return expires
 
     def _check_size(self, data: bytes) -> None:
@@ -964,6 +967,8 @@ class Driver:
     async def _get(self, slots: Slots, run: Run, observation: Observation, until: float) -> bool:
         if observation.aborted or observation.released:
             return False
+        if slots.try_acquire(run.share, run.owner):
+            return True
         with anyio.move_on_after(max(0.0, until - self._clock())) as observation.queueing:
             await slots.acquire(run.share, run.owner)
             return True

@@ -500,7 +500,7 @@ class RunManager:
             elif news.ended == "completed":
                 for live in list(run.calls.values()):
                     if live.record.read_only:
-                        live.scope.cancel()
+                        live.cancel()
             return
         if news.cancelled and run.observation is not None:
             self._stop(run, run.observation)

@@ -146,6 +146,11 @@ class Questions:
     def being_asked(self) -> bool:
         return any(each.asking is not None for each in self._open.values())
 
+    @property
+    def has_answer(self) -> bool:
+        """Tell whether a question has its answer, which its call takes in the next round of the event loop."""
+        return any(each.answer is not None for each in self._open.values())
+
     def returned_to(self, client: Client | None) -> list[OpenQuestion]:
         """Those that the client gets as the answer to its request."""
         if client is None:

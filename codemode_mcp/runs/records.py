@@ -284,8 +284,8 @@ def calls_of(run: Run, *, now: float, wall: float) -> tuple[StoredCall, ...]:
 def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
     call, record = live.call, live.record
     status: StoredStatus = "dispatched" if record.dispatched else "queued"
-    carrier: Carrier = "elsewhere" if live.elsewhere else "here"
-    if live.noted.is_set():
+    carrier: Carrier = live.carrier
+    if live.recorded:
         return StoredCall(call.id, record.tool, status, record.repeatable, carrier=carrier)
     # Nothing may send it again, so that nothing keeps what it takes to.
     sent = record.dispatched and not record.repeatable

@@ -113,7 +113,8 @@ class Restoring:
             keep=self._keep,
         )
         run.memory_limit = min(run.memory_limit, limit)
-        run.home, run.kept = self._store, True
+        run.home = self._store
+        run.take("store")
         run.snapshot_size, run.taken_over = len(parked.snapshot), True
         run.stored_catalog, run.expires = parked.catalog, parked.expires
         run.namespaces = await open_namespaces(
@@ -138,7 +139,7 @@ class Restoring:
         """What has become of calls that this process took for another's."""
         for stored in calls:
             waiting = run.calls.get(stored.id)
-            if waiting is None or not waiting.elsewhere or stored.carrier == "elsewhere":
+            if waiting is None or waiting.carrier != "elsewhere" or stored.carrier == "elsewhere":
                 continue
             del run.calls[stored.id]
             if stored.result is not None or stored.carrier == "nobody":

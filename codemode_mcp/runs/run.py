@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import logging
+import math
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import anyio.lowlevel
@@ -17,7 +19,7 @@ from codemode_mcp.runs.approvals import Approvals
 from codemode_mcp.runs.namespaces import OpenNamespaces
 from codemode_mcp.runs.questions import Questions
 from codemode_mcp.runs.recent_results import RecentResults
-from codemode_mcp.runs.state import RunEvent, RunState, advance
+from codemode_mcp.runs.state import DURABLE, UNSENT, RunState, advance, advance_call, advance_custody
 from codemode_mcp.runs.views import CallView, Ledger, RunView, Track
 from codemode_mcp.settings import MIB
 
@@ -32,9 +34,10 @@ if TYPE_CHECKING:
     from codemode_mcp.outcome import CallRecord, Outcome
     from codemode_mcp.positions import Positions
     from codemode_mcp.runs.questions import Client
+    from codemode_mcp.runs.state import CallEvent, CallState, Custody, CustodyEvent, RunEvent
     from codemode_mcp.runs.store import RunStore, StoredCatalog
     from codemode_mcp.sandbox.guest import Guest
-    from upstream_clients.tools import Question
+    from upstream_clients.tools import Question, SentCall
 
     OnOutput = Callable[[Sequence[Mapping[str, Any]]], None]
     """Watches a run: is called in the event loop with what each turn of the program has printed, in order and once, as
@@ -95,30 +98,85 @@ class Observation:
         return self._outcome
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LiveCall:
     """One call that has not ended.
 
     Attributes:
-        holds: whether it is one of the `Run.executing`. One that waits for a person is not.
-        approved: whether a person has approved it.
-        noted: set once a durable store has it.
-        sending: it is about to be sent, which is being written down, or was.
-        elsewhere: another process has sent it, and writes down its end.
+        state: changed by `advance` alone.
+        holds: it is one of the `Run.executing`. One that waits for a person is not.
+        recorded: a durable store has it, or it need not wait for one.
+        carrier: the process that has sent it, or will: this one, or another that stores its end.
         left: its program is over, and did not await it.
+        sent: set while the call is in flight without a task of its own.
+        scope: set while a task carries the call.
+        cancelled: it was given up.
+        told: its begin was told to the auditor.
+        on_cancel: called when a call without a task is given up.
     """
 
     call: ToolCall
     record: CallRecord
     events: CallEvents
+    state: CallState = "queued"
     holds: bool = False
-    approved: bool = False
-    noted: anyio.Event = field(default_factory=anyio.Event)
-    sending: bool = False
-    elsewhere: bool = False
+    recorded: bool = False
+    carrier: Literal["here", "elsewhere"] = "here"
     left: bool = False
-    resumes: anyio.Event = field(default_factory=anyio.Event)
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    cancelled: bool = False
+    told: bool = False
+    sent: SentCall | None = None
+    scope: anyio.CancelScope | None = None
+    on_cancel: Callable[[LiveCall], None] | None = None
+    _news: anyio.Event | None = None
+    """Set for whoever waits until the call is recorded, or has a slot again."""
+
+    def advance(self, event: CallEvent) -> None:
+        """Change the state by the table.
+
+        Raises:
+            IllegalTransition: the table has no such transition.
+        """
+        self.state = advance_call(self.state, event)
+
+    def admit(self) -> None:
+        """Note that the call may be sent, as far as policy, arguments, hooks and people are concerned."""
+        if self.state == "queued":
+            self.advance("admit")
+        if self.state == "ready" and self.recorded:
+            self.advance("record")
+
+    def note_recorded(self) -> None:
+        """Note that a durable store has the call, or that it need not wait for one."""
+        self.recorded = True
+        if self.state == "ready":
+            self.advance("record")
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the task that carries the call."""
+        if self._news is not None:
+            self._news.set()
+
+    async def wait(self) -> None:
+        """Return after the next `wake`."""
+        self._news = anyio.Event()
+        await self._news.wait()
+
+    @property
+    def is_unsent(self) -> bool:
+        """Tell whether no tool has got it and none is about to."""
+        return self.state in UNSENT
+
+    def cancel(self) -> None:
+        """Give the call up; its server is told."""
+        if self.cancelled:
+            return
+        self.cancelled = True
+        if self.scope is not None:
+            self.scope.cancel()
+        elif self.on_cancel is not None:
+            self.on_cancel(self)
 
 
 class Run:
@@ -145,12 +203,8 @@ class Run:
         self.memory_limit = memory_limit
         self.home: RunStore | None = None
         """What has it since it was first suspended."""
-        self.kept = False
-        """Whether a durable store has it, so that what is done for it is written down before."""
-        self.unnoted = False
-        """Whether it has calls that may not be sent before the store knows of them."""
-        self.fenced = False
-        """Whether another process has it now."""
+        self.custody: Custody = "local"
+        """Who has it; changed by `take` alone."""
         self.stored_catalog: StoredCatalog | None = None
         self.writing = anyio.Lock(fast_acquire=True)
         """Held while it is being written down."""
@@ -168,6 +222,9 @@ class Run:
         self.executing = 0
         self.refused = 0
         self.pace = anyio.Semaphore(1, fast_acquire=True)
+        self.begun_enough = self.begins_soon = False
+        """Calls have taken enough time of this round of the event loop; others begin in the next."""
+        self.begin_until = 0.0
         self.queue: deque[LiveCall] = deque()
         self.resuming: deque[LiveCall] = deque()
         self.settled: deque[Completion] = deque()
@@ -218,7 +275,9 @@ class Run:
         """The latest cap that it was beyond."""
         self._notes: list[str] = []
         self._noted: set[str] = set()
-        self._changed = anyio.Event()
+        self._has_changed = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._listener: anyio.Event | None = None
 
     def __repr__(self) -> str:
         return f"<Run {self.id[:12]} {self.state}: {len(self.calls)} calls, {len(self.timers)} timers>"
@@ -259,6 +318,20 @@ class Run:
         """Raises `IllegalTransition`."""
         self.state = advance(self.state, event)
 
+    def take(self, event: CustodyEvent) -> None:
+        """Change who has the run, by the table. Raises `IllegalTransition`."""
+        self.custody = advance_custody(self.custody, event)
+
+    @property
+    def kept(self) -> bool:
+        """Tell whether a durable store has it, so that what is done for it is stored before."""
+        return self.custody in DURABLE
+
+    @property
+    def fenced(self) -> bool:
+        """Tell whether another process has it now."""
+        return self.custody == "lost"
+
     def note(self, text: str) -> None:
         """Tell the reader of the run's next result; the same text only once in the life of the run."""
         if text in self._noted or len(self._noted) > MAX_NOTES:
@@ -291,23 +364,43 @@ class Run:
 
     def change(self) -> None:
         """Something has happened that the driver may be waiting for."""
-        self._changed.set()
+        self._has_changed = True
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+        if self._listener is not None:
+            self._listener.set()
 
     async def wait_for_change(self, until: float, clock: Callable[[], float]) -> None:
-        """Return after the next `change`, or at `until`."""
-        with anyio.move_on_after(max(0.0, until - clock())):
-            await self._changed.wait()
-            if self.calls:
-                # Whatever else has ended by now belongs to the same batch.
-                await anyio.lowlevel.checkpoint()
-        self._changed = anyio.Event()
+        """Return after the next `change`, or at `until`. For the driver alone."""
+        if not self._has_changed:
+            loop = asyncio.get_running_loop()
+            waiter = self._waiter = loop.create_future()
+            timer = None
+            if until != math.inf:
+                timer = loop.call_later(max(0.0, until - clock()), _release, waiter)
+            try:
+                await waiter
+            finally:
+                self._waiter = None
+                if timer is not None:
+                    timer.cancel()
+        if self.calls and self._has_changed:
+            # Whatever else has ended by now belongs to the same batch.
+            await anyio.lowlevel.checkpoint()
+        self._has_changed = False
 
     async def hear_change(self) -> None:
-        """Return after the next `change` of a run that nobody drives."""
-        heard = self._changed
-        await heard.wait()
-        if self._changed is heard and self.observation is None:
-            self._changed = anyio.Event()
+        """Return after the next `change` of a run that has no driver."""
+        if self._has_changed:
+            if self.observation is None:
+                self._has_changed = False
+            return
+        if self._listener is None or self._listener.is_set():
+            self._listener = anyio.Event()
+        await self._listener.wait()
+        if self.observation is None:
+            self._has_changed = False
 
     @property
     def next_timer(self) -> float | None:
@@ -346,19 +439,17 @@ class Run:
     @property
     def elsewhere(self) -> bool:
         """Whether it waits for calls that another process has sent."""
-        return any(live.elsewhere for live in self.calls.values())
+        return any(live.carrier == "elsewhere" for live in self.calls.values())
 
     def give_up(self) -> None:
         """Another process has it now, or will: calls that were sent go on here, for their ends are still wanted."""
-        self.fenced = True
+        self.take("lose")
         self.approvals.end()
         self.questions.refuse()
         for live in self.queue:
             live.record.status = "failed"
         self.queue.clear()
-        for live in list(self.calls.values()):
-            if not live.record.dispatched and not live.sending:
-                live.scope.cancel()
+        self.cancel_unsent()
         self.change()
 
     def cancel_calls(self) -> None:
@@ -368,13 +459,13 @@ class Run:
             live.record.status = "failed"
         self.queue.clear()
         for live in list(self.calls.values()):
-            live.scope.cancel()
+            live.cancel()
 
     def cancel_unsent(self) -> None:
         """Cancel the calls that no tool has got."""
         for live in list(self.calls.values()):
-            if not live.record.dispatched and not live.sending:
-                live.scope.cancel()
+            if live.is_unsent:
+                live.cancel()
 
     @property
     def memory_size(self) -> int:
@@ -408,3 +499,8 @@ class Run:
         """Of all calls that are remembered, or have not ended."""
         live = [(each.call, each.record) for each in self.calls.values()]
         return self.track.views(now, live, self.approvals.calls, self.questions.calls)
+
+
+def _release(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

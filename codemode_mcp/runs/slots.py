@@ -32,14 +32,20 @@ class Slots:
     def __repr__(self) -> str:
         return f"<Slots: {self._free} of {self._count} free, {len(self._waiting)} shares waiting>"
 
-    async def acquire(self, share: str, owner: str) -> None:
-        """Take a slot; waits until there is one. Cancelling gives up the place in the queue."""
+    def try_acquire(self, share: str, owner: str) -> bool:
+        """Take a slot if there is one now for this owner."""
         if self._first is None:
             self._first = (share, owner)
         self._shares = self._shares or share != self._first[0]
         self._owners = self._owners or owner != self._first[1]
-        if owner not in self._waiting.get(share, ()) and self._admits(share, owner):
-            self._take(share, owner)
+        if owner in self._waiting.get(share, ()) or not self._admits(share, owner):
+            return False
+        self._take(share, owner)
+        return True
+
+    async def acquire(self, share: str, owner: str) -> None:
+        """Take a slot; waits until there is one. Cancelling gives up the place in the queue."""
+        if self.try_acquire(share, owner):
             return
         granted = anyio.Event()
         self._waiting.setdefault(share, OrderedDict()).setdefault(owner, deque()).append(granted)
@@ -55,11 +61,14 @@ class Slots:
     def release(self, share: str, owner: str) -> None:
         """Give a slot back."""
         self._free += 1
-        self._held.subtract((share,))
-        self._held_by.subtract(((share, owner),))
-        self._held += Counter()  # drops those that hold none
-        self._held_by += Counter()
-        self._share_out()
+        self._held[share] -= 1
+        if not self._held[share]:
+            del self._held[share]
+        self._held_by[share, owner] -= 1
+        if not self._held_by[share, owner]:
+            del self._held_by[share, owner]
+        if self._waiting:
+            self._share_out()
 
     def _admits(self, share: str, owner: str) -> bool:
         holds = (self._shares and self._held[share]) or (self._owners and self._held_by[share, owner])

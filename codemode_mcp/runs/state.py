@@ -1,12 +1,15 @@
-"""The life of a run, as data. Pure. Whatever affects the state of a run is decided here.
+"""The life of a run, the life of a nested call, and who has a run, as tables. Pure.
 
-Finishing, failing, cancelling and expiring race; the first to get here wins, and the others are told that the run has
-already ended.
+Every change of these states is decided here. Finishing, failing, cancelling and expiring race: the first one that gets
+here wins, and the others learn that they came too late. `may_send` answers the one question that several processes
+must agree on: may this call be sent now, by this process?
 """
 
 from __future__ import annotations
 
 from typing import Literal
+
+# a run
 
 RunState = Literal["running", "waiting", "completed", "failed", "expired", "aborted"]
 
@@ -32,15 +35,15 @@ class IllegalTransition(Exception):
         ended: the run has already ended, so that the event merely came too late.
     """
 
-    def __init__(self, state: RunState, event: RunEvent) -> None:
-        super().__init__(f"a run that is {state} cannot {event}")
-        self.state: RunState = state
-        self.event: RunEvent = event
-        self.ended = state in ENDED
+    def __init__(self, state: str, event: str, of: str = "run") -> None:
+        super().__init__(f"a {of} that is {state} cannot {event}")
+        self.state = state
+        self.event = event
+        self.ended = of == "run" and state in ENDED
 
 
 def advance(state: RunState, event: RunEvent) -> RunState:
-    """The state after `event`.
+    """Return the state after `event`.
 
     Raises:
         IllegalTransition: the table has no such transition.
@@ -49,3 +52,136 @@ def advance(state: RunState, event: RunEvent) -> RunState:
         return TRANSITIONS[state][event]
     except KeyError:
         raise IllegalTransition(state, event) from None
+
+
+# a nested call
+
+CallState = Literal["queued", "awaiting_approval", "ready", "recorded", "sending", "dispatched", "settled", "abandoned"]
+"""The state of a nested call in this process.
+
+`queued`: nothing is decided yet. `awaiting_approval`: a person is asked. `ready`: policy, arguments, hooks and people
+let it pass. `recorded`: it is ready, and a durable store has it. `sending`: the store is being told that this process
+sends it. `dispatched`: the tool may have got it; also said of a call that another process has sent. `settled`: it has
+its end. `abandoned`: it was given up.
+"""
+
+CallEvent = Literal["ask", "approve", "admit", "record", "claim", "retract", "send", "settle", "abandon"]
+
+CALL_TRANSITIONS: dict[CallState, dict[CallEvent, CallState]] = {
+    "queued": {"ask": "awaiting_approval", "admit": "ready", "settle": "settled", "abandon": "abandoned"},
+    "awaiting_approval": {"approve": "ready", "settle": "settled", "abandon": "abandoned"},
+    "ready": {"record": "recorded", "send": "dispatched", "settle": "settled", "abandon": "abandoned"},
+    "recorded": {"claim": "sending", "send": "dispatched", "settle": "settled", "abandon": "abandoned"},
+    "sending": {"retract": "recorded", "send": "dispatched", "settle": "settled", "abandon": "abandoned"},
+    # A server that answers "not yet" is sent the same call again.
+    "dispatched": {"send": "dispatched", "settle": "settled", "abandon": "abandoned"},
+    "settled": {},
+    "abandoned": {},
+}
+"""Event by event, what each state of a call becomes. What is not here may not happen.
+
+`record`: a durable store has it. `claim`: the store is told that this process sends it. `retract`: the store did not
+take that, so that nothing is sent.
+"""
+
+UNSENT: frozenset[CallState] = frozenset(("queued", "awaiting_approval", "ready", "recorded"))
+"""States in which no tool has got the call, and none is about to."""
+
+
+def advance_call(state: CallState, event: CallEvent) -> CallState:
+    """Return the state of a call after `event`.
+
+    Raises:
+        IllegalTransition: the table has no such transition.
+    """
+    try:
+        return CALL_TRANSITIONS[state][event]
+    except KeyError:
+        raise IllegalTransition(state, event, "call") from None
+
+
+# who has a run
+
+Custody = Literal["local", "stored", "needs_checkpoint", "fallback", "lost", "over"]
+"""Who has a run, seen from this process.
+
+`local`: this process alone; no durable store has it. `stored`: a durable store has it as it is. `needs_checkpoint`: a
+durable store has it, but not yet calls of it that must not be sent twice. `fallback`: it is suspended in this process
+alone, because the durable store did not answer. `lost`: another process has it, or will. `over`: its end is stored.
+"""
+
+CustodyEvent = Literal["store", "unstore", "call", "checkpoint", "lose", "end"]
+
+CUSTODY_TRANSITIONS: dict[Custody, dict[CustodyEvent, Custody]] = {
+    "local": {"store": "stored", "call": "local", "lose": "lost", "end": "over"},
+    "stored": {
+        "store": "stored",
+        "unstore": "fallback",
+        "call": "needs_checkpoint",
+        "checkpoint": "stored",
+        "lose": "lost",
+        "end": "over",
+    },
+    "needs_checkpoint": {
+        "store": "needs_checkpoint",
+        "unstore": "fallback",
+        "call": "needs_checkpoint",
+        "checkpoint": "stored",
+        "lose": "lost",
+        "end": "over",
+    },
+    "fallback": {"call": "fallback", "lose": "lost", "end": "over"},
+    "lost": {"call": "lost", "checkpoint": "lost", "lose": "lost", "end": "lost"},
+    "over": {"call": "over", "lose": "over", "end": "over"},
+}
+"""Event by event, what each custody becomes. What is not here may not happen.
+
+`store`: the run is being stored for a suspension; calls wait for the store from that moment on. `unstore`: that failed,
+and nothing was stored. `call`: it has made a call that must not be sent twice.
+"""
+
+DURABLE: frozenset[Custody] = frozenset(("stored", "needs_checkpoint", "lost"))
+"""Custodies in which a durable store has the run and it is not over."""
+
+
+def advance_custody(custody: Custody, event: CustodyEvent) -> Custody:
+    """Return the custody after `event`.
+
+    Raises:
+        IllegalTransition: the table has no such transition.
+    """
+    try:
+        return CUSTODY_TRANSITIONS[custody][event]
+    except KeyError:
+        raise IllegalTransition(custody, event, "custody") from None
+
+
+Permission = Literal["send", "claim", "wait", "never"]
+"""May a call be sent now, by this process?
+
+`send`: at once. `claim`: after the store has the word that this process sends it. `wait`: after the store has the call.
+`never`: another process may send it.
+"""
+
+
+def may_send(custody: Custody, state: CallState, *, recorded: bool, repeatable: bool) -> Permission:
+    """Decide whether this process may send a call now.
+
+    Args:
+        recorded: a durable store has the call.
+        repeatable: sending it twice does no harm.
+
+    Raises:
+        IllegalTransition: the call is in no state in which it can be sent.
+    """
+    if "send" not in CALL_TRANSITIONS[state]:
+        raise IllegalTransition(state, "send", "call")
+    if state in ("sending", "dispatched"):
+        return "send"  # no other process sends it from the claim on
+    if custody == "lost":
+        return "never"
+    if custody not in DURABLE:
+        return "send"
+    if recorded:
+        return "claim"
+    return "send" if repeatable else "wait"

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,7 +64,7 @@ def context(run_id: str = "run_1", caller: Caller = CALLER) -> CallContext:
 
 def live(call: ToolCall, **known: Any) -> LiveCall:
     record = CallRecord(call.id, call.target, **{"began": NOW - 2, **known})
-    return cast("LiveCall", SimpleNamespace(call=call, record=record, elsewhere=False, noted=anyio.Event()))
+    return cast("LiveCall", SimpleNamespace(call=call, record=record, carrier="here", recorded=False))
 
 
 def full_run() -> Run:
@@ -251,7 +250,7 @@ def test_what_a_store_has_of_a_call_is_not_written_again() -> None:
     run = with_calls()
     run.ends_kept = frozenset((17,))
     for each in (18, 20):
-        run.calls[each].noted.set()
+        run.calls[each].recorded = True
     stored = {each.id: each for each in records.calls_of(run, now=NOW, wall=WALL)}
     assert {number: (each.status, each.result, bool(each.body)) for number, each in stored.items()} == {
         17: ("settled", None, False),
@@ -272,7 +271,7 @@ def with_calls() -> Run:
         live(NAMESPACES.tool_call(namespace), path="issues.add"),
     ):
         run.calls[each.call.id] = each
-    run.calls[19].elsewhere = True
+    run.calls[19].carrier = "elsewhere"
     return run
 
 
