@@ -91,7 +91,7 @@ class ArgumentChecker:
         if isinstance(call.options, Absent):
             return None
         try:
-            options = json.loads(whole_characters(call.options), parse_float=_finite)
+            options = _DECODER.decode(whole_characters(call.options))
         except (ValueError, RecursionError):
             options = call.options
         if options is None:
@@ -260,7 +260,7 @@ def _read(call: ToolCall, expression: str, signature: Callable[[], str]) -> Any:
     if isinstance(call.input, Absent):
         return {}
     try:
-        given = json.loads(whole_characters(call.input), parse_float=_finite)
+        given = _DECODER.decode(whole_characters(call.input))
     except ValueError:
         problem = "its input has a number that is too large"
         raise _refusal(expression, [problem], signature()) from None
@@ -277,6 +277,9 @@ def _finite(text: str) -> float:
     if number in (float("inf"), float("-inf")):
         raise ValueError(text)
     return number
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite)
 
 
 def _deeper_than(value: Any, depth: int) -> bool:

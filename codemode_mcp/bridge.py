@@ -371,7 +371,7 @@ def decode_turn(text: str) -> TurnReport:
         InternalError: it does not have the exact form.
     """
     try:
-        raw = json.loads(whole_characters(text), parse_constant=_no_constant)
+        raw = _DECODER.decode(whole_characters(text))
         return TurnReport(
             state=_one_of(raw["state"], ("pending", "done", "failed", "syntax")),
             value=raw["value"],
@@ -390,6 +390,9 @@ def decode_turn(text: str) -> TurnReport:
 
 def _no_constant(name: str) -> None:
     raise ValueError(name)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 _LONE_SURROGATE = re.compile(r"(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}")
@@ -567,7 +570,7 @@ def _optional_name(raw: Any) -> str | None:
 
 def _json_text(raw: Any) -> str:
     # It is put into messages to later programs as it is.
-    json.loads(_string(raw), parse_constant=_no_constant)
+    _DECODER.decode(_string(raw))
     return str(raw)
 
 

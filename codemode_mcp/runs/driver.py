@@ -48,7 +48,7 @@ from codemode_mcp.runs.run import RECENT_CALLS, Observation, Run
 from codemode_mcp.runs.slots import Slots
 from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_bearer
 from codemode_mcp.sandbox import snapshot
-from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.sandbox.guest import Guest, finish
 from codemode_mcp.time_zones import named_zones
 from codemode_mcp.values import Get, Put
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.run import LiveCall
     from codemode_mcp.runs.store import RunStore
     from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.sandbox.guest import Turn
+    from codemode_mcp.sandbox.guest import Steps, Turn
     from codemode_mcp.settings import CodeModeSettings
     from codemode_mcp.values import Values
     from upstream_clients.tools import Question
@@ -76,6 +76,12 @@ log = logging.getLogger("codemode_mcp.runs")
 
 DEADLINE_GRACE = 0.25
 """Seconds a guest that computes at the deadline gets to reach the end of its turn (SPEC 7)."""
+
+SHORT_TURN = 0.002
+"""Seconds that a turn may compute in the event loop, about. Then it goes on in a thread."""
+
+LONG_MESSAGE = 100_000
+"""Characters of a message to a guest from which on its turn is computed in a thread."""
 
 LOOK_UP_SLICE = 0.002
 """Seconds of look-ups that are answered in one go: they are worked out on the event loop, which others need too."""
@@ -191,7 +197,7 @@ class Driver:
             if not await self._admit(run, observation):
                 return await self._turned_away(run, observation)
             try:
-                turn = await self._on_thread(engine, self._launch, engine, run, observation, message)
+                turn = await self._launch(engine, run, observation, message)
             finally:
                 self._turns.release(run.share, run.owner)
             return await self._drive(engine, run, observation, turn)
@@ -300,8 +306,7 @@ class Driver:
             return None
         assert run.guest is not None
         message = deliver_message(batch, elapsed_ms=self._elapsed_ms(run))
-        turn: Turn = await self._on_thread(engine, run.guest.deliver, message, self._budget(observation))
-        return turn
+        return await self._compute(engine, run, run.guest.deliver_steps, message, self._budget(observation))
 
     async def _absorb(self, run: Run, observation: Observation, turn: Turn) -> Outcome | SyntaxFault | None:
         """Take in what a turn brought; its end, if it was the last."""
@@ -457,7 +462,8 @@ class Driver:
 
     def _ask(self, run: Run, observation: Observation) -> None:
         """Put what can be asked at once to the client of the open request."""
-        run.approvals.gather(self._clock(), on_the_way=run.approaching)
+        if run.approvals.gathers:
+            run.approvals.gather(self._clock(), on_the_way=run.approaching)
         for opened in run.questions.to_ask(observation.client):
             assert observation.client is not None
             self._spawn(run.questions.ask, opened, observation.client)
@@ -919,17 +925,44 @@ class Driver:
 
     def _next_event(self, run: Run, observation: Observation, ends: float) -> float:
         due = run.next_timer
-        asked = run.approvals.due(on_the_way=run.approaching)
+        asked = run.approvals.due(on_the_way=run.approaching) if run.approvals.gathers else math.inf
         return min(ends, math.inf if due is None else due, self._questions_due(run, observation), asked)
 
-    # on the engine's threads
+    # guests
 
-    def _launch(self, engine: Engine, run: Run, observation: Observation, message: str) -> Turn:
-        image = engine.image(run.manifest)
+    async def _launch(self, engine: Engine, run: Run, observation: Observation, message: str) -> Turn:
+        image = engine.cached_image(run.manifest)
+        if image is None:
+            image = await self._on_thread(engine, engine.image, run.manifest)
         run.guest = Guest(engine, image, memory_limit=run.memory_limit)
         if observation.aborted:
             run.guest.interrupt()
-        return run.guest.start(message, self._budget(observation))
+        return await self._compute(engine, run, run.guest.start_steps, message, self._budget(observation))
+
+    async def _compute(
+        self,
+        engine: Engine,
+        run: Run,
+        begin: Callable[[str, float, float | None], Steps],
+        message: str,
+        budget: float,
+    ) -> Turn:
+        """Compute a turn: in the event loop while it is short, which spares two changes of threads, then on a thread.
+
+        A program that has computed for longer once is computed on threads from then on.
+        """
+        if run.computes_long or len(message) > LONG_MESSAGE:
+            steps = begin(message, budget, None)
+        else:
+            steps = begin(message, budget, SHORT_TURN)
+            try:
+                next(steps)
+            except StopIteration as ended:
+                short: Turn = ended.value
+                return short
+            run.computes_long = True
+        turn: Turn = await self._on_thread(engine, finish, steps)
+        return turn
 
     def _restore(self, engine: Engine, run: Run, parked: ParkedRun) -> None:
         image = engine.image(parked.manifest)

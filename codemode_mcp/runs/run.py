@@ -212,6 +212,8 @@ class Run:
         """Held by its driver."""
         self.state: RunState = "running"
         self.guest: Guest | None = None
+        self.computes_long = False
+        """A turn of it has taken longer than the event loop can wait."""
         self.has_room = False
         self.positions: Positions | None = None
         self.observation: Observation | None = None

@@ -47,8 +47,9 @@ THREAD_STACK = 128 * 1024 * 1024
 IDLE_SECONDS = 2.0
 """After which a thread ends that had nothing to do."""
 
-EPOCH_SECONDS = 0.05
-"""The period of the epoch ticker, the last resort against a guest that the engine's own interrupt check misses."""
+EPOCH_SECONDS = 0.004
+"""The period of the epoch ticker: the last resort against a guest that the engine's own interrupt check misses, and how
+finely a turn is paused that takes too long for the event loop."""
 
 IMAGE_SLACK_BYTES = 8 * 1024 * 1024
 """Memory beyond the program's limit that lets the prelude report what happened when the program has used it up."""
@@ -133,18 +134,23 @@ class Engine:
 
     def image(self, manifest: str) -> Image:
         """The warm image for a catalog's manifest (JSON text, see `prelude/70_api.js`), made once per text."""
-        key = hashlib.sha256(manifest.encode()).hexdigest()
-        with self._images_lock:
-            image = self._images.get(key)
-            if image is not None:
-                self._images.move_to_end(key)
-                return image
+        image = self.cached_image(manifest)
+        if image is not None:
+            return image
         image = self._make_image(manifest)
         with self._images_lock:
-            self._images[key] = image
+            self._images[manifest] = image
             while len(self._images) > _CACHED_IMAGES:
                 self._images.popitem(last=False)
         return image
+
+    def cached_image(self, manifest: str) -> Image | None:
+        """Return the warm image for a manifest, if it is made already."""
+        with self._images_lock:
+            image = self._images.get(manifest)
+            if image is not None:
+                self._images.move_to_end(manifest)
+            return image
 
     def close(self) -> None:
         """Stop the threads; guests still computing are stopped within a few ticks."""
@@ -461,8 +467,8 @@ class GuestThreads:
 class _Ticker:
     """Advances the engine's epoch while anybody is inside, and sleeps when nobody has been for a while."""
 
-    _CLOSING_TICKS = 100
-    _IDLE_TICKS = 20
+    _CLOSING_TICKS = 1000
+    _IDLE_TICKS = 50
     """Waking a thread for every turn would cost more than the turn."""
 
     def __init__(self, engine: wasmtime.Engine) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from codemode_mcp.errors import InternalError, ProgramError
 from codemode_mcp.sandbox import snapshot
@@ -23,6 +23,7 @@ from codemode_mcp.sandbox.engine import (
 from codemode_mcp.sandbox.instance import GuestTrap, Instance
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from types import TracebackType
 
 COLLECT_SECONDS = 1.0
@@ -34,6 +35,9 @@ MAX_TURN_BYTES = 24 * 1024 * 1024
 """Of what one turn hands over, as JSON; decoded it takes a multiple of that."""
 
 Stopped = Literal["time", "memory", "trap"]
+
+Steps: TypeAlias = "Generator[None, None, Turn]"
+"""A turn that is being computed. It yields where it pauses, and may be continued on another thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +114,19 @@ class Guest:
 
     def start(self, message: str, seconds: float) -> Turn:
         """The first turn; `message` as `bridge.start_message` makes it. `seconds`: what it may compute."""
-        return self._turn(self._image.entries.start, message, seconds)
+        return finish(self.start_steps(message, seconds))
 
     def deliver(self, message: str, seconds: float) -> Turn:
         """A later turn; `message` as `bridge.deliver_message` makes it."""
-        return self._turn(self._image.entries.deliver, message, seconds)
+        return finish(self.deliver_steps(message, seconds))
+
+    def start_steps(self, message: str, seconds: float, pause_after: float | None = None) -> Steps:
+        """Begin the first turn, which pauses where it takes longer than `pause_after` seconds; see `finish`."""
+        return self._turn(self._image.entries.start, message, seconds, pause_after)
+
+    def deliver_steps(self, message: str, seconds: float, pause_after: float | None = None) -> Steps:
+        """Begin a later turn, which pauses where it takes longer than `pause_after` seconds; see `finish`."""
+        return self._turn(self._image.entries.deliver, message, seconds, pause_after)
 
     def snapshot(self) -> bytes:
         """The stored form of a guest at rest, which goes on afterwards as if nothing had been."""
@@ -130,7 +142,7 @@ class Guest:
         """Of the engine; see `Instance.stack_pointer`."""
         return self._instance.stack_pointer()
 
-    def _turn(self, entry: int, message: str, seconds: float) -> Turn:
+    def _turn(self, entry: int, message: str, seconds: float, pause_after: float | None) -> Steps:
         instance = self._instance
         entries = self._image.entries
         budget = max(0.0, seconds)
@@ -144,8 +156,10 @@ class Guest:
                 if at == 0:
                     return Turn(None, "memory")
                 instance.write(at, raw)
-                status = instance.glue("run", entry, at, len(raw) - 1, _nanoseconds(budget), entries.collect, grace)
-                status &= 0xFFFFFFFF
+                if pause_after is not None:
+                    instance.pause_after(pause_after)
+                size = len(raw) - 1
+                status = yield from instance.steps("run", entry, at, size, _nanoseconds(budget), entries.collect, grace)
                 if own:
                     instance.call("free", at)
                 if status in (1, 2):
@@ -207,6 +221,16 @@ class Guest:
         words = self._instance.read(self._image.entries.scratch + 8, 8)
         size, at = int.from_bytes(words[:4], "little"), int.from_bytes(words[4:], "little")
         return None if size > MAX_TURN_BYTES else self._instance.read(at, size).decode("utf-8", "replace")
+
+
+def finish(steps: Steps) -> Turn:
+    """Compute a turn to its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            turn: Turn = ended.value
+            return turn
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -8,16 +8,20 @@ The only module that uses wasmtime's C API directly, for two reasons: `Instance.
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import wasmtime
 from wasmtime import _ffi as ffi
 
 from codemode_mcp.errors import InternalError
 from codemode_mcp.sandbox.binary import PAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 GLUE_IMPORTS = (
     "memory",
@@ -95,6 +99,11 @@ class Instance:
         self._alarm.deadline = time.monotonic() + seconds
         self._store.set_epoch_deadline(_LOOK_EVERY)
 
+    def pause_after(self, seconds: float) -> None:
+        """Have the next call of `steps` pause when it has computed for about so long."""
+        self._alarm.pause_at = time.monotonic() + seconds
+        self._store.set_epoch_deadline(1)
+
     def watch(self, at: int) -> None:
         """Let `interrupt` work: `at` is the word of guest memory that the glue looks at when it checks the time."""
         # The memory is reserved as a whole, so its address stays when it grows.
@@ -120,6 +129,45 @@ class Instance:
         """Call an exported function of the glue module. Raises as `call`."""
         return self._call(self._function(self._glue, name), arguments)
 
+    def steps(self, name: str, *arguments: int) -> Generator[None, None, int]:
+        """Call an exported function of the glue module that takes long; yields where it pauses.
+
+        It pauses once at most, as `pause_after` says. It may be continued on another thread. The generator must be run
+        to its end before anything else is done with the instance.
+
+        Raises:
+            GuestTrap: it trapped.
+        """
+        function, signature = self._function(self._glue, name), _SIGNATURES[name]
+        values = (ffi.wasmtime_val_t * len(arguments))()
+        for value, kind, argument in zip(values, signature, arguments, strict=True):
+            value.kind = kind
+            if kind == _I32:
+                value.of.i32 = argument
+            else:
+                value.of.i64 = argument
+        result = (ffi.wasmtime_val_t * 1)()
+        trap = ctypes.POINTER(ffi.wasm_trap_t)()
+        error = ctypes.POINTER(ffi.wasmtime_error_t)()
+        future = ffi.wasmtime_func_call_async(
+            self._context,
+            ctypes.byref(function),
+            values,
+            len(values),
+            result,
+            1,
+            ctypes.byref(trap),
+            ctypes.byref(error),
+        )
+        try:
+            while not ffi.wasmtime_call_future_poll(future):
+                yield
+        finally:
+            ffi.wasmtime_call_future_delete(future)
+            self._alarm.pause_at = math.inf
+        self._raise_for(trap, error)
+        return int(result[0].of.i32)
+
     def _function(self, instance: Any, name: str) -> Any:
         function = self._functions.get(name)
         if function is None:
@@ -134,6 +182,10 @@ class Instance:
         error = ffi.wasmtime_func_call_unchecked(
             self._context, ctypes.byref(function), values, len(values), ctypes.byref(trap)
         )
+        self._raise_for(trap, error)
+        return int(values[0].i64)
+
+    def _raise_for(self, trap: Any, error: Any) -> None:
         if trap:
             stopped = wasmtime.Trap._from_ptr(trap)
             code = stopped.trap_code
@@ -144,7 +196,6 @@ class Instance:
             if self._alarm.rang:
                 raise GuestTrap("out of time", interrupted=True)
             raise InternalError("the sandbox failed: " + message.splitlines()[0])
-        return int(values[0].i64)
 
     # memory
 
@@ -219,10 +270,16 @@ class Instance:
         return instance
 
 
-_LOOK_EVERY = 2
+_LOOK_EVERY = 25
 """Ticks of the epoch."""
 
+_I32: Final = 0
+_I64: Final = 1
+_SIGNATURES: Final = {"run": (_I64, _I32, _I32, _I64, _I64, _I64)}
+"""Kinds of the parameters of functions of the glue that `steps` calls; their result is an i32."""
+
 _CONTINUE = 0
+_YIELD = 1
 _FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _CALLBACK = ctypes.CFUNCTYPE(
     ctypes.c_size_t,
@@ -238,7 +295,8 @@ class _Alarm:
 
     def __init__(self, closing: threading.Event) -> None:
         self._closing = closing
-        self.deadline = float("inf")
+        self.deadline = math.inf
+        self.pause_at = math.inf
         self.stopped = False
         self.rang = False
 
@@ -252,8 +310,13 @@ def _epoch_callback(alarm: _Alarm) -> Any:
         if alarm.look():
             error = ffi.wasmtime_error_new(ctypes.create_string_buffer(b"out of time"))
             return ctypes.cast(error, ctypes.c_void_p).value or 0
-        delta[0] = _LOOK_EVERY
-        kind[0] = _CONTINUE
+        if alarm.pause_at == math.inf:
+            delta[0], kind[0] = _LOOK_EVERY, _CONTINUE
+        elif time.monotonic() < alarm.pause_at:
+            delta[0], kind[0] = 1, _CONTINUE
+        else:
+            alarm.pause_at = math.inf
+            delta[0], kind[0] = _LOOK_EVERY, _YIELD
         return 0
 
     return _CALLBACK(callback)

@@ -127,16 +127,18 @@ class Bench:
         self.plugins = plugins
         self.rules = rules
         self.settings = settings
+        self.via: Via = via
         self.dispatcher = Dispatcher(
-            lambda entry, _: self.source(entry),
-            ToolSettings(code_mode=settings, policy=rules, approval=ApprovalSettings(via)),
-            interception=interception,
+            lambda entry, _: self.source(entry), self.dispatcher_settings(rules), interception=interception
         )
         self.auditor = Auditor()
         self.clock = Clock()
         self.store = store or MemoryStore(settings, self.clock)
         self.waited_for: list[set[str] | None] = []
         self.manager: RunManager
+
+    def dispatcher_settings(self, rules: PolicyRules) -> ToolSettings:
+        return ToolSettings(code_mode=self.settings, policy=rules, approval=ApprovalSettings(self.via))
 
     def source(self, entry: Entry) -> ToolSource:
         if entry.source == "client":

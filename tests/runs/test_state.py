@@ -10,7 +10,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.runs.state import ENDED, TRANSITIONS, IllegalTransition, RunEvent, RunState, advance
+from codemode_mcp.runs.state import (
+    CALL_TRANSITIONS,
+    CUSTODY_TRANSITIONS,
+    DURABLE,
+    ENDED,
+    TRANSITIONS,
+    UNSENT,
+    CallEvent,
+    CallState,
+    Custody,
+    CustodyEvent,
+    IllegalTransition,
+    RunEvent,
+    RunState,
+    advance,
+    advance_call,
+    advance_custody,
+    may_send,
+)
 from codemode_mcp.runs.store import Claim, EndedRun, MemoryStore, ParkedRun
 from codemode_mcp.settings import CodeModeSettings
 
@@ -43,6 +61,83 @@ def test_every_state_can_be_reached_from_the_start() -> None:
     for _ in TRANSITIONS:
         reached |= {after for state in reached for after in TRANSITIONS[state].values()}
     assert reached == set(TRANSITIONS)
+
+
+CALL_EVENTS: tuple[CallEvent, ...] = get_args(CallEvent)
+CUSTODY_EVENTS: tuple[CustodyEvent, ...] = get_args(CustodyEvent)
+
+
+@pytest.mark.parametrize(
+    ("table", "states", "events", "first"),
+    [
+        (CALL_TRANSITIONS, get_args(CallState), CALL_EVENTS, "queued"),
+        (CUSTODY_TRANSITIONS, get_args(Custody), CUSTODY_EVENTS, "local"),
+    ],
+    ids=["call", "custody"],
+)
+def test_a_table_has_every_state_and_event_and_each_state_can_be_reached(
+    table: dict[str, dict[str, str]], states: tuple[str, ...], events: tuple[str, ...], first: str
+) -> None:
+    assert set(table) == set(states)
+    assert {event for known in table.values() for event in known} == set(events)
+    reached = {first}
+    for _ in table:
+        reached |= {after for state in reached for after in table[state].values()}
+    assert reached == set(states)
+
+
+@given(st.lists(st.tuples(st.sampled_from(CALL_EVENTS), st.booleans())))
+def test_a_call_ends_once_and_is_never_unsent_again(events: list[tuple[CallEvent, bool]]) -> None:
+    state: CallState = "queued"
+    was_sent = ended = False
+    for event, _ in events:
+        try:
+            state = advance_call(state, event)
+        except IllegalTransition as illegal:
+            assert not illegal.ended  # noqa: PT017  # refusing is one of two right answers
+            continue
+        assert not ended
+        ended = state in ("settled", "abandoned")
+        was_sent = was_sent or state == "dispatched"
+        assert not (was_sent and state in UNSENT)
+
+
+@given(st.lists(st.sampled_from(CUSTODY_EVENTS)))
+def test_a_run_that_another_process_has_does_not_come_back(events: list[CustodyEvent]) -> None:
+    custody: Custody = "local"
+    lost = False
+    for event in events:
+        try:
+            custody = advance_custody(custody, event)
+        except IllegalTransition:
+            continue
+        assert not (lost and custody != "lost")
+        lost = custody == "lost"
+
+
+@given(
+    st.sampled_from(get_args(Custody)),
+    st.sampled_from(("ready", "recorded", "sending", "dispatched")),
+    st.booleans(),
+    st.booleans(),
+)
+def test_nothing_is_sent_that_a_crash_would_make_unknown_and_nothing_for_another_process(
+    custody: Custody, state: CallState, recorded: bool, repeatable: bool
+) -> None:
+    permission = may_send(custody, state, recorded=recorded, repeatable=repeatable)
+    claimed = state in ("sending", "dispatched")
+    if custody == "lost" and not claimed:
+        assert permission == "never"
+    elif custody in DURABLE and not claimed and not repeatable:
+        assert permission == ("claim" if recorded else "wait")
+    elif custody not in DURABLE:
+        assert permission == "send"
+
+
+@pytest.mark.parametrize("state", ["queued", "awaiting_approval", "settled", "abandoned"])
+def test_a_call_that_is_not_decided_or_over_cannot_be_sent(state: CallState) -> None:
+    with pytest.raises(IllegalTransition):
+        may_send("local", state, recorded=False, repeatable=True)
 
 
 LIMITS = CodeModeSettings(max_suspended_runs=4, max_suspended_runs_per_owner=3, snapshot_ttl_seconds=10)

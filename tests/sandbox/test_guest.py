@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from guest_harness import LOW, MIB, READ, Cell, called, ok
 
-from codemode_mcp.bridge import YieldControl
+from codemode_mcp.bridge import YieldControl, decode_turn, start_message
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.sandbox.binary import STACK_END
+from codemode_mcp.sandbox.guest import Guest, finish
 
 if TYPE_CHECKING:
     from conftest import OpenCell, RunCode
@@ -44,6 +45,43 @@ def test_text_that_does_not_parse_is_told_from_a_program_that_throws(run: RunCod
     thrown = run('throw new SyntaxError("made up")')
     assert thrown.report is not None
     assert thrown.report.state == "failed"
+
+
+def test_a_turn_that_takes_long_pauses_and_is_finished_on_another_thread(engine: Engine) -> None:
+    message = start_message(
+        code="let n = 0; for (let i = 0; i < 3e6; i++) n += i; return n",
+        fallback=None,
+        seed=bytes(32),
+        output_limit=1000,
+        call_limit=10,
+        elapsed_ms=0,
+    )
+    with Guest(engine, engine.base, memory_limit=16 * MIB) as guest:
+        steps = guest.start_steps(message, 30.0, 0.001)
+        next(steps)  # pauses
+        turn = engine.threads.submit(finish, steps).result()
+    assert turn.stopped is None
+    assert turn.text is not None
+    assert decode_turn(turn.text).value == 4499998500000
+
+
+def test_a_turn_that_has_paused_still_ends_when_its_time_is_over(engine: Engine) -> None:
+    message = start_message(
+        code="for (;;) {}", fallback=None, seed=bytes(32), output_limit=1000, call_limit=10, elapsed_ms=0
+    )
+    with Guest(engine, engine.base, memory_limit=16 * MIB) as guest:
+        steps = guest.start_steps(message, 0.1, 0.001)
+        next(steps)
+        assert finish(steps).stopped == "time"
+
+
+def test_a_short_turn_does_not_pause(engine: Engine) -> None:
+    message = start_message(
+        code="return 1", fallback=None, seed=bytes(32), output_limit=1000, call_limit=10, elapsed_ms=0
+    )
+    with Guest(engine, engine.base, memory_limit=16 * MIB) as guest:
+        turn = finish(guest.start_steps(message, 1.0, 10.0))
+    assert turn.text is not None
 
 
 def test_one_guest_sees_nothing_of_another(run: RunCode) -> None:

@@ -21,6 +21,7 @@ from upstream_clients.testing import ScriptedSource, text_result
 
 if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.sandbox.guest import Steps
     from tests.sandbox.conftest import OpenCell, RunCode
 
 # text that looks like a message
@@ -191,12 +192,14 @@ def puppet(monkeypatch: pytest.MonkeyPatch, *texts: str) -> list[list[Any]]:
     class Puppet:
         def __init__(self, *_: Any, **__: Any) -> None: ...
 
-        def start(self, message: str, seconds: float) -> Turn:
+        def start_steps(self, message: str, seconds: float, pause_after: float | None) -> Steps:
             return Turn(said.pop(0))
+            yield
 
-        def deliver(self, message: str, seconds: float) -> Turn:
+        def deliver_steps(self, message: str, seconds: float, pause_after: float | None) -> Steps:
             delivered.append(json.loads(message)["completions"])
             return Turn(said.pop(0))
+            yield
 
         def interrupt(self) -> None: ...
 

@@ -1,0 +1,231 @@
+"""Calls that are sent at once, without a task of their own: the same promises hold as for all others."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from codemode_mcp.settings import PolicyRules
+from tests.runs.bench import bench
+from tests.stores.test_runs_that_outlive import replica
+from upstream_clients.errors import UpstreamCallError
+from upstream_clients.testing import ScriptedSource
+from upstream_clients.tools import Annotations, Tool, ToolOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from codemode_mcp.sandbox.engine import Engine
+    from upstream_clients.tools import AdmitFn, Asking, CallEnd, JsonObject, ProgressFn, SentFn
+
+pytestmark = pytest.mark.anyio
+
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
+ECHO = Tool("echo", input_schema=TEXT, annotations=Annotations(read_only=True))
+WRITE = Tool("write", input_schema=TEXT, annotations=Annotations(read_only=False, idempotent=False))
+
+
+class InFlight:
+    def __init__(self, source: DirectFake, arguments: JsonObject, on_end: Callable[[CallEnd], None]) -> None:
+        self.arguments = arguments
+        self.cancelled = False
+        self._source = source
+        self._on_end = on_end
+
+    def end(self, end: CallEnd | None = None) -> None:
+        self._source.in_flight.remove(self)
+        if end is None:
+            result = {"content": [{"type": "text", "text": self.arguments.get("text", "")}]}
+            end = ToolOutcome(result, (), json.dumps(result))
+        self._on_end(end)
+
+    def cancel(self) -> None:
+        if not self.cancelled:
+            self.cancelled = True
+            self._source.in_flight.remove(self)
+
+
+class DirectFake(ScriptedSource):
+    """A source that sends at once. Its calls stay in flight until the test ends them."""
+
+    def __init__(self, *, accepts: bool = True) -> None:
+        slow = {"echo": {"content": [{"type": "text", "text": "slow"}]}, "write": {"content": []}}
+        super().__init__("up", slow, tools=[ECHO, WRITE])
+        self.accepts = accepts
+        self.sent: list[Any] = []
+        self.in_flight: list[InFlight] = []
+        self.has_sent = anyio.Event()
+
+    def try_call(
+        self,
+        tool: str,
+        arguments: JsonObject,
+        *,
+        on_end: Callable[[CallEnd], None],
+        on_progress: ProgressFn | None = None,
+        timeout: float | None = None,
+        asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        admit: AdmitFn | None = None,
+    ) -> InFlight | None:
+        if not self.accepts:
+            return None
+        if admit is not None:
+            admit(next(each for each in (ECHO, WRITE) if each.name == tool))
+        if on_sent is not None:
+            on_sent()
+        call = InFlight(self, arguments, on_end)
+        self.sent.append(arguments.get("text"))
+        self.in_flight.append(call)
+        self.has_sent.set()
+        return call
+
+
+CALL = "return (await MCP.up.echo({text: 'a'})).content[0].text"
+
+
+async def test_a_call_is_sent_in_the_turn_that_makes_it_and_its_text_is_given_as_it_came(engine: Engine) -> None:
+    source = DirectFake()
+    async with bench(engine, source) as it, anyio.create_task_group() as group:
+
+        async def answer() -> None:
+            await source.has_sent.wait()
+            result = {"content": [{"type": "text", "text": "parsed"}]}
+            source.in_flight[0].end(ToolOutcome(result, (), '{"content": [{"text": "as it came"}]}'))
+
+        group.start_soon(answer)
+        outcome = await it.execute(CALL)
+    assert (outcome.status, outcome.value) == ("completed", "as it came")
+    (record,) = outcome.usage.calls
+    assert (record.status, record.dispatched, source.calls) == ("completed", True, [])
+
+
+async def test_a_source_that_would_have_to_wait_is_called_by_a_task(engine: Engine) -> None:
+    source = DirectFake(accepts=False)
+    async with bench(engine, source) as it:
+        assert (await it.execute(CALL)).value == "slow"
+    assert (len(source.calls), source.sent) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("code", "rules", "expected"),
+    [
+        ("return MCP.up.echo({text: 1})", PolicyRules(), "invalid arguments, nothing was sent"),
+        ("return MCP.up.echo({})", PolicyRules(deny=("mcp:up:echo",)), "may not be called"),
+        ("return tools.call('mcp:up:nothing', {})", PolicyRules(), "there is no tool"),
+    ],
+)
+async def test_what_is_refused_is_not_sent(code: str, rules: PolicyRules, expected: str, engine: Engine) -> None:
+    source = DirectFake()
+    # Denied after the program has begun: its catalog still has the tool.
+    async with bench(engine, source) as it:
+        it.dispatcher.apply(it.dispatcher_settings(rules))
+        outcome = await it.execute(code)
+    assert outcome.status == "failed"
+    assert expected in outcome.error
+    assert (source.sent, source.calls) == ([], [])
+    assert outcome.usage.calls[0].dispatched is False
+
+
+async def test_an_error_of_the_source_says_whether_the_call_was_sent(engine: Engine) -> None:
+    source = DirectFake()
+    async with bench(engine, source) as it, anyio.create_task_group() as group:
+
+        async def answer() -> None:
+            await source.has_sent.wait()
+            source.in_flight[0].end(UpstreamCallError("up", "it broke", dispatched=True))
+
+        group.start_soon(answer)
+        outcome = await it.execute(
+            "try { await MCP.up.echo({}) } catch (error) { return [error.message, error.data.dispatched] }"
+        )
+    assert outcome.value == ["MCP.up.echo: it broke", True]
+
+
+async def test_no_more_calls_are_in_flight_than_the_limit_and_they_are_sent_in_order(engine: Engine) -> None:
+    source = DirectFake()
+    most = 0
+    async with bench(engine, source, max_pending_tool_calls=3) as it, anyio.create_task_group() as group:
+
+        async def answer() -> None:
+            nonlocal most
+            await source.has_sent.wait()
+            while len(source.sent) < 20 or source.in_flight:
+                most = max(most, len(source.in_flight))
+                if source.in_flight:
+                    source.in_flight[0].end()
+                await anyio.lowlevel.checkpoint()
+
+        group.start_soon(answer)
+        outcome = await it.execute(
+            "const made = Array.from({length: 20}, (_, i) => MCP.up.echo({text: String(i)}));"
+            "return (await Promise.all(made)).map((each) => each.content[0].text)"
+        )
+    assert outcome.value == [str(number) for number in range(20)]
+    assert (most, source.sent) == (3, outcome.value)
+
+
+async def test_calls_in_flight_are_cancelled_with_their_program(engine: Engine) -> None:
+    source = DirectFake()
+    async with bench(engine, source, timeout_ms=200) as it:
+        waiting = await it.execute(CALL)
+        (call,) = source.in_flight
+        ended = await it.observe(waiting.run_id, cancel=True)
+        await anyio.wait_all_tasks_blocked()
+        assert (ended.code, call.cancelled, source.in_flight) == ("aborted", True, [])
+        assert it.manager.view(waiting.run_id).calls[0].status == "failed"
+
+
+async def test_a_call_that_is_not_awaited_is_cancelled_if_it_only_reads_and_goes_on_if_not(engine: Engine) -> None:
+    source = DirectFake()
+    async with bench(engine, source) as it:
+        outcome = await it.execute("MCP.up.echo({text: 'r'}); MCP.up.write({text: 'w'}); return 1")
+        await anyio.wait_all_tasks_blocked()
+        assert [each.arguments["text"] for each in source.in_flight] == ["w"]
+        assert outcome.notes == (
+            "Not waited for, still going on: mcp:up:write",
+            "Not waited for, cancelled: mcp:up:echo",
+        )
+        source.in_flight[0].end()
+        assert not source.in_flight
+
+
+async def test_a_program_is_suspended_with_a_call_in_flight_and_resumed_with_its_result(engine: Engine) -> None:
+    source = DirectFake()
+    async with bench(engine, source, timeout_ms=200) as it:
+        waiting = await it.execute(CALL)
+        assert [(each.tool, each.status) for each in waiting.pending] == [("mcp:up:echo", "executing")]
+        source.in_flight[0].end()
+        assert (await it.observe(waiting.run_id)).value == "a"
+
+
+async def test_the_end_of_a_call_that_a_store_has_is_stored_before_its_program_gets_it(
+    engine: Engine, tmp_path: Path
+) -> None:
+    source = DirectFake()
+    async with replica(engine, tmp_path, source) as it:
+        waiting = await it.execute("return (await MCP.up.write({text: 'once'})).content[0].text")
+        assert waiting.status == "waiting"
+        source.in_flight[0].end()
+        await anyio.wait_all_tasks_blocked()
+    # That process has ended. The call is not sent again: its end is known.
+    other = DirectFake()
+    async with replica(engine, tmp_path, other) as it:
+        assert (await it.observe(waiting.run_id)).value == "once"
+    assert other.sent == []
+
+
+async def test_a_call_that_must_not_be_repeated_waits_for_the_store_once_the_run_is_stored(
+    engine: Engine, tmp_path: Path
+) -> None:
+    source = DirectFake()
+    async with replica(engine, tmp_path, source) as it:
+        waiting = await it.execute("await MCP.up.echo({text: 'r'}); await MCP.up.write({text: 'w'}); return 'done'")
+        source.in_flight[0].end()
+        assert (await it.observe(waiting.run_id)).value == "done"
+    # The read was sent at once, the write by a task that has stored it before.
+    assert (source.sent, [each[0] for each in source.calls]) == (["r"], ["write"])
