@@ -37,7 +37,7 @@ from codemode_mcp.plugins.api import EXEC_ID, ToolCallEvent
 from codemode_mcp.plugins.running import removed
 from codemode_mcp.policy import Ask, Deny, Effects, Policies
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError
-from upstream_clients.tools import Admission, Asking
+from upstream_clients.tools import Admission, Asking, Unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -146,6 +146,20 @@ class Interception(Protocol):
             PolicyDenied: a hook does not let the call pass.
             PluginError: a hook has failed.
         """
+        ...
+
+    def before_now(
+        self,
+        event: ToolCallEvent,
+        called: str,
+        note: Callable[[str], None],
+        accept: Callable[[str], JsonObject],
+    ) -> JsonObject:
+        """Return what `before` returns, for a tool for which `waits` is False."""
+        ...
+
+    def waits(self, tool_id: str) -> bool:
+        """Tell whether anything is awaited before a call of this tool, or after it."""
         ...
 
     def middleware(self, tool_id: str) -> bool:
@@ -347,6 +361,7 @@ class Dispatcher:
         on_progress: ProgressFn,
         ask: AskFn,
         can_answer: Callable[[Question], bool],
+        note: Callable[[str], None],
         sent: SentFn,
         on_end: Callable[[Completion], None],
         spawn: Callable[..., object],
@@ -378,6 +393,11 @@ class Dispatcher:
 
             timeout = self._arguments.timeout(call, entry.path, signature)
             arguments = self._arguments.prepare(call, entry.path, entry.tool.input_schema, signature)
+            if interception is not None and interception.hooks(entry.id):
+                event = _event(entry, call.id, arguments, context)
+                arguments = dict(
+                    interception.before_now(event, entry.path, note, self._accepts(call, entry, signature))
+                )
 
             def on_sent() -> None:
                 sent()
@@ -403,6 +423,15 @@ class Dispatcher:
             context.counts.call += 1
         return in_flight
 
+    def _accepts(self, call: ToolCall, entry: Entry, signature: Callable[[], str]) -> Callable[[str], JsonObject]:
+        """Return what makes the input of JSON text that a hook wants to call with instead."""
+
+        def accept(text: str) -> JsonObject:
+            with_input = replace(call, input=text, count=1)
+            return self._arguments.prepare(with_input, entry.path, entry.tool.input_schema, signature)
+
+        return accept
+
     def _direct(self, entry: Entry, context: CallContext) -> DirectSource | None:
         """Return the source of a tool that can send a call at once, if it is one."""
         if entry.operation is not None:
@@ -414,9 +443,9 @@ class Dispatcher:
         return cast("DirectSource", source) if hasattr(source, "try_call") else None
 
     def _is_watched(self, entry: Entry) -> bool:
-        """Tell whether a plugin sees calls or results of this tool."""
+        """Tell whether a plugin has to be awaited for calls or results of this tool."""
         interception = self._interception
-        return interception is not None and (interception.hooks(entry.id) or interception.middleware(entry.id))
+        return interception is not None and interception.waits(entry.id)
 
     def _end_direct(
         self,
@@ -431,6 +460,9 @@ class Dispatcher:
         spawn: Callable[..., object],
     ) -> None:
         try:
+            if isinstance(end, Unfinished):
+                spawn(self._finish, call, entry, source, arguments, context, record, end, on_end, spawn)
+                return
             if isinstance(end, Exception):
                 raise self._call_error(entry, source, record, end)
             record.dispatched = True
@@ -448,6 +480,26 @@ class Dispatcher:
         except Exception as error:
             completion = self._failed(call, record, error)
         on_end(self._ended(context, record, completion))
+
+    async def _finish(
+        self,
+        call: ToolCall,
+        entry: Entry,
+        source: ToolSource,
+        arguments: JsonObject,
+        context: CallContext,
+        record: CallRecord,
+        unfinished: Unfinished,
+        on_end: Callable[[Completion], None],
+        spawn: Callable[..., object],
+    ) -> None:
+        """Finish a call whose first answer was no result."""
+        end: CallEnd
+        try:
+            end = await unfinished.rest()
+        except Exception as error:
+            end = error
+        self._end_direct(call, entry, source, arguments, context, record, end, on_end, spawn)
 
     async def _end_watched(
         self,
@@ -538,11 +590,7 @@ class Dispatcher:
             await interception.ready()
         event = None
         if interception is not None and interception.hooks(entry.id):
-
-            def accept(text: str) -> JsonObject:
-                with_input = replace(call, input=text, count=1)
-                return self._arguments.prepare(with_input, entry.path, entry.tool.input_schema, signature)
-
+            accept = self._accepts(call, entry, signature)
             event = _event(entry, call.id, arguments, context)
             changed = await interception.before(event, entry.path, note, accept)
             if changed is not arguments:

@@ -74,6 +74,14 @@ class Gate:
         finally:
             place.end()
 
+    def try_admit(self, owner: str) -> Place | None:
+        """Take a place that is free now; the caller ends it."""
+        lane = "" if self._shared else owner
+        if self._held[lane] >= self.limit:
+            return None
+        self.take(lane)
+        return Place(self, lane)
+
     def take(self, lane: str) -> None:
         self._held[lane] += 1
 

@@ -38,7 +38,7 @@ async def shake_hands(spec: UpstreamSpec, seconds: float) -> Handshake:
     answer: Handshake | None = None
     try:
         with tail:
-            async with open_process(spec, tail) as (incoming, outgoing):
+            async with open_process(spec, tail) as (incoming, outgoing, _):
                 params = {
                     "protocolVersion": PROTOCOL,
                     "capabilities": {},

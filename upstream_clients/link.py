@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import anyio
+from mcp.shared._otel import inject_trace_context
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import (
@@ -28,6 +29,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
+    CONNECTION_CLOSED,
     HEADER_MISMATCH,
     INVALID_REQUEST,
     PROTOCOL_VERSION_META_KEY,
@@ -38,6 +40,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from upstream_clients.direct import Answer, Refusal
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.faults import call_error, is_logged_out, is_session_lost, is_transport_failure
 from upstream_clients.listing import Listing, list_tools
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
         ProgressFnT,
     )
 
+    from upstream_clients.direct import DirectRequests
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import JsonObject, ProgressFn
     from upstream_clients.wire import Incoming, MendedStream
@@ -95,6 +99,9 @@ class WatchedDispatcher(JSONRPCDispatcher):
     stream: MendedStream
     """What it reads from."""
 
+    direct: DirectRequests | None = None
+    """Requests that do not come by way of this, where there are such; their odd answers do."""
+
     def __init__(self, *streams: Any) -> None:
         super().__init__(*streams)
         self._allowance = ReadingAllowance()
@@ -122,13 +129,29 @@ class WatchedDispatcher(JSONRPCDispatcher):
         def intercept(method: str, params: Mapping[str, Any] | None) -> bool:
             if method == "notifications/elicitation/complete" and params is not None:
                 self.questions.complete(params.get("elicitationId"))
+            if method == "notifications/progress" and params is not None and self._tell_progress(params):
+                return True
             return on_notify_intercept is not None and on_notify_intercept(method, params)
 
         try:
             await super().run(request, on_notify, intercept, **options)
         finally:
             self.over.set()
+            if self.direct is not None:
+                self.direct.close()
             self.questions.close()
+
+    def _tell_progress(self, params: Mapping[str, Any]) -> bool:
+        """Tell the progress of a request past this; False where it is of none."""
+        on_progress = None if self.direct is None else self.direct.progress_of(params.get("progressToken"))
+        progress, total, message = params.get("progress"), params.get("total"), params.get("message")
+        if on_progress is None or self._tg is None or not _is_number(progress):
+            return False
+        total = total if _is_number(total) else None
+        self._tg.start_soon(
+            _as_sdk_callback(on_progress), progress, total, message if isinstance(message, str) else None
+        )
+        return True
 
     async def _cancel_outbound(self, *told: Any) -> None:
         # Whoever gave a call up does not wait for a transport that takes nothing. Mostly it takes this at once, and
@@ -145,10 +168,27 @@ class WatchedDispatcher(JSONRPCDispatcher):
         taken.set()
 
     async def _dispatch(self, item: Incoming, *rest: Any) -> None:
+        if self.direct is not None and self._resolve_direct(self.direct, item):
+            return
         pause = 0.0 if self._awaited(item) else self._allowance.spend(item)
         await super()._dispatch(item, *rest)
         if pause:
             await anyio.sleep(pause)
+
+    @staticmethod
+    def _resolve_direct(direct: DirectRequests, item: Incoming) -> bool:
+        """Give an odd answer to the request past this that it belongs to; False where it belongs to none."""
+        message = None if isinstance(item, Exception) else item.message
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            request_id = None if message.id is None else coerce_request_id(message.id)
+            if isinstance(request_id, int) and request_id in direct:
+                if isinstance(message, JSONRPCResponse):
+                    direct.resolve(request_id, Answer(message.result, None))
+                else:
+                    error = message.error
+                    direct.resolve(request_id, Refusal(error.code, error.message, error.data))
+                return True
+        return False
 
     def _awaited(self, item: Incoming) -> bool:
         """Decide if a message answers a request that is still open."""
@@ -199,7 +239,8 @@ class Link:
     @property
     def heard(self) -> int:
         """How many messages have come so far."""
-        return self._dispatcher.stream.count
+        direct = self._dispatcher.direct
+        return self._dispatcher.stream.count + (0 if direct is None else direct.count)
 
     async def probe(self) -> None:
         """Ask for any answer. Raises `UpstreamCallError`."""
@@ -265,14 +306,83 @@ class Link:
                 self._over.set()
             elif error.code == HEADER_MISMATCH:
                 self._on_stale()
-            raised = call_error(self._spec, method, error)
-            match error.data:
-                case {"elicitations": list() as elicitations} if error.code == URL_ELICITATION_REQUIRED:
-                    raised = UrlElicitationRequired(raised, elicitations, self._dispatcher.questions.completed)
-            raise raised from error
+            raise self._call_error(method, error) from error
         finally:
             CURRENT.reset(before)
             self._in_flight -= 1
+
+    def _call_error(self, method: str, error: MCPError) -> UpstreamCallError:
+        raised = call_error(self._spec, method, error)
+        match error.data:
+            case {"elicitations": list() as elicitations} if error.code == URL_ELICITATION_REQUIRED:
+                return UrlElicitationRequired(raised, elicitations, self._dispatcher.questions.completed)
+        return raised
+
+    def try_turn(self, call: CallQuestions) -> bool:
+        """Enter `turn` without waiting; False where it would have to wait. `leave` leaves it."""
+        return self.modern or self._dispatcher.questions.try_enter(call)
+
+    def leave(self, call: CallQuestions) -> None:
+        """Leave the turn of a call that `try_turn` has entered."""
+        if not self.modern:
+            self._dispatcher.questions.leave(call)
+
+    @property
+    def is_direct(self) -> bool:
+        """Tell whether `try_send` can send at all."""
+        return self._dispatcher.direct is not None
+
+    def try_send(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        on_answer: Callable[[Answer | UpstreamCallError], None],
+        on_progress: ProgressFn | None,
+        call: CallQuestions,
+    ) -> Callable[[], None] | None:
+        """Send a request at once, as `send` does.
+
+        Returns:
+            A function that gives the request up; None where it could not be sent so.
+        """
+        direct = self._dispatcher.direct
+        trace: dict[str, Any] = {}
+        inject_trace_context(trace)
+        if direct is None or trace:
+            return None  # the SDK's dispatcher tells servers of the span that a request belongs to
+
+        def answered(answer: Answer | Refusal | None) -> None:
+            call.request_id = None
+            self._dispatcher.questions.answered(request_id)
+            if isinstance(answer, Answer):
+                if answer.result.get("isError"):
+                    redacted = self._spec.redact_learned_in(answer.result)
+                    answer = Answer(redacted, answer.text if redacted == answer.result else None)
+                on_answer(answer)
+                return
+            error = (
+                MCPError(CONNECTION_CLOSED, "Connection closed")
+                if answer is None
+                else MCPError(answer.code, answer.message, answer.data)
+            )
+            if error.code == HEADER_MISMATCH:
+                self._on_stale()
+            on_answer(self._call_error(method, error))
+
+        if self.modern:
+            askable = call.asking is not None
+            envelope = {**self._envelope, CLIENT_CAPABILITIES_META_KEY: CAPABILITIES if askable else {}}
+            params = {**params, "_meta": {**params.get("_meta", {}), **envelope}}
+        request_id = direct.send(method, params, answered, on_progress)
+        if request_id is None:
+            return None
+        if not self.modern:
+            call.request_id = request_id
+
+        def give_up() -> None:
+            direct.cancel(request_id)
+
+        return give_up
 
     async def list_tools(self) -> Listing:
         """All tools. Raises `UpstreamCallError`."""
@@ -304,6 +414,10 @@ class Link:
             if method == "tools/call" and (header_map := self._param_headers.get(name)):
                 headers.update(mcp_param_headers(header_map, params.get("arguments") or {}))
         return headers
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _sendable(value: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -36,7 +36,7 @@ from collections import deque
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import anyio
 
@@ -103,6 +103,12 @@ class UrlElicitationRequired(UpstreamCallError):
         self.completed = completed
 
 
+class Limit(Protocol):
+    """What ends a call when its time is over, such as a cancel scope round it."""
+
+    deadline: float
+
+
 class CallQuestions:
     """One call: who can be asked, what was asked, and its time limit, which stands still while a question is open.
 
@@ -114,8 +120,8 @@ class CallQuestions:
         place: its place of `max_concurrent_calls`, given back while a question is open.
     """
 
-    def __init__(self, server: str, subject: str, asking: Asking | None, limit: anyio.CancelScope) -> None:
-        """`limit`: the scope round the whole call, whose deadline is moved."""
+    def __init__(self, server: str, subject: str, asking: Asking | None, limit: Limit) -> None:
+        """`limit`: its deadline, in seconds on the clock of the event loop, is moved."""
         self.server = server
         self.subject = subject
         self.asking = asking
@@ -273,10 +279,16 @@ class ConnectionQuestions:
         self._news = anyio.Event()
         self._closed = False
 
+    def try_enter(self, call: CallQuestions) -> bool:
+        """Count `call` as in flight, until `leave`; False where it would have to wait."""
+        if self._take_turns and (self._queue or not self._fits(call)):
+            return False
+        self._add(call)
+        return True
+
     async def enter(self, call: CallQuestions) -> None:
         """Count `call` as in flight, until `leave`. Waits where calls of different runs take turns; see the module."""
-        if not self._take_turns or (not self._queue and self._fits(call)):
-            self._add(call)
+        if self.try_enter(call):
             return
         turn = _Turn(call)
         self._queue.append(turn)

@@ -34,6 +34,18 @@ def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOu
     return ToolOutcome(result, tuple(notes))
 
 
+def is_plain(raw: JsonObject) -> bool:
+    """Tell whether `read_outcome` gives a result as it is, without any repair."""
+    content, meta = raw.get("content"), raw.get("_meta")
+    return (
+        _PLUMBING.isdisjoint(raw)
+        and isinstance(content, list)
+        and all(isinstance(block, dict) for block in content)
+        and isinstance(raw.get("isError", False), bool)
+        and not (isinstance(meta, dict) and _IDENTITY in meta)
+    )
+
+
 def without_plumbing(raw: JsonObject) -> dict[str, Any]:
     """A result without what the modern revision (2026-07-28) adds for the client alone: the kind of result, how long it
     may be cached, and the server's identity stamp."""

@@ -7,6 +7,7 @@ wait for a server that does not read.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from mcp.shared.message import SessionMessage
 
+from upstream_clients.direct import DirectRequests
 from upstream_clients.process import start, stop
 from upstream_clients.wire import LineBuffer, TooLong, read_line, too_long
 
@@ -37,8 +39,12 @@ may hold that open."""
 @asynccontextmanager
 async def open_process(
     spec: UpstreamSpec, stderr: StderrTail, process: Any = None
-) -> AsyncIterator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]]:
-    """Start the server; the streams of what it says and what is said to it. Leaving ends it and all that it started.
+) -> AsyncIterator[
+    tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage], DirectRequests | None]
+]:
+    """Start the server; the streams of what it says and what is said to it, and requests past these streams.
+
+    Leaving ends it and all that it started.
 
     Args:
         stderr: takes what it says there, and how it ended.
@@ -54,6 +60,7 @@ async def open_process(
     heard, incoming = anyio.create_memory_object_stream[Any](0)
     outgoing, written = anyio.create_memory_object_stream[SessionMessage](math.inf)
     flushed = anyio.Event()
+    direct = _direct(process)
 
     async def read() -> None:
         buffer = LineBuffer()
@@ -61,6 +68,8 @@ async def open_process(
             try:
                 async for chunk in process.stdout:
                     for line in buffer.feed(chunk):
+                        if direct is not None and isinstance(line, bytes) and direct.take(line):
+                            continue
                         if isinstance(line, bytes) and line.strip() and not line.lstrip().startswith((b"{", b"[")):
                             stderr.note_stray(line)
                         await heard.send(too_long(line) if isinstance(line, TooLong) else await read_line(line))
@@ -92,7 +101,7 @@ async def open_process(
         try:
             for task in (read, write, watch):
                 tasks.start_soon(task)
-            yield incoming, outgoing
+            yield incoming, outgoing, direct
         finally:
             with anyio.CancelScope(shield=True):
                 incoming.close()
@@ -104,3 +113,16 @@ async def open_process(
             tasks.cancel_scope.cancel()
             heard.close()
             written.close()
+
+
+def _direct(process: Any) -> DirectRequests | None:
+    """Return requests past the streams, where the process has the event loop's own pipe (not so on Windows)."""
+    transport = getattr(getattr(process.stdin, "_stream", None), "transport", None)
+    if not isinstance(transport, asyncio.WriteTransport):
+        return None
+
+    def write(data: bytes) -> None:
+        if not transport.is_closing():
+            transport.write(data)
+
+    return DirectRequests(write)

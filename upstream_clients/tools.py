@@ -80,8 +80,19 @@ class ToolOutcome:
     text: str | None = None
 
 
-CallEnd = ToolOutcome | Exception
-"""How a call ended that was sent at once: what the tool answered, or why it did not."""
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A call that was sent at once and needs more than its first answer, such as an answer of the user.
+
+    Attributes:
+        rest: finishes it; raises what `call_tool` raises. Cancelling it gives the call up.
+    """
+
+    rest: Callable[[], Awaitable[ToolOutcome]]
+
+
+CallEnd = ToolOutcome | Unfinished | Exception
+"""How a call ended that was sent at once: what the tool answered, or why it did not, or what is left to do."""
 
 
 class SentCall(Protocol):

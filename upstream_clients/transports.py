@@ -47,8 +47,10 @@ async def open_dispatcher(
     match kind:
         case "stdio":
             with stderr:
-                async with open_process(spec, stderr, process) as (heard, written):
-                    yield _dispatcher(heard, written)
+                async with open_process(spec, stderr, process) as (heard, written, direct):
+                    dispatcher = _dispatcher(heard, written)
+                    dispatcher.direct = direct
+                    yield dispatcher
         case "http":
             assert spec.url is not None
             async with (

@@ -6,34 +6,40 @@ Knows no transport and no MCP SDK. The task that owns the connection (`connectio
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import anyio
 
-from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
+from upstream_clients.direct import Answer
+from upstream_clients.errors import UpstreamCallError, UpstreamClientError, UpstreamUnavailable
 from upstream_clients.gate import Gate
-from upstream_clients.questions import CallQuestions, converse
-from upstream_clients.results import OutputCheck, read_outcome, without_plumbing
+from upstream_clients.questions import CallQuestions, UrlElicitationRequired, converse
+from upstream_clients.results import OutputCheck, is_plain, needs_input, read_outcome, without_plumbing
 from upstream_clients.schemas import compile_check
 from upstream_clients.tools import (
     Admission,
     AdmitFn,
     Asking,
     BeginFn,
+    CallEnd,
     JsonObject,
     ProgressFn,
+    SentCall,
     SentFn,
     Tool,
     ToolOutcome,
+    Unfinished,
     UpstreamView,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from upstream_clients.spec import UpstreamSpec
@@ -57,6 +63,11 @@ class Link(Protocol):
     """One live connection."""
 
     @property
+    def is_direct(self) -> bool:
+        """Tell whether `try_send` can send at all."""
+        ...
+
+    @property
     def alive(self) -> bool:
         """Whether a request sent now can reach the server."""
         ...
@@ -71,10 +82,28 @@ class Link(Protocol):
         """The raw result. Raises `UpstreamCallError`; cancelling it cancels the request upstream."""
         ...
 
+    def try_turn(self, call: CallQuestions) -> bool:
+        """Enter `turn` without waiting; False where it would have to wait."""
+        ...
 
-@dataclass(eq=False, slots=True)
+    def leave(self, call: CallQuestions) -> None:
+        """Leave the turn of a call that `try_turn` has entered."""
+        ...
+
+    def try_send(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        on_answer: Callable[[Answer | UpstreamCallError], None],
+        on_progress: ProgressFn | None,
+        call: CallQuestions,
+    ) -> Callable[[], None] | None:
+        """Send at once. Returns what gives the request up; None where it cannot be sent so."""
+        ...
+
+
 class Call:
-    """One call under way.
+    """One call that waits, or is in flight.
 
     Attributes:
         since: when it began, by the clock of its `Upstream`.
@@ -83,11 +112,91 @@ class Call:
         rejected: why it was ended before its time.
     """
 
-    since: float
-    limit: float | None
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    sent: bool = False
-    rejected: str | None = None
+    def __init__(self, since: float, limit: float | None) -> None:
+        self.since = since
+        self.limit = limit
+        self.sent = False
+        self.rejected: str | None = None
+
+    def stop(self) -> None:
+        """End it before its time."""
+        raise NotImplementedError
+
+
+class _CarriedCall(Call):
+    """A call that a task carries, inside a scope."""
+
+    def __init__(self, since: float, limit: float | None) -> None:
+        super().__init__(since, limit)
+        self.scope = anyio.CancelScope()
+
+    def stop(self) -> None:
+        self.scope.cancel()
+
+
+class _DirectCall(Call):
+    """A call without a task; a timer of the event loop ends it when its time is over. Satisfies `tools.SentCall`.
+
+    Args:
+        on_end: takes the answer, or the error; None where it was stopped.
+    """
+
+    def __init__(
+        self, since: float, limit: float | None, on_end: Callable[[Answer | UpstreamCallError | None], None]
+    ) -> None:
+        super().__init__(since, limit)
+        self.give_up: Callable[[], None] | None = None
+        """Gives the request up, while there is no answer."""
+        self._on_end: Callable[[Answer | UpstreamCallError | None], None] | None = on_end
+        self._on_leave: Callable[[], None] = lambda: None
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = math.inf
+
+    @property
+    def deadline(self) -> float:
+        """Seconds on the clock of the event loop."""
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, deadline: float) -> None:
+        self._deadline = deadline
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadline != math.inf and self._on_end is not None:
+            self._timer = asyncio.get_running_loop().call_at(deadline, self.stop)
+
+    def on_leave(self, leave: Callable[[], None]) -> None:
+        """Call `leave` once, when the call has ended in whatever way."""
+        self._on_leave = leave
+
+    def stop(self) -> None:
+        self._end(None)
+
+    def answered(self, answer: Answer | UpstreamCallError) -> None:
+        """Take the answer."""
+        self.give_up = None
+        self._end(answer)
+
+    def cancel(self) -> None:
+        """Give the call up and tell the server. Its end is not told any more."""
+        if self._on_end is not None:
+            self._on_end = _ignore
+            self._end(None)
+
+    def _end(self, answer: Answer | UpstreamCallError | None) -> None:
+        on_end, self._on_end = self._on_end, None
+        if on_end is None:
+            return
+        self.deadline = math.inf
+        if self.give_up is not None:
+            self.give_up()
+        self._on_leave()
+        on_end(answer)
+
+
+def _ignore(_: object) -> None:
+    return
 
 
 class Upstream:
@@ -164,6 +273,105 @@ class Upstream:
         raw = await self._send("tools/call", params, on_progress, timeout, asking, on_sent, begin, admit)
         return read_outcome(raw, self._output_check(tool))
 
+    def try_call(
+        self,
+        tool: str,
+        arguments: JsonObject,
+        *,
+        on_end: Callable[[CallEnd], None],
+        on_progress: ProgressFn | None = None,
+        timeout: float | None = None,
+        asking: Asking | None = None,
+        on_sent: SentFn | None = None,
+        admit: AdmitFn | None = None,
+    ) -> SentCall | None:
+        """Send one call at once; None where anything has to be awaited first. See `tools.DirectSource`."""
+        link = self._link
+        if link is None or self._view.state != "ready" or not link.alive or not link.is_direct:
+            return None
+        if isinstance(admit, Admission) and admit.by_annotations and self._followed < self.announced:
+            return None
+        limit = self.spec.timeout if timeout is None else timeout
+        params = {"name": tool, "arguments": arguments}
+
+        def ended(answer: Answer | UpstreamCallError | None) -> None:
+            again = partial(self._rest_of, tool, params, on_progress, asking, on_sent, admit)
+            on_end(self._end_of(tool, call, questions, answer, again))
+
+        call = _DirectCall(self.clock(), limit, ended)
+        questions = CallQuestions(self.name, _subject("tools/call", params), asking, call)
+        place = self._gate.try_admit("" if asking is None else asking.owner)
+        if place is None:
+            return None
+        questions.place = place
+        if not link.try_turn(questions):
+            place.end()
+            return None
+
+        def leave() -> None:
+            link.leave(questions)
+            place.end()
+            self.calls.discard(call)
+            self._stir()
+
+        self.calls.add(call)
+        call.on_leave(leave)
+        try:
+            if admit is not None:
+                admit(self._tools.get(tool))
+            call.give_up = link.try_send("tools/call", params, call.answered, on_progress, questions)
+            if call.give_up is not None and on_sent is not None:
+                # Nothing is written before the next round of the event loop.
+                on_sent()
+        except BaseException:
+            call.cancel()
+            raise
+        if call.give_up is None:
+            call.cancel()
+            return None
+        call.sent = True
+        self._stir()
+        if limit is not None:
+            call.deadline = asyncio.get_running_loop().time() + limit
+        return call
+
+    def _end_of(
+        self,
+        tool: str,
+        call: _DirectCall,
+        questions: CallQuestions,
+        answer: Answer | UpstreamCallError | None,
+        again: Callable[[float | None, JsonObject | UrlElicitationRequired], Awaitable[ToolOutcome]],
+    ) -> CallEnd:
+        if answer is None:
+            return self._why_ended(call, questions)
+        if isinstance(answer, UrlElicitationRequired) or (isinstance(answer, Answer) and needs_input(answer.result)):
+            left = None if call.limit is None else call.limit - (self.clock() - call.since)
+            first = answer.result if isinstance(answer, Answer) else answer
+            return Unfinished(partial(again, left, first))
+        if isinstance(answer, UpstreamCallError):
+            return answer
+        try:
+            outcome = read_outcome(answer.result, self._output_check(tool))
+        except Exception as error:
+            return error
+        return replace(outcome, text=answer.text) if answer.text is not None and is_plain(answer.result) else outcome
+
+    async def _rest_of(
+        self,
+        tool: str,
+        params: Mapping[str, Any],
+        on_progress: ProgressFn | None,
+        asking: Asking | None,
+        on_sent: SentFn | None,
+        admit: AdmitFn | None,
+        limit: float | None,
+        first: JsonObject | UrlElicitationRequired,
+    ) -> ToolOutcome:
+        """Finish a call whose first answer is no result yet, within `limit` seconds."""
+        raw = await self._send("tools/call", params, on_progress, limit, asking, on_sent, None, admit, first)
+        return read_outcome(raw, self._output_check(tool))
+
     async def request(
         self,
         method: str,
@@ -189,16 +397,23 @@ class Upstream:
         on_sent: SentFn | None,
         begin: BeginFn | None,
         admit: AdmitFn | None = None,
+        first: JsonObject | UrlElicitationRequired | None = None,
     ) -> JsonObject:
+        """`first`: the answer that the call was given already."""
         limit = self.spec.timeout if timeout is None else timeout
-        call = Call(self.clock(), limit)
+        call = _CarriedCall(self.clock(), limit)
         questions = CallQuestions(self.name, _subject(method, params), asking, call.scope)
 
         def told() -> None:
             questions.queued(f"waits for server {self.name!r}, which has {self._gate.limit} other calls in flight")
 
         async def send(params: Mapping[str, Any]) -> JsonObject:
-            nonlocal begin
+            nonlocal begin, first
+            if first is not None:
+                answer, first, call.sent = first, None, True
+                if isinstance(answer, UrlElicitationRequired):
+                    raise answer
+                return answer
             if self._view.state != "ready":
                 questions.queued(f"waits for server {self.name!r}, which is starting")
             await self._connected()
@@ -208,8 +423,8 @@ class Upstream:
                 async with link.turn(questions):
                     questions.place = place
                     if begin is not None:
-                        first, begin = begin, None
-                        await first()
+                        once, begin = begin, None
+                        await once()
                     if isinstance(admit, Admission) and admit.by_annotations:
                         await self._listed_again(link)
                     # From here on nothing is awaited until the request is on its way.
@@ -231,24 +446,27 @@ class Upstream:
         finally:
             self.calls.discard(call)
             self._stir()
+        raise self._why_ended(call, questions)
+
+    def _why_ended(self, call: Call, questions: CallQuestions) -> UpstreamClientError:
+        """Return why a call has ended without an answer."""
+        subject, limit = questions.subject, call.limit or 0.0
         if call.rejected is None and call.sent:
             if self.suspected is None:
                 self.suspected = self.sent()
-            raise UpstreamCallError(
-                self.name,
-                f"server {self.name!r}: {_subject(method, params)} timed out after {limit:g} s",
-                dispatched=True,
+            return UpstreamCallError(
+                self.name, f"server {self.name!r}: {subject} timed out after {limit:g} s", dispatched=True
             )
         if call.sent:
-            message = f"{call.rejected}; whether it acted on {_subject(method, params)} is unknown"
-            raise UpstreamCallError(self.name, message, dispatched=True)
+            message = f"{call.rejected}; whether it acted on {subject} is unknown"
+            return UpstreamCallError(self.name, message, dispatched=True)
         if call.rejected is not None:
-            raise UpstreamUnavailable(self.name, f"{call.rejected}; nothing was sent")
+            return UpstreamUnavailable(self.name, f"{call.rejected}; nothing was sent")
         busy = self._view.state == "ready"
         what = f"had {self._gate.limit} other calls in flight" if busy else "was still connecting"
         if questions.waiting:
             what = "asks without saying for which call, so other runs' calls came first, and still did"
-        raise UpstreamUnavailable(self.name, f"server {self.name!r} {what} after {limit:g} s; nothing was sent")
+        return UpstreamUnavailable(self.name, f"server {self.name!r} {what} after {limit:g} s; nothing was sent")
 
     def sent(self) -> set[Call]:
         """The calls that are with the server."""
@@ -314,9 +532,9 @@ class Upstream:
 
     def reject(self, why: str) -> None:
         """End all calls under way at once, each with what is known."""
-        for call in self.calls:
+        for call in tuple(self.calls):
             call.rejected = why
-            call.scope.cancel()
+            call.stop()
 
     def connecting(self) -> None:
         """An attempt that is worth waiting for has begun."""

@@ -21,6 +21,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from upstream_clients.direct import THREAD_BYTES
+
 if TYPE_CHECKING:
     import contextvars
     from collections.abc import Callable
@@ -30,9 +32,6 @@ Incoming = SessionMessage | Exception
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """One message of a server; a larger answer costs its request, not the process."""
-
-THREAD_BYTES = 256 * 1024
-"""Messages from this size on are read in a thread."""
 
 MESSAGES_PER_SECOND = 1000.0
 """Messages that answer nothing which one server may make us read in a second, in the long run."""

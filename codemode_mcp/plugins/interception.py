@@ -78,6 +78,12 @@ class _Seers:
     hooks: tuple[Registered, ...]
     middleware: tuple[Registered, ...]
     missing: tuple[str, ...]
+    waits: bool = field(init=False)
+    """A plugin is asked, or missing."""
+
+    def __post_init__(self) -> None:
+        waits = bool(self.middleware or self.missing) or not all(each.core for each in self.hooks)
+        object.__setattr__(self, "waits", waits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,23 +171,28 @@ class Interceptors:
             )
         for each in seers.hooks:
             if each.core:
-                answer = await each.callback(event)
+                answer = each.callback(event)
             else:
                 # Of its own: nothing that it does to the object reaches the call but as an answer.
                 answer = await self._ask(each, called, "its hook", _with_input(event, _copy(event.input)))
-            if answer is None:
-                continue
-            match answer:
-                case ChangeInput(input=changed):
-                    event = _with_input(event, _accepted(each, called, changed, accept))
-                case DenyCall(reason=str(reason)):
-                    by = "" if each.core else f" by plugin {each.plugin!r}"
-                    raise PolicyDenied(f"{called} was denied{by}: {_cut(reason)}")
-                case NoteCall(text=str(text)):
-                    note(_cut(text) if each.core else f"Plugin {each.plugin!r}: {_cut(text)}")
-                case _:
-                    _fail(each, called, "its hook answered with something that is no answer", type(answer).__name__)
+            event = _follow(each, answer, event, called, note, accept)
         return event.input
+
+    def before_now(
+        self,
+        event: ToolCallEvent,
+        called: str,
+        note: Callable[[str], None],
+        accept: Callable[[str], JsonObject],
+    ) -> JsonObject:
+        """See `dispatch.Interception`."""
+        for each in self._of(event.tool_id).hooks:
+            event = _follow(each, each.callback(event), event, called, note, accept)
+        return event.input
+
+    def waits(self, tool_id: str) -> bool:
+        """Tell whether a call of this tool, or its result, is shown to a plugin, which takes time."""
+        return self._of(tool_id).waits
 
     async def after(self, event: ToolCallEvent, called: str, result: Any, limit: int) -> str:
         """See `dispatch.Interception`."""
@@ -226,6 +237,30 @@ class Interceptors:
             raise PluginError(f"{called}: plugin {each.plugin!r}: {error}") from None
         except PluginError as error:
             raise PluginError(f"{called}: {error.message}") from None
+
+
+def _follow(
+    each: Registered,
+    answer: Any,
+    event: ToolCallEvent,
+    called: str,
+    note: Callable[[str], None],
+    accept: Callable[[str], JsonObject],
+) -> ToolCallEvent:
+    """Do what a hook has answered, and return the call as it is from then on."""
+    match answer:
+        case None:
+            return event
+        case ChangeInput(input=changed):
+            return _with_input(event, _accepted(each, called, changed, accept))
+        case DenyCall(reason=str(reason)):
+            by = "" if each.core else f" by plugin {each.plugin!r}"
+            raise PolicyDenied(f"{called} was denied{by}: {_cut(reason)}")
+        case NoteCall(text=str(text)):
+            note(_cut(text) if each.core else f"Plugin {each.plugin!r}: {_cut(text)}")
+            return event
+        case _:
+            _fail(each, called, "its hook answered with something that is no answer", type(answer).__name__)
 
 
 def _fail(each: Registered, called: str, what: str, detail: str = "") -> NoReturn:

@@ -28,7 +28,7 @@ from codemode_mcp.runs.state import may_send
 from codemode_mcp.settings import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from codemode_mcp.approval import ApprovalRequest
     from codemode_mcp.bridge import ToolCall
@@ -236,9 +236,10 @@ class Calls:
             partial(self._progress, run, live),
             partial(self._ask, run, live),
             run.can_answer,
+            run.note,
             sent,
             on_end,
-            self._spawn,
+            partial(self._spawn_rest, run, live),
         )
         if found is None:
             return False
@@ -249,6 +250,18 @@ class Calls:
         else:
             live.sent = found
         return True
+
+    def _spawn_rest(self, run: Run, live: LiveCall, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        """Start a task for the rest of a call that was sent without one."""
+
+        async def rest() -> None:
+            with scope:
+                await work(*arguments)
+            if scope.cancelled_caught:
+                self._end_direct(run, live, None)
+
+        scope = live.scope = anyio.CancelScope()
+        self._spawn(rest)
 
     def _cancel_direct(self, run: Run, live: LiveCall) -> None:
         if live.sent is not None:

@@ -39,7 +39,7 @@ class Clock:
 
 
 async def answers(guard: Duplicates, *inputs: Any, **more: Any) -> list[HookAnswer]:
-    return [await guard(replace(EVENT, call=next(NUMBERS), **{"input": each, **more})) for each in inputs]
+    return [guard(replace(EVENT, call=next(NUMBERS), **{"input": each, **more})) for each in inputs]
 
 
 @pytest.mark.parametrize("limit", [1, 3])
@@ -148,9 +148,9 @@ async def test_a_call_that_is_begun_again_counts_once() -> None:
     for window in (0, 600):
         guard = Duplicates(lambda window=window: DuplicateSettings(2, "deny", window))  # type: ignore[misc]
         for _ in range(5):  # another process had the program meanwhile, which had not sent the call
-            assert await guard(replace(EVENT, call=7)) is None
-        assert await guard(replace(EVENT, call=8)) is None
-        assert isinstance(await guard(replace(EVENT, call=9)), DenyCall)
+            assert guard(replace(EVENT, call=7)) is None
+        assert guard(replace(EVENT, call=8)) is None
+        assert isinstance(guard(replace(EVENT, call=9)), DenyCall)
 
 
 async def test_changed_settings_count_at_once() -> None:

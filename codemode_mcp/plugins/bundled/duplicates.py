@@ -83,7 +83,7 @@ class Duplicates:
     def __repr__(self) -> str:
         return f"<Duplicates: {self._count} calls of {len(self._owners)} owners>"
 
-    async def __call__(self, event: ToolCallEvent) -> HookAnswer:
+    def __call__(self, event: ToolCallEvent) -> HookAnswer:
         settings = self._settings()
         if settings.action == "off" or event.read_only or event.tool_kind == "code_mode_exec":
             return None
