@@ -250,17 +250,17 @@ def _follow(
     """Do what a hook has answered, and return the call as it is from then on."""
     match answer:
         case None:
-            return event
+            pass
         case ChangeInput(input=changed):
-            return _with_input(event, _accepted(each, called, changed, accept))
+            event = _with_input(event, _accepted(each, called, changed, accept))
         case DenyCall(reason=str(reason)):
             by = "" if each.core else f" by plugin {each.plugin!r}"
             raise PolicyDenied(f"{called} was denied{by}: {_cut(reason)}")
         case NoteCall(text=str(text)):
             note(_cut(text) if each.core else f"Plugin {each.plugin!r}: {_cut(text)}")
-            return event
         case _:
             _fail(each, called, "its hook answered with something that is no answer", type(answer).__name__)
+    return event
 
 
 def _fail(each: Registered, called: str, what: str, detail: str = "") -> NoReturn:
