@@ -17,7 +17,7 @@ import anyio.to_thread
 from mcp.client.session import ClientSession, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, Implementation, ServerCapabilities, ToolListChangedNotification
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, Implementation, ServerCapabilities
 
 from upstream_clients import faults
 from upstream_clients.backoff import Backoff
@@ -231,6 +231,7 @@ class Connection:
                 async with open_dispatcher(kind, self._spec, watch, stderr, process) as dispatcher:
                     dispatcher.over = self._over
                     dispatcher.questions = ConnectionQuestions(roots=self._roots)
+                    dispatcher.on_list_changed = self._list_again
                     try:
                         async with ClientSession(
                             dispatcher=dispatcher, client_info=self._client_info, message_handler=self._on_message
@@ -367,9 +368,7 @@ class Connection:
             interval = min(2 * interval, RELIST_LONGEST)
 
     async def _on_message(self, message: IncomingMessage) -> None:
-        if isinstance(message, ToolListChangedNotification):
-            self._list_again()
-        elif isinstance(message, Exception):
+        if isinstance(message, Exception):
             logger.debug("server %r sent what is no MCP message: %s", self._spec.name, type(message).__name__)
 
     async def _listen(self, session: ClientSession, opened: anyio.Event) -> None:

@@ -13,6 +13,8 @@ import re
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pydantic_core import to_json
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -94,9 +96,9 @@ class DirectRequests:
             params = {**params, "_meta": {**(meta or {}), "progressToken": request_id}}
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         try:
-            line = _ENCODER.encode(message).encode() + b"\n"
+            line = to_json(message) + b"\n"
         except (TypeError, ValueError, RecursionError):
-            return None  # UnicodeEncodeError is a ValueError: halves of surrogate pairs have to be mended first
+            return None  # halves of surrogate pairs have to be mended first
         self._pending[request_id] = _Pending(line, on_answer, on_progress)
         self._put(line)
         return request_id
@@ -112,7 +114,7 @@ class DirectRequests:
         else:
             params = {"requestId": request_id, "reason": "caller cancelled"}
             message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-            self._put(_ENCODER.encode(message).encode() + b"\n")
+            self._put(to_json(message) + b"\n")
 
     def _put(self, line: bytes) -> None:
         if not self._flushes:
@@ -191,4 +193,3 @@ _BEGIN = re.compile(
 )
 _END = re.compile(r'\s*,\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*\}\s*')
 _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))

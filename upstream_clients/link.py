@@ -99,6 +99,9 @@ class WatchedDispatcher(JSONRPCDispatcher):
     stream: MendedStream
     """What it reads from."""
 
+    on_list_changed: Callable[[], None]
+    """Called when the server announces other tools, before anything that comes after it; to be put in before `run`."""
+
     direct: DirectRequests | None = None
     """Requests that do not come by way of this, where there are such; their odd answers do."""
 
@@ -129,6 +132,8 @@ class WatchedDispatcher(JSONRPCDispatcher):
         def intercept(method: str, params: Mapping[str, Any] | None) -> bool:
             if method == "notifications/elicitation/complete" and params is not None:
                 self.questions.complete(params.get("elicitationId"))
+            if method == "notifications/tools/list_changed":
+                self.on_list_changed()
             if method == "notifications/progress" and params is not None and self._tell_progress(params):
                 return True
             return on_notify_intercept is not None and on_notify_intercept(method, params)

@@ -68,7 +68,9 @@ async def open_process(
             try:
                 async for chunk in process.stdout:
                     for line in buffer.feed(chunk):
-                        if direct is not None and isinstance(line, bytes) and direct.take(line):
+                        # Not past lines that the dispatcher has yet to look at: they may change what the answer means.
+                        idle = heard.statistics().tasks_waiting_receive > 0
+                        if idle and direct is not None and isinstance(line, bytes) and direct.take(line):
                             continue
                         if isinstance(line, bytes) and line.strip() and not line.lstrip().startswith((b"{", b"[")):
                             stderr.note_stray(line)

@@ -112,10 +112,10 @@ class Call:
         rejected: why it was ended before its time.
     """
 
-    def __init__(self, since: float, limit: float | None) -> None:
+    def __init__(self, since: float, limit: float | None, *, sent: bool = False) -> None:
         self.since = since
         self.limit = limit
-        self.sent = False
+        self.sent = sent
         self.rejected: str | None = None
 
     def stop(self) -> None:

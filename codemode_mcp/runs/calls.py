@@ -66,7 +66,7 @@ RETRY_SECONDS = 1.0
 
 
 class Calls:
-    """See the module. Holds no state of any run.
+    """See the module. Holds no state of any run but which calls have no task of their own.
 
     Args:
         spawn: start a task that outlives the request.
@@ -97,13 +97,17 @@ class Calls:
         self._spawn = spawn
         self._clock = clock
         self._auditor = auditor or Auditor()
+        self._direct: dict[LiveCall, Run] = {}
 
     def apply(self, settings: CodeModeSettings) -> None:
         """See `RunManager.apply`."""
         self._settings = settings
 
-    def accept(self, run: Run, call: ToolCall, now: float) -> None:
+    def accept(self, run: Run, call: ToolCall, now: float, *, begins: bool = True) -> None:
         """Begin a call, or queue it; what there is no room for is refused.
+
+        Args:
+            begins: False for a call of the last turn, which may never have to be sent.
 
         Raises:
             InternalError: another call had its number. A person approves calls by these.
@@ -117,7 +121,7 @@ class Calls:
         limits = self._settings
         fits = _arguments_fit(run, call)
         room = len(run.calls) < limits.max_pending_tool_calls + limits.max_queued_tool_calls
-        if fits and room and self._take_up(run, live):
+        if fits and room and self._take_up(run, live, begins=begins):
             if not live.record.repeatable:
                 run.take("call")
             return
@@ -171,16 +175,16 @@ class Calls:
             record.read_only = entry.effects.read_only
         return LiveCall(call, record, CallEvents(self._auditor, call_id(run.id, call.id), run.id))
 
-    def _take_up(self, run: Run, live: LiveCall) -> bool:
+    def _take_up(self, run: Run, live: LiveCall, *, begins: bool = True) -> bool:
         """Begin a call, or queue it. False: there is no room."""
         limits = self._settings
-        if self._may_begin(run) and not run.queue:
+        if begins and self._may_begin(run) and not run.queue:
             run.calls[live.call.id] = live
             self._begin(run, live)
         elif len(run.queue) < limits.max_queued_tool_calls + max(0, limits.max_pending_tool_calls - run.executing):
             run.calls[live.call.id] = live
             run.queue.append(live)
-            if run.executing < limits.max_pending_tool_calls:
+            if begins and run.executing < limits.max_pending_tool_calls:
                 self._begin_soon(run)
         else:
             return False
@@ -244,6 +248,7 @@ class Calls:
         if found is None:
             return False
         live.on_cancel = partial(self._cancel_direct, run)
+        self._direct[live] = run
         if isinstance(found, Completion):
             # Not at once: the end of a call gives its slot to the next one, which may be refused too.
             asyncio.get_running_loop().call_soon(on_end, found)
@@ -268,10 +273,20 @@ class Calls:
             live.sent.cancel()
             asyncio.get_running_loop().call_soon(self._end_direct, run, live, None)
 
+    def close(self) -> None:
+        """Give up all calls that have no task to be cancelled: the server ends."""
+        for live, run in list(self._direct.items()):
+            if live.sent is not None:
+                live.sent.cancel()
+            live.on_cancel = live.sent = None
+            self._end(run, live, None)
+        self._direct.clear()
+
     def _end_direct(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
         if live.on_cancel is None:
             return  # it ends already
         live.on_cancel = live.sent = None
+        del self._direct[live]
         if run.kept and live.recorded:
             self._spawn(self._end_stored, run, live, completion)
         else:

@@ -279,6 +279,9 @@ class Driver:
             if late or observation.released:
                 return await self._park(engine, run, "pending_tools")
             if run.ready(now):
+                if turn is not None:
+                    # Turns are computed in the event loop: others come in between.
+                    await asyncio.sleep(0)
                 turn = None
                 # Not while it has a turn, which others wait for: a database may be slow.
                 await self._carry_out(run)
@@ -329,7 +332,7 @@ class Driver:
                 run.exceeded = Exceeded("maxOutputBytes", figure, self._settings.max_output_bytes)
                 return await self._fail(run, "output_limit_exceeded", over)
             if report.state != "syntax" and over is None:
-                self._accept(run, report.requests)
+                self._accept(run, report.requests, over=report.state != "pending")
         if turn.stopped is not None:
             return await self._stopped(run, observation, turn, report)
         assert report is not None
@@ -351,14 +354,15 @@ class Driver:
             return None
         return exceeds(run.outputs, self._settings.max_output_bytes)
 
-    def _accept(self, run: Run, requests: Iterable[Request]) -> None:
+    def _accept(self, run: Run, requests: Iterable[Request], *, over: bool) -> None:
+        """Take in what a turn asks for. `over`: it was the last one, so that its calls are begun only after it."""
         now = self._clock()
         for request in requests:
             match request:
                 case bridge.ToolCall():
-                    self.calls.accept(run, request, now)
+                    self.calls.accept(run, request, now, begins=not over)
                 case bridge.NamespaceCall():
-                    self.calls.accept(run, run.namespaces.tool_call(request), now)
+                    self.calls.accept(run, run.namespaces.tool_call(request), now, begins=not over)
                 case bridge.Timer(id=timer, ms=ms):
                     run.timers[timer] = now + ms / 1000
                     run.timers_began[timer] = now

@@ -687,9 +687,13 @@ class RunManager:
 
     async def retire(self) -> None:
         """Take no more requests, and have those that are open answered: their programs are suspended, where a store
-        keeps them for the next process."""
-        if not self._store.durable:
-            return
+        keeps them for the next process. Calls in flight are given up."""
+        if self._store.durable:
+            await self._suspend_all()
+        # Before connections close, which would end them with another reason.
+        self._driver.calls.close()
+
+    async def _suspend_all(self) -> None:
         self._closing = True
         for run in list(self._runs.values()):
             if run.observation is not None:
@@ -968,6 +972,7 @@ async def open_manager(
                     manager._stop(run, run.observation)
                 elif run.state == "waiting":
                     manager._over(run, "aborted")
+            manager._driver.calls.close()
             group.cancel_scope.cancel()
 
 

@@ -183,7 +183,10 @@ async def test_calls_in_flight_are_cancelled_with_their_program(engine: Engine) 
 async def test_a_call_that_is_not_awaited_is_cancelled_if_it_only_reads_and_goes_on_if_not(engine: Engine) -> None:
     source = DirectFake()
     async with bench(engine, source) as it:
-        outcome = await it.execute("MCP.up.echo({text: 'r'}); MCP.up.write({text: 'w'}); return 1")
+        outcome = await it.execute(
+            "MCP.up.echo({text: 'r'}); MCP.up.write({text: 'w'});"
+            "await new Promise((done) => setTimeout(done)); return 1"
+        )
         await anyio.wait_all_tasks_blocked()
         assert [each.arguments["text"] for each in source.in_flight] == ["w"]
         assert outcome.notes == (
@@ -192,6 +195,15 @@ async def test_a_call_that_is_not_awaited_is_cancelled_if_it_only_reads_and_goes
         )
         source.in_flight[0].end()
         assert not source.in_flight
+
+
+async def test_a_call_of_the_last_turn_that_only_reads_is_never_sent(engine: Engine) -> None:
+    source = DirectFake()
+    async with bench(engine, source) as it:
+        outcome = await it.execute("MCP.up.echo({text: 'r'}); MCP.up.write({text: 'w'}); return 1")
+        await anyio.wait_all_tasks_blocked()
+    assert source.sent == ["w"]
+    assert outcome.notes[1] == "Not waited for, never sent: mcp:up:echo; await such calls"
 
 
 async def test_a_program_is_suspended_with_a_call_in_flight_and_resumed_with_its_result(engine: Engine) -> None:

@@ -296,7 +296,8 @@ async def test_a_flood_of_turns_of_one_owner_does_not_hold_up_another(engine: En
 
         for _ in range(10):
             group.start_soon(flood)
-        await anyio.wait_all_tasks_blocked()
+        while len(it.manager.views()) < 10:
+            await anyio.lowlevel.checkpoint()  # they are never blocked
         for n in range(5):
             assert (await it.manager.execute(Cell(f"return {n}", "javascript", Caller("modest")))).value == n
         assert ends == []
