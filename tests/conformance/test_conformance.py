@@ -111,11 +111,11 @@ def test_every_place_judges_alike(given: Case, expected: str | None, places: Pla
             assert why.startswith(expected)
 
 
-def test_a_prelude_that_breaks_a_feature_is_found(monkeypatch: pytest.MonkeyPatch, engine_cache: Path) -> None:
+def test_a_prelude_that_breaks_a_feature_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with monkeypatch.context() as patched:
         source = sandbox.prelude_source()
         patched.setattr(sandbox, "prelude_source", lambda: "Object.freeze(Set.prototype);" + source)
-        with sandbox.open_engine(engine_cache, max_threads=2) as engine:
+        with sandbox.open_engine(tmp_path, max_threads=2) as engine:
             given = Case("", "sloppy", SUITE, "check(delete Set.prototype.has)")
             [found] = Places(engine).compare([given])
     assert (found.bare, found.program, found.hardened) == (None, "RangeError: no", "RangeError: no")

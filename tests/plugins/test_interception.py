@@ -153,7 +153,7 @@ async def test_each_hook_sees_the_input_as_those_before_it_left_it_checked_again
 async def test_hooks_of_this_product_come_last(interceptors: Interceptors) -> None:
     order = []
 
-    async def core(event: ToolCallEvent) -> None:
+    def core(event: ToolCallEvent) -> None:
         order.append("core")
 
     async def plugin(event: ToolCallEvent) -> None:
