@@ -8,19 +8,12 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
-import mcp_types as types
-from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Hashable
-
-    from mcp.server.connection import Connection
-    from mcp.server.context import ServerRequestContext
-    from mcp.server.models import InitializationOptions
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
 log = logging.getLogger("codemode_mcp.server")
 
@@ -32,10 +25,16 @@ SEND_SECONDS: Final = 5.0
 """For a session that does not take its notification."""
 
 
+class Listener(Protocol):
+    """A session of the older revisions."""
+
+    async def send_tool_list_changed(self) -> None: ...
+
+
 class Announcer:
     """What clients have been shown, and who is to be told when it is no longer so.
 
-    Its task lives in the lifespan of its server, which is entered once, whatever carries the server.
+    It runs once, whatever carries the server, for as long as the server takes connections.
 
     Args:
         shown: what clients would be shown now, comparable.
@@ -47,9 +46,9 @@ class Announcer:
         self._change = change
         self._seen: set[Hashable] = set()
         """What clients have got since the last announcement, and what that one was about."""
-        self._sessions: set[Connection] = set()
-        self.bus = InMemorySubscriptionBus()
-        self.listen = ListenHandler(self.bus)
+        self._sessions: set[Listener] = set()
+        self.publish: Callable[[], Awaitable[None]] | None = None
+        """Tells the subscriptions of the newer revisions; None while there can be none."""
 
     def __repr__(self) -> str:
         return f"<Announcer: {len(self._sessions)} sessions>"
@@ -63,12 +62,17 @@ class Announcer:
         if before in self._seen:
             self._seen = self._seen - {before} | {now}
 
-    async def initialized(self, context: ServerRequestContext[Any], params: types.NotificationParams | None) -> None:
-        """A session of the older revisions has begun; it is known until it ends."""
-        connection = context.session._connection
-        if connection not in self._sessions:
-            self._sessions.add(connection)
-            connection.exit_stack.callback(self._sessions.discard, connection)
+    def add(self, session: Listener) -> Callable[[], None]:
+        """Tell a session of the older revisions from now on; returns what ends that."""
+        self._sessions.add(session)
+
+        def remove() -> None:
+            self._sessions.discard(session)
+
+        return remove
+
+    def __contains__(self, session: Listener) -> bool:
+        return session in self._sessions
 
     async def run(self) -> None:
         """Announce changes until cancelled."""
@@ -85,41 +89,24 @@ class Announcer:
 
     async def _announce(self) -> None:
         log.info("the tool list has changed; %d sessions are told", len(self._sessions))
-        await self.bus.publish(ToolsListChanged())
+        if self.publish is not None:
+            await self.publish()
         async with anyio.create_task_group() as group:
-            for connection in list(self._sessions):
-                group.start_soon(_tell, connection)
+            for session in list(self._sessions):
+                group.start_soon(_tell, session)
 
     @asynccontextmanager
-    async def lifespan(self, server: Server[Any]) -> AsyncIterator[dict[str, Any]]:
+    async def running(self) -> AsyncIterator[None]:
+        """Announce changes for the time inside."""
         async with anyio.create_task_group() as group:
             group.start_soon(self.run)
-            yield {}
-            self.listen.close()
+            yield
             group.cancel_scope.cancel()
 
 
-class AnnouncingServer(Server[Any]):
-    """A server that says that it announces changes of its tools, and does.
-
-    A `lifespan` given here has to enter that of the announcer.
-    """
-
-    def __init__(self, name: str, *, announcer: Announcer, **others: Any) -> None:
-        others = {"lifespan": announcer.lifespan, **others}
-        super().__init__(name, on_subscriptions_listen=announcer.listen, **others)
-        self.add_notification_handler("notifications/initialized", types.NotificationParams, announcer.initialized)
-
-    def create_initialization_options(
-        self, notification_options: NotificationOptions | None = None, *others: Any, **more: Any
-    ) -> InitializationOptions:
-        options = notification_options or NotificationOptions(tools_changed=True)
-        return super().create_initialization_options(options, *others, **more)
-
-
-async def _tell(connection: Connection) -> None:
+async def _tell(session: Listener) -> None:
     with anyio.move_on_after(SEND_SECONDS):
         try:
-            await connection.send_tool_list_changed()
+            await session.send_tool_list_changed()
         except Exception as error:  # one session that is about to end must not keep the others from being told
             log.debug("a session could not be told: %r", error)

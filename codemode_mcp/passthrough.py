@@ -27,27 +27,26 @@ from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from codemode_mcp import descriptions
-from codemode_mcp.announce import Announcer, AnnouncingServer
+from codemode_mcp.announce import Announcer
 from codemode_mcp.approval import Verdict, ask_for, lasts, verdict_of
 from codemode_mcp.audit import debugging
 from codemode_mcp.audit.calls import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.bridge import ToolCall, joined_halves, json_text
 from codemode_mcp.catalog import Catalog
-from codemode_mcp.client import MAX_ROUNDS, Continued, McpClient, guard_state, progress_to, roots_of
+from codemode_mcp.client import MAX_ROUNDS, Continued, McpClient, progress_to, roots_of
 from codemode_mcp.dispatch import CallContext
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.nearest import nearest
 from codemode_mcp.outcome import CallRecord
 from codemode_mcp.runs.questions import WINDOW, Questions
-from codemode_mcp.stdio import serve_stdio
+from codemode_mcp.sdk_server import AnnouncingServer, SdkExchange, SdkSession, guard_state
 from codemode_mcp.toolset import Toolset
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
-    from typing import IO
 
     from anyio.abc import TaskGroup
     from mcp.server.context import ServerRequestContext
@@ -411,6 +410,7 @@ class Passthrough:
     Args:
         caller_of: who makes a request.
         user: who makes them all; None where they come from many.
+        lasting: one client makes them all, on one connection for as long as this lasts.
     """
 
     def __init__(
@@ -419,6 +419,8 @@ class Passthrough:
         caller_of: Callable[[ServerRequestContext[Any]], Caller],
         auditor: Auditor | None = None,
         user: Caller | None = None,
+        *,
+        lasting: bool = False,
     ) -> None:
         self._upstreams = upstreams
         self._user = user
@@ -432,7 +434,7 @@ class Passthrough:
         self._deadline: float | None = None
         self._calls: dict[str, _Call] = {}
         self._group: TaskGroup | None = None
-        self._on_stdio = False
+        self._lasting = lasting
         self._announcer = Announcer(self._fingerprint, upstreams.change)
         self.server = AnnouncingServer(
             "codemode-mcp",
@@ -446,20 +448,15 @@ class Passthrough:
         )
         guard_state(self.server, upstreams.settings().code_mode.snapshot_ttl_seconds)
 
-    async def serve_stdio(self, streams: tuple[IO[str], IO[str]] | None = None) -> None:
-        """Serve on the process's standard streams, or on `streams`, until the client closes its end."""
-        self._on_stdio = True
-        await serve_stdio(self.server, streams)
-
     @asynccontextmanager
     async def _lifespan(self, server: Server[Any]) -> AsyncIterator[dict[str, Any]]:
-        async with self._announcer.lifespan(server), anyio.create_task_group() as self._group:
+        async with self._announcer.running(), anyio.create_task_group() as self._group:
             yield {}
             self._group.cancel_scope.cancel()
 
     def _greet(self, context: ServerRequestContext[Any]) -> None:
-        if self._on_stdio:
-            self._upstreams.offer_roots(roots_of(context.session))
+        if self._lasting:
+            self._upstreams.offer_roots(roots_of(SdkSession(context.session)))
         self._upstreams.touch()
 
     async def _list_tools(
@@ -480,32 +477,34 @@ class Passthrough:
 
     async def _call_tool(
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
-    ) -> dict[str, Any] | types.InputRequiredResult:
+    ) -> dict[str, Any]:
         self._greet(context)
-        reporter = progress_to(context)
+        exchange = SdkExchange(context, self._caller_of(context))
+        reporter = progress_to(exchange)
         if reporter is None:
-            return await self._answer_call(context, params, None)
+            return await self._answer_call(context, exchange, params, None)
         assert self._group is not None
         self._group.start_soon(reporter.run)
         try:
-            return await self._answer_call(context, params, reporter)
+            return await self._answer_call(context, exchange, params, reporter)
         finally:
             reporter.close()
 
     async def _answer_call(
         self,
         context: ServerRequestContext[Any],
+        exchange: SdkExchange,
         params: types.CallToolRequestParams,
         reporter: LatestProgress | None,
-    ) -> dict[str, Any] | types.InputRequiredResult:
+    ) -> dict[str, Any]:
         patience = self._upstreams.settings().code_mode.max_request_ms / 1000
         ends = time.monotonic() + patience
         version = context.protocol_version
-        caller = self._caller_of(context)
+        caller = exchange.caller
         owner = caller.owner
-        continued = Continued.of(context, params)
+        continued = Continued.of(exchange.params)
         # Only the tool's own progress is passed on. Signs of life of ours could not be told from it.
-        client = McpClient(context, None, rounds=continued.round, lasting=False)
+        client = McpClient(exchange, None, rounds=continued.round, lasting=False)
         if continued.run_id:
             # The same request again, with the answers to what the last one came back with (revision 2026-07-28).
             found = self._calls.get(continued.run_id)

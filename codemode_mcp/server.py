@@ -10,15 +10,13 @@ import logging
 import time
 from dataclasses import replace
 from importlib import metadata
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol
-
-import mcp_types as types
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from codemode_mcp import descriptions
-from codemode_mcp.announce import Announcer, AnnouncingServer
+from codemode_mcp.announce import Announcer
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
-from codemode_mcp.client import Continued, guard_state, open_client, roots_of
+from codemode_mcp.client import Continued, open_client, roots_of
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
@@ -26,17 +24,15 @@ from codemode_mcp.outcome import Usage
 from codemode_mcp.output import VISIBLE_TOOLS, Rendered, render, render_error
 from codemode_mcp.policy import Policies
 from codemode_mcp.profiles import Profile, profile_of
-from codemode_mcp.stdio import serve_stdio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     import anyio
-    from mcp.server.context import ServerRequestContext
-    from mcp.server.lowlevel import Server
 
     from codemode_mcp.audit import Auditor
     from codemode_mcp.callers import Caller
+    from codemode_mcp.exchange import Exchange
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import Language, ToolSettings
@@ -84,7 +80,7 @@ class Runs(Protocol):
         ...
 
     async def state_keys(self) -> Sequence[bytes]:
-        """See `client.guard_state`."""
+        """Return the keys that seal what clients bring back; see `sdk_server.guard_state`."""
         ...
 
     def servers(self, caller: Caller | None) -> Mapping[str, str]:
@@ -143,179 +139,165 @@ class Runs(Protocol):
 
 
 class Surface:
-    """Handlers for one `Server`, whatever carries it.
+    """Answers to `tools/list` and `tools/call`, whatever carries the requests.
 
     Args:
-        caller_of: who makes a request.
-        user: who makes them all; None where they come from many.
+        user: who makes all requests; None where they come from many.
+        lasting: one client makes them all, on one connection for as long as this lasts.
     """
 
-    def __init__(
-        self, runs: Runs, caller_of: Callable[[ServerRequestContext[Any]], Caller], user: Caller | None = None
-    ) -> None:
-        self._runs = runs
-        self._caller_of = caller_of
-        self._user = user
-        self._lasting = False
-        settings = runs.settings()
-        self._announcer = Announcer(self._shown, runs.change)
-        self.server: Server[Any] = AnnouncingServer(
-            "codemode-mcp",
-            announcer=self._announcer,
-            version=metadata.version("codemode-mcp"),
-            title="Code mode",
-            instructions=self._instructions(),
-            on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
-        )
-        guard_state(self.server, settings.code_mode.snapshot_ttl_seconds, runs.state_keys)
+    name: Final = "codemode-mcp"
+    title: Final = "Code mode"
 
-    async def _list_tools(
-        self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        self._offer_roots(context)
+    def __init__(self, runs: Runs, user: Caller | None = None, *, lasting: bool = False) -> None:
+        self._runs = runs
+        self._user = user
+        self._lasting = lasting
+        self.version = metadata.version("codemode-mcp")
+        self.state_keys = runs.state_keys
+        self.state_seconds = runs.settings().code_mode.snapshot_ttl_seconds
+        self.on_change: Callable[[], None] | None = None
+        """Called when `instructions` may have become others."""
+        self.announcer = Announcer(self._shown, runs.change)
+
+    async def list_tools(self, exchange: Exchange) -> list[dict[str, Any]]:
+        """Return the tools as JSON."""
+        self._offer_roots(exchange)
         self._runs.touch()
-        self._record_client(context)
-        caller = self._caller_of(context)
+        self._record_client(exchange)
+        caller = exchange.caller
         await self._runs.ready_to_list()
         namespaces = await self._runs.namespace_texts(caller)
-        self._announcer.listed()  # nothing is awaited from here on: what is noted is what is answered
+        self.announcer.listed()  # nothing is awaited from here on: what is noted is what is answered
         if self._runs.has_nothing() or self._runs.admits_nothing(caller):
-            return types.ListToolsResult(tools=[], cache_scope="private")
-        profile = self._profile(context)
+            return []
         tools = tool_list(
-            self._runs.servers(caller), self._runs.settings(), namespaces, self._runs.topics(caller), profile, caller
+            self._runs.servers(caller),
+            self._runs.settings(),
+            namespaces,
+            self._runs.topics(caller),
+            self._profile(exchange),
+            caller,
         )
-        if tuple(tool.name for tool in tools) != VISIBLE_TOOLS:
+        if tuple(tool["name"] for tool in tools) != VISIBLE_TOOLS:
             raise RuntimeError("the tool list is not what it has to be")  # fails closed
-        debugging.log_listing(tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools)
-        # The list depends on the caller's policy and on the client's profile.
-        return types.ListToolsResult(tools=tools, cache_scope="private")
+        debugging.log_listing(tools)
+        return tools
 
-    def _record_client(self, context: ServerRequestContext[Any]) -> None:
-        params = context.session.client_params
-        info = None if params is None else params.client_info
-        self._runs.record_client(
-            None if info is None else info.name,
-            None if info is None else info.version,
-            context.session.protocol_version,
-        )
+    def _record_client(self, exchange: Exchange) -> None:
+        session = exchange.session
+        self._runs.record_client(session.client_name, session.client_version, session.protocol_version)
 
-    def _profile(self, context: ServerRequestContext[Any]) -> Profile:
-        return profile_of(client_name(context), self._runs.settings().clients)
+    def _profile(self, exchange: Exchange) -> Profile:
+        return profile_of(exchange.session.client_name, self._runs.settings().clients)
 
-    async def _call_tool(
-        self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult:
-        self._offer_roots(context)
+    async def call_tool(self, exchange: Exchange) -> dict[str, Any]:
+        """Return a `CallToolResult`, or an `InputRequiredResult` for revisions that have it, as JSON."""
+        self._offer_roots(exchange)
         self._runs.touch()
-        self._record_client(context)
-        continued = Continued.of(context, params)
+        self._record_client(exchange)
+        continued = Continued.of(exchange.params)
         request, began = request_id(), time.monotonic()
         told: dict[str, Any] = {"status": "cancelled"}
-        self._tell_request(request, context, params, continued)
+        self._tell_request(request, exchange, continued)
         try:
-            return await self._carry_out(context, params, continued, request, told)
+            return await self._carry_out(exchange, continued, request, told)
         finally:
             self._runs.auditor.emit("answered", request, ms=round((time.monotonic() - began) * 1000), **told)
 
     def _tell_request(
         self,
         request: str,
-        context: ServerRequestContext[Any],
-        params: types.CallToolRequestParams,
+        exchange: Exchange,
         continued: Continued,
     ) -> None:
-        auditor, arguments = self._runs.auditor, params.arguments or {}
-        if not auditor.listening or params.name not in ("exec", "wait"):
+        auditor, (name, arguments) = self._runs.auditor, _called(exchange)
+        if not auditor.listening or name not in ("exec", "wait"):
             return
         run = continued.run_id or arguments.get("runId") or arguments.get("run_id")
         source = None if continued.run_id else arguments.get("code") or arguments.get("command")
         auditor.emit(
-            "exec" if params.name == "exec" else "wait",
+            "exec" if name == "exec" else "wait",
             request,
-            request=str(context.request_id)[:MAX_NAME],
+            request=str(exchange.request_id)[:MAX_NAME],
             run=run[:MAX_NAME] if isinstance(run, str) else None,
             answers=len(continued.answers) or None,
             cancel=arguments.get("cancel") is True or None,
             bytes=0 if continued.run_id else sizes.of_arguments(arguments),
-            inputs=source if isinstance(source, str) and params.name == "exec" else None,
+            inputs=source if isinstance(source, str) and name == "exec" else None,
         )
 
     async def _carry_out(
-        self,
-        context: ServerRequestContext[Any],
-        params: types.CallToolRequestParams,
-        continued: Continued,
-        request: str,
-        told: dict[str, Any],
-    ) -> types.CallToolResult | types.InputRequiredResult:
+        self, exchange: Exchange, continued: Continued, request: str, told: dict[str, Any]
+    ) -> dict[str, Any]:
         """`told`: what is told of the answer, to be filled in."""
-        profile = self._profile(context)
+        profile = self._profile(exchange)
+        name, arguments = _called(exchange)
         if profile.adds_arguments:
-            params = params.model_copy(update={"arguments": _without_added(params, profile)})
-        notes = () if continued.run_id else ignored_arguments(params.name, params.arguments or {})
-        async with open_client(context, rounds=continued.round, lasting=self._lasting) as client:
+            arguments = _without_added(name, arguments, profile)
+        notes = () if continued.run_id else ignored_arguments(name, arguments)
+        async with open_client(exchange, rounds=continued.round, lasting=self._lasting) as client:
             try:
-                outcome = await self._answer(context, params, continued, client, request)
+                outcome = await self._answer(exchange, name, arguments, continued, client, request)
                 told["run"] = outcome.run_id
                 if outcome.questions:
                     told["status"] = "asks"
                     return continued.asks_again(outcome.run_id, outcome.questions)
                 outcome = replace(outcome, notes=(*outcome.notes, *notes))
                 if not outcome.usage.sources:  # its program could not be restored
-                    outcome = replace(outcome, usage=await self._counted(outcome.usage, context, client))
+                    outcome = replace(outcome, usage=await self._counted(outcome.usage, exchange, client))
                 rendered = await render(
                     outcome, self._runs.settings(), self._runs.offload, time.monotonic(), profile.max_output_bytes
                 )
             except CodeModeError as error:
-                refused = Usage(execs=int(params.name == "exec"), waits=int(params.name == "wait"))
-                usage = await self._counted(refused, context, client)
-                notes = (*notes, *self._runs.late_notes(self._caller_of(context).owner))
+                refused = Usage(execs=int(name == "exec"), waits=int(name == "wait"))
+                usage = await self._counted(refused, exchange, client)
+                notes = (*notes, *self._runs.late_notes(exchange.caller.owner))
                 rendered = render_error(error, self._runs.settings(), profile.max_output_bytes, notes, usage)
             except Exception:
                 log.exception("a request failed in an unexpected way")
                 fault = InternalError("the request failed inside codemode-mcp; see its log")
                 rendered = render_error(fault, self._runs.settings(), profile.max_output_bytes)
         told.update(status=rendered.structured["status"], code=rendered.structured.get("code"))
-        result = _tool_result(rendered, context.session.protocol_version, profile)
-        debugging.log_answer(within_line(params.name), rendered.content, result.structured_content)
+        result = _tool_result(rendered, exchange.session.protocol_version, profile)
+        structured = result.get("structuredContent")
+        debugging.log_answer(within_line(name), rendered.content, structured)
         if self._runs.auditor.listening:
-            told.update(sizes.seen({"content": rendered.content, "structuredContent": result.structured_content}))
+            told.update(sizes.seen({"content": rendered.content, "structuredContent": structured}))
         return result
 
-    async def _counted(self, usage: Usage, context: ServerRequestContext[Any], client: Client) -> Usage:
+    async def _counted(self, usage: Usage, exchange: Exchange, client: Client) -> Usage:
         """Return the usage of a request whose program has not run, with the catalog that it would have seen."""
         if self._runs.settings().code_mode.telemetry == "off":
             return usage
-        size, sources = await self._runs.catalog_counts(self._caller_of(context), client)
+        size, sources = await self._runs.catalog_counts(exchange.caller, client)
         return replace(usage, catalog_size=size, sources=sources)
 
-    def _offer_roots(self, context: ServerRequestContext[Any]) -> None:
+    def _offer_roots(self, exchange: Exchange) -> None:
         if self._lasting:
-            self._runs.offer_roots(roots_of(context.session))
+            self._runs.offer_roots(roots_of(exchange.session))
 
     async def _answer(
         self,
-        context: ServerRequestContext[Any],
-        params: types.CallToolRequestParams,
+        exchange: Exchange,
+        name: str,
+        arguments: Mapping[str, Any],
         continued: Continued,
         client: Client,
         request: str,
     ) -> Outcome:
-        caller = self._caller_of(context)
+        caller = exchange.caller
         if self._runs.admits_nothing(caller):
             raise ProgramError(
                 "invalid_input", "the policy of this server allows you no tools, so there is nothing to run"
             )
         owner = caller.owner
-        arguments = params.arguments or {}
         if continued.run_id:
             # The same request again, with the answers to what the last one came back with (revision 2026-07-28).
             return await self._runs.observe(
                 continued.run_id, owner, client=client, answers=continued.answers, caller=caller
             )
-        match params.name:
+        match name:
             case "exec":
                 program = exec_arguments(arguments)
                 return await self._runs.execute(program.source, program.language, caller, client, request)
@@ -326,28 +308,28 @@ class Surface:
                 )
         raise ProgramError(
             "invalid_input",
-            f"there is no tool {params.name[:100]!r} here; the tools are exec and wait, "
-            "and others are called inside exec",
+            f"there is no tool {name[:100]!r} here; the tools are exec and wait, and others are called inside exec",
         )
 
-    async def serve_stdio(self, streams: tuple[IO[str], IO[str]] | None = None) -> None:
-        """Serve on the process's standard streams, or on what `stdio.reserve` made of them, until the client closes
-        its end."""
-        self._lasting = True  # one client, for as long as this lasts
-        await serve_stdio(self.server, streams)
-
     def _shown(self) -> tuple[object, ...]:
-        """All that the two tools and the instructions depend on, for any caller."""
+        """Return all that the two tools and the instructions depend on, for any caller."""
         names, tools = tuple(self._runs.configured()), self._runs.settings()
-        self.server.instructions = self._instructions()
+        if self.on_change is not None:
+            self.on_change()
         languages, policies = tools.code_mode.languages, (tools.policy, tools.contexts)
         there = (names, self._runs.has_nothing(), self._runs.namespaces(), self._runs.all_topics())
         return there, languages, policies, tools.clients
 
-    def _instructions(self) -> str:
+    def instructions(self) -> str:
+        """Return what clients are told of this server when they connect."""
         if self._runs.has_nothing():
             return descriptions.NOTHING_CONFIGURED
         return descriptions.instructions(self._runs.servers(self._user), self._runs.settings().code_mode.languages)
+
+
+def _called(exchange: Exchange) -> tuple[str, Mapping[str, Any]]:
+    """Return the name and the arguments of a call."""
+    return exchange.params["name"], exchange.params.get("arguments") or {}
 
 
 _META: Final = {"anthropic/alwaysLoad": True}
@@ -361,8 +343,8 @@ def tool_list(
     topics: Sequence[str] = (),
     profile: Profile = _ANY_CLIENT,
     caller: Caller | None = None,
-) -> list[types.Tool]:
-    """Return the two tools as a client of this profile gets them.
+) -> list[dict[str, Any]]:
+    """Return the two tools as a client of this profile gets them, as JSON.
 
     They are read-only where policy admits only tools that are read-only by trusted annotations. Values of `store()` are
     no change in this sense: they are the caller's own scratch memory in codemode-mcp.
@@ -374,77 +356,65 @@ def tool_list(
     policies = Policies(settings)
     read_only = (policies.default if caller is None else policies.of(caller)).rules.read_only
     languages = settings.code_mode.languages
-    output_schema = None if profile.shows_structured else descriptions.OUTPUT_SCHEMA
+    output_schema = {} if profile.shows_structured else {"outputSchema": descriptions.OUTPUT_SCHEMA}
     return [
-        types.Tool(
-            name="exec",
-            title="Run a program",
-            description=descriptions.exec_description(servers, languages, namespaces, topics),
-            input_schema=descriptions.exec_schema(languages),
-            output_schema=output_schema,
-            annotations=types.ToolAnnotations(
-                title="Run a program",
-                read_only_hint=read_only,
-                destructive_hint=not read_only,
-                open_world_hint=True,
+        {
+            "name": name,
+            "title": title,
+            "description": description,
+            "inputSchema": input_schema,
+            **output_schema,
+            "annotations": {
+                "title": title,
+                "readOnlyHint": read_only,
+                "destructiveHint": not read_only,
+                "openWorldHint": True,
+            },
+            "_meta": _META,
+        }
+        for name, title, description, input_schema in (
+            (
+                "exec",
+                "Run a program",
+                descriptions.exec_description(servers, languages, namespaces, topics),
+                descriptions.exec_schema(languages),
             ),
-            _meta=_META,
-        ),
-        types.Tool(
-            name="wait",
-            title="Resume a suspended program",
-            description=descriptions.wait_description(),
-            input_schema=descriptions.WAIT_SCHEMA,
-            output_schema=output_schema,
-            annotations=types.ToolAnnotations(
-                title="Resume a suspended program",
-                read_only_hint=read_only,
-                destructive_hint=not read_only,
-                open_world_hint=True,
-            ),
-            _meta=_META,
-        ),
+            ("wait", "Resume a suspended program", descriptions.wait_description(), descriptions.WAIT_SCHEMA),
+        )
     ]
 
 
-def client_name(context: ServerRequestContext[Any]) -> str | None:
-    """Return the name in the client's `clientInfo`: of `initialize`, or of the request's `_meta` (2026-07-28)."""
-    params = context.session.client_params
-    return None if params is None else params.client_info.name
-
-
-def _without_added(params: types.CallToolRequestParams, profile: Profile) -> dict[str, Any]:
+def _without_added(tool: str, given: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
     """Return the arguments of a call without those that its client adds to every tool."""
-    own = ARGUMENTS.get(params.name, ())
-    given = params.arguments or {}
+    own = ARGUMENTS.get(tool, ())
     return {name: value for name, value in given.items() if name in own or name not in profile.adds_arguments}
 
 
-# the SDK's types
-
-
-def _tool_result(rendered: Rendered, version: str | None, profile: Profile) -> types.CallToolResult:
-    content = [_content_block(block, has_audio=version != "2024-11-05") for block in rendered.content]
+def _tool_result(rendered: Rendered, version: str, profile: Profile) -> dict[str, Any]:
+    """Return a `CallToolResult` as JSON."""
     repeated = rendered.is_error and profile.repeats_failures
-    return types.CallToolResult(
-        content=content,
-        structured_content=None if profile.shows_structured or repeated else rendered.structured,
-        is_error=rendered.is_error,
-        _meta=None if repeated else rendered.meta or None,
-    )
+    result: dict[str, Any] = {
+        "content": [_content_block(block, has_audio=version != "2024-11-05") for block in rendered.content],
+        "isError": rendered.is_error,
+    }
+    if not profile.shows_structured and not repeated:
+        result["structuredContent"] = rendered.structured
+    if rendered.meta and not repeated:
+        result["_meta"] = rendered.meta
+    return result
 
 
-def _content_block(block: dict[str, Any], *, has_audio: bool) -> types.ContentBlock:
+def _content_block(block: dict[str, Any], *, has_audio: bool) -> dict[str, Any]:
     match block["type"]:
         case "text":
-            return types.TextContent(type="text", text=block["text"])
+            return {"type": "text", "text": block["text"]}
         case "image":
-            return types.ImageContent(type="image", data=block["data"], mime_type=block["mimeType"])
+            return {"type": "image", "data": block["data"], "mimeType": block["mimeType"]}
         case "audio" if has_audio:
-            return types.AudioContent(type="audio", data=block["data"], mime_type=block["mimeType"])
+            return {"type": "audio", "data": block["data"], "mimeType": block["mimeType"]}
         case "audio":
             resource = {"uri": "data:" + block["mimeType"], "mimeType": block["mimeType"], "blob": block["data"]}
         case _:
             resource = block["resource"]
-    contents = types.BlobResourceContents.model_validate(resource, by_name=False)
-    return types.EmbeddedResource(type="resource", resource=contents)
+    contents = {name: resource[name] for name in ("uri", "mimeType", "blob", "_meta") if resource.get(name) is not None}
+    return {"type": "resource", "resource": contents}

@@ -5,33 +5,39 @@ They are reserved before anything else is imported, so the SDK is imported where
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from io import TextIOWrapper
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-import anyio
+from codemode_mcp.audit import telemetry
+from codemode_mcp.handshake import HandshakeSession, has_envelope, is_request, read_message
+from codemode_mcp.lines import open_lines
 
 if TYPE_CHECKING:
-    import contextvars
-
     from mcp.server.lowlevel import Server
-    from mcp.shared._context_streams import ContextReceiveStream
-    from mcp.shared.message import SessionMessage
+
+    from codemode_mcp.callers import Caller
+    from codemode_mcp.server import Surface
+
+Streams = tuple[int, int]
+"""Descriptors to read from and to write to."""
+
+MAX_OPENING: Final = 8
+"""Messages before the first request that are kept, as the SDK keeps them; the first request decides the era."""
 
 _STREAMS = (0, 1, 2)
 
 
-def reserve() -> tuple[IO[str], IO[str]] | None:
-    """The client's ends of standard input and output, as private descriptors that no child inherits.
+def reserve() -> Streams:
+    """Return the client's ends of standard input and output, as private descriptors that no child inherits.
 
     From then on, and for good, descriptor 0 reads nothing and descriptor 1 is standard error: what a plugin or library
-    prints, at once or when it is flushed at exit, does not get between the messages. None where there are no such
-    streams, as when they were closed by whoever started this.
+    prints, at once or when it is flushed at exit, does not get between the messages. Where there are no such streams,
+    as when the parent process has closed them, they are returned as they are.
     """
     if sys.stdin is None or sys.stdout is None:
-        return None
+        return 0, 1
     try:
         client_in, client_out = _duplicate(0), _duplicate(1)
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -40,7 +46,7 @@ def reserve() -> tuple[IO[str], IO[str]] | None:
         os.dup2(2, 1)
         sys.stdout.flush()  # what was printed before
     except OSError:
-        return None
+        return 0, 1
     if sys.platform == "win32":
         from mcp.os.win32.utilities import rebind_std_handle_to_fd
 
@@ -48,17 +54,7 @@ def reserve() -> tuple[IO[str], IO[str]] | None:
             rebind_std_handle_to_fd(stream)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
-    # A thread may still read from one of them when everything else has ended, so nobody closes them.
-    return (
-        _Unowned(os.fdopen(client_in, "rb", closefd=False), encoding="utf-8", errors="replace"),
-        _Unowned(os.fdopen(client_out, "wb", closefd=False), encoding="utf-8"),
-    )
-
-
-class _Unowned(TextIOWrapper):
-    def close(self) -> None:
-        if not self.closed:
-            self.detach()
+    return client_in, client_out
 
 
 def _duplicate(stream: int) -> int:
@@ -74,61 +70,30 @@ def _duplicate(stream: int) -> int:
 # messages on them
 
 
-async def serve_stdio(server: Server[Any], streams: tuple[IO[str], IO[str]] | None = None) -> None:
-    """Serve on the process's standard streams, or on `streams`, until the client closes its end."""
-    from mcp.server.stdio import stdio_server
+async def serve_surface(surface: Surface, caller: Caller, streams: Streams) -> None:
+    """Answer one client on its streams, in the era of its first request, until it closes its end."""
+    async with open_lines(*streams) as lines:
+        opening: list[str] = []
+        handshake = not telemetry.is_configured()  # spans around requests are the SDK's
+        while handshake and (line := await lines.receive()) is not None:
+            message = read_message(line)
+            if len(opening) < MAX_OPENING or (message is not None and is_request(message)):
+                opening.append(line)
+            if message is not None and is_request(message):
+                handshake = message["method"] == "initialize" or not has_envelope(message)
+                break
+        lines.unread(opening)
+        if handshake:
+            await HandshakeSession(surface, lines, caller).serve()
+        else:
+            from codemode_mcp.sdk_server import code_mode_server, serve_lines
 
-    ends = (None, None) if streams is None else (anyio.wrap_file(streams[0]), anyio.wrap_file(streams[1]))
-    async with stdio_server(*ends) as (read, write):
-        await server.run(_Lines(read), write, server.create_initialization_options())
-
-
-class _Lines:
-    """The messages of a stdio client. JSON may hold half of a surrogate pair as an escape, which the SDK's parser
-    refuses: its request would never be answered. Such a line is read again, with U+FFFD in the place of that half.
-    """
-
-    def __init__(self, inner: ContextReceiveStream[SessionMessage | Exception]) -> None:
-        self._inner = inner
-
-    @property
-    def last_context(self) -> contextvars.Context | None:
-        return self._inner.last_context
-
-    async def receive(self) -> SessionMessage | Exception:
-        item = await self._inner.receive()
-        return _read_again(item) if isinstance(item, Exception) else item
-
-    def __aiter__(self) -> _Lines:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        item = await anext(self._inner)
-        return _read_again(item) if isinstance(item, Exception) else item
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def __aenter__(self) -> _Lines:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+            await serve_lines(code_mode_server(surface, lambda _: caller), lines)
 
 
-def _read_again(error: Exception) -> SessionMessage | Exception:
-    from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
-    from pydantic import ValidationError
+async def serve_server(server: Server[Any], streams: Streams) -> None:
+    """Serve an SDK server to one client on its streams until it closes its end."""
+    from codemode_mcp.sdk_server import serve_lines
 
-    from codemode_mcp.bridge import joined_halves
-
-    if not isinstance(error, ValidationError):
-        return error
-    line = error.errors(include_url=False, include_context=False)[0]["input"]
-    try:
-        text = json.dumps(json.loads(line), ensure_ascii=False)
-        whole = joined_halves(text)
-        return error if whole == text else SessionMessage(jsonrpc_message_adapter.validate_json(whole, by_name=False))
-    except (TypeError, ValueError, RecursionError):
-        return error
+    async with open_lines(*streams) as lines:
+        await serve_lines(server, lines)

@@ -10,7 +10,8 @@ import pytest
 from mcp.client.client import Client
 
 from codemode_mcp import announce
-from codemode_mcp.announce import Announcer, AnnouncingServer
+from codemode_mcp.announce import Announcer
+from codemode_mcp.sdk_server import AnnouncingServer
 
 pytestmark = pytest.mark.anyio
 

@@ -154,21 +154,24 @@ def check(
     servers: dict[str, str], languages: tuple[Language, ...], namespaces: list[tuple[str, str, str]], topics: list[str]
 ) -> str:
     tools = tool_list(servers, ToolSettings(code_mode=CodeModeSettings(languages=languages)), namespaces, topics)
-    assert [tool.name for tool in tools] == ["exec", "wait"]
+    assert [tool["name"] for tool in tools] == ["exec", "wait"]
     size = sum(
-        len(tool.name.encode()) + len((tool.description or "").encode()) + len(json.dumps(tool.input_schema).encode())
+        len(tool["name"].encode()) + len(tool["description"].encode()) + len(json.dumps(tool["inputSchema"]).encode())
         for tool in tools
     )
     assert size <= (2700 if namespaces else 2200)
-    assert all(len((tool.description or "").encode()) <= 2000 for tool in tools)
-    assert all(tool.meta == {"anthropic/alwaysLoad": True} for tool in tools)
+    assert all(len(tool["description"].encode()) <= 2000 for tool in tools)
+    assert all(tool["_meta"] == {"anthropic/alwaysLoad": True} for tool in tools)
     assert len(descriptions.instructions(servers, languages).encode()) <= 1000
-    text = tools[0].description or ""
+    text: str = tools[0]["description"]
     assert text.isprintable() or set(filter(lambda c: not c.isprintable(), text)) == {"\n"}
-    assert text == (
-        tool_list(servers, ToolSettings(code_mode=CodeModeSettings(languages=languages)), namespaces, topics)[
-            0
-        ].description
+    assert (
+        text
+        == (
+            tool_list(servers, ToolSettings(code_mode=CodeModeSettings(languages=languages)), namespaces, topics)[0][
+                "description"
+            ]
+        )
     )
     assert BODY in text
     return text
@@ -248,8 +251,7 @@ def test_the_output_schema_stays_within_its_budget() -> None:
 @pytest.mark.parametrize("read_only", [True, False])
 def test_the_tools_say_that_they_only_read_where_policy_admits_nothing_else(read_only: bool) -> None:
     for tool in tool_list({"x": "x"}, ToolSettings(policy=PolicyRules(read_only=read_only))):
-        assert tool.annotations is not None
-        hints = (tool.annotations.read_only_hint, tool.annotations.destructive_hint)
+        hints = (tool["annotations"]["readOnlyHint"], tool["annotations"]["destructiveHint"])
         assert hints == (read_only, not read_only)
 
 
@@ -258,5 +260,4 @@ def test_a_caller_whose_context_admits_more_is_not_told_that_the_tools_only_read
     settings = ToolSettings(policy=PolicyRules(read_only=True), contexts=(other,))
     for name, read_only in (("ada", False), ("bob", True)):
         tool, *_ = tool_list({"x": "x"}, settings, caller=Caller("o", "http", name))
-        assert tool.annotations is not None
-        assert tool.annotations.read_only_hint is read_only
+        assert tool["annotations"]["readOnlyHint"] is read_only

@@ -8,7 +8,7 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
 import typer
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codemode_mcp.app import App
-    from codemode_mcp.callers import Caller
     from codemode_mcp.config import Config, Reading
-    from codemode_mcp.passthrough import Passthrough
-    from codemode_mcp.server import Surface
+    from codemode_mcp.stdio import Streams
 
 
 app = typer.Typer()
@@ -65,7 +63,7 @@ def serve(
     """Serve MCP on standard input and output, or over HTTP."""
     from codemode_mcp.app import DEPTH_VARIABLE, MAX_DEPTH, depth
 
-    streams = None
+    streams = 0, 1
     at_terminal = sys.stdin is not None and sys.stdin.isatty()
     if transport == "stdio":
         for option, value in (("--host", host), ("--port", port), ("--path", path)):
@@ -121,7 +119,7 @@ def serve(
             anyio.run(_serve, loaded, load_again, streams)
 
 
-async def _serve(config: Config, load: Callable[[Reading], Config], streams: tuple[IO[str], IO[str]] | None) -> None:
+async def _serve(config: Config, load: Callable[[Reading], Config], streams: Streams) -> None:
     from codemode_mcp.app import open_app
 
     over = anyio.Event()
@@ -132,15 +130,15 @@ async def _serve(config: Config, load: Callable[[Reading], Config], streams: tup
         by_signal = True
         over.set()
 
-    async def talk(surface: Surface | Passthrough) -> None:
-        await surface.serve_stdio(streams)
+    async def talk(opened: App) -> None:
+        await _talk(opened, streams)
         over.set()
 
     async with anyio.create_task_group() as group:
         if sys.platform != "win32":
             group.start_soon(_end_on_signal, end)
         async with open_app(config, load, "stdio") as opened:
-            group.start_soon(talk, _surface(opened, lambda _: opened.operator, opened.operator))
+            group.start_soon(talk, opened)
             await over.wait()
         if by_signal or any(thread.name == THREAD_NAME for thread in threading.enumerate()):
             # After a signal a thread sits in a blocking read of standard input; nothing can wake it, and no task ends
@@ -166,15 +164,20 @@ async def _end_on_signal(end: Callable[[], None]) -> None:
                 signal.raise_signal(number)
 
 
-def _surface(opened: App, caller_of: Callable[[Any], Caller], user: Caller | None = None) -> Surface | Passthrough:
-    """What clients see, by the mode; the other one is not imported. `user`: the only one who asks, if it is one."""
+async def _talk(opened: App, streams: Streams) -> None:
+    """Answer the client on these streams, in the mode of the configuration; the other mode is not imported."""
+    caller = opened.operator
     if opened.code_mode:
         from codemode_mcp.server import Surface
+        from codemode_mcp.stdio import serve_surface
 
-        return Surface(opened, caller_of, user)
-    from codemode_mcp.passthrough import Passthrough
+        await serve_surface(Surface(opened, caller, lasting=True), caller, streams)
+    else:
+        from codemode_mcp.passthrough import Passthrough
+        from codemode_mcp.stdio import serve_server
 
-    return Passthrough(opened, caller_of, opened.auditor, user)
+        passthrough = Passthrough(opened, lambda _: caller, opened.auditor, caller, lasting=True)
+        await serve_server(passthrough.server, streams)
 
 
 async def _serve_http(
@@ -202,7 +205,16 @@ async def _serve_http(
         try:
             async with listening(settings, host, port, path) as listener, anyio.create_task_group() as group:
                 async with open_app(config, load, "http") as opened:
-                    await listener.serve(_surface(opened, caller_of).server)
+                    if opened.code_mode:
+                        from codemode_mcp.sdk_server import code_mode_server
+                        from codemode_mcp.server import Surface
+
+                        server = code_mode_server(Surface(opened), caller_of)
+                    else:
+                        from codemode_mcp.passthrough import Passthrough
+
+                        server = Passthrough(opened, caller_of, opened.auditor).server
+                    await listener.serve(server)
                     say(f"codemode-mcp serves MCP at {listener.url}")
                     for note in notes_for(settings, host):
                         say(note)

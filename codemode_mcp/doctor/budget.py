@@ -31,14 +31,14 @@ async def check(app: App, config: Config) -> Iterable[Check]:
     used = sum(
         len(text.encode())
         for tool in tools
-        for text in (tool.name, tool.description or "", json.dumps(tool.input_schema))
+        for text in (tool["name"], tool["description"], json.dumps(tool["inputSchema"]))
     )
     bound = TOOLS_BYTES_NAMESPACES if namespaces else TOOLS_BYTES
     if used > bound:
         detail = f"exec and wait take {used:,} bytes of {bound:,}"
         return [Check("byte budget", "fail", detail, "this is a fault of ours; please report it")]
     detail = f"exec and wait take {used:,} of {bound:,} bytes, for {counted(len(servers), 'server')}"
-    cut = _CUT.search(tools[0].description or "")
+    cut = _CUT.search(tools[0]["description"])
     if cut is None:
         return [Check("byte budget", "ok", detail)]
     advice = "programs find them with API.list(); shorter names, or fewer servers, would fit"

@@ -44,8 +44,7 @@ async def _own(app: App) -> Weight:
 
     servers, settings = app.servers(app.operator), app.settings()
     tools = tool_list(servers, settings, await app.namespace_texts(app.operator), app.topics(app.operator))
-    items = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
-    return weigh(items, instructions(servers, settings.code_mode.languages))
+    return weigh(tools, instructions(servers, settings.code_mode.languages))
 
 
 def server_of(view: UpstreamView, declarations: int) -> Server:

@@ -328,7 +328,7 @@ import atexit, os, sys
 import codemode_mcp.__main__ as main
 import codemode_mcp.server as server
 
-inner = server.Surface._list_tools
+inner = server.Surface.list_tools
 
 async def noisy(self, *arguments):
     print("printed by a library")
@@ -337,7 +337,7 @@ async def noisy(self, *arguments):
     os.system("echo printed by a child; cat")
     return await inner(self, *arguments)
 
-server.Surface._list_tools = noisy
+server.Surface.list_tools = noisy
 print("printed before anything began")
 atexit.register(print, "printed at the end")
 main.main()
