@@ -368,6 +368,11 @@ class App:
         if self._manager is not None:
             await self._manager.retire()
 
+    def give_up_calls(self) -> None:
+        """Give up what is in flight: everything ends now."""
+        if self._manager is not None:
+            self._manager.give_up_calls()
+
     # for the command line
 
     async def manager(self) -> RunManager:
@@ -712,6 +717,7 @@ async def open_app(
                 finally:
                     with anyio.move_on_after(PARK_SECONDS, shield=True):
                         await app.retire()
+                    app.give_up_calls()
                     group.cancel_scope.cancel()
 
 

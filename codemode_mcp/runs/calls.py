@@ -98,6 +98,7 @@ class Calls:
         self._clock = clock
         self._auditor = auditor or Auditor()
         self._direct: dict[LiveCall, Run] = {}
+        self._closed = False
 
     def apply(self, settings: CodeModeSettings) -> None:
         """See `RunManager.apply`."""
@@ -274,7 +275,8 @@ class Calls:
             asyncio.get_running_loop().call_soon(self._end_direct, run, live, None)
 
     def close(self) -> None:
-        """Give up all calls that have no task to be cancelled: the server ends."""
+        """Give up all calls that have no task to be cancelled: the server ends, and no program goes further."""
+        self._closed = True
         for live, run in list(self._direct.items()):
             if live.sent is not None:
                 live.sent.cancel()
@@ -443,7 +445,7 @@ class Calls:
             live.events.ended(live.record, code, self._clock(), late=live.left, is_error=is_error)
         if why is not None and not run.fenced:
             self._tell_late_failure(run, live, why)
-        if run.state in ("running", "waiting") and not run.fenced:
+        if run.state in ("running", "waiting") and not run.fenced and not self._closed:
             run.settled.append(completion)
             if completion.error is None:
                 run.results.keep(live.record.tool, completion.value)

@@ -687,10 +687,12 @@ class RunManager:
 
     async def retire(self) -> None:
         """Take no more requests, and have those that are open answered: their programs are suspended, where a store
-        keeps them for the next process. Calls in flight are given up."""
+        keeps them for the next process."""
         if self._store.durable:
             await self._suspend_all()
-        # Before connections close, which would end them with another reason.
+
+    def give_up_calls(self) -> None:
+        """Give up all calls in flight, before connections close, which would end them with another reason."""
         self._driver.calls.close()
 
     async def _suspend_all(self) -> None:
