@@ -18,7 +18,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import anyio
-from mcp.client.stdio import get_default_environment
+
+from upstream_clients.environment import system_variables
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -104,7 +105,7 @@ async def _run(command: tuple[str, ...], run_id: str) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=get_default_environment() | {RUN_VARIABLE: run_id},
+        env=system_variables(os.environ) | {RUN_VARIABLE: run_id},
         start_new_session=sys.platform != "win32",
         creationflags=flags,
     )

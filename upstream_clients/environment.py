@@ -53,6 +53,11 @@ def passed_on(environ: Mapping[str, str], withheld: Collection[str] = ()) -> dic
     }
 
 
+def system_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that any program needs, for a child that is no server. Functions of a shell are left out."""
+    return {name: environ[name] for name in _SYSTEM if name in environ and not environ[name].startswith("()")}
+
+
 def secrets_passed_on(environ: Mapping[str, str], withheld: Collection[str] = ()) -> Iterator[str]:
     """Yield what must not be shown of the variables that a child gets: proxies, tokens, and passwords in URLs."""
     for name, value in passed_on(environ, withheld).items():

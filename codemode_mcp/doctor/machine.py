@@ -10,11 +10,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mcp.client.stdio import get_default_environment
-
 from codemode_mcp.control.display import counted
 from codemode_mcp.doctor.check import Check
 from codemode_mcp.settings import HttpSettings
+from upstream_clients.environment import system_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -116,7 +115,7 @@ def notify(config: Config) -> Iterable[Check]:
     command = config.tools.approval.notify
     if not command:
         return
-    found = shutil.which(command[0], path=get_default_environment().get("PATH"))
+    found = shutil.which(command[0], path=system_variables(os.environ).get("PATH"))
     if found is None:
         detail = f"{command[0]} was not found or cannot be run, so no person is notified of approvals"
         yield Check("notify", "warn", detail, 'give the whole path of the program in "tools.approval.notify"')
