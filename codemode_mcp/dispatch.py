@@ -512,7 +512,7 @@ class Dispatcher:
         on_end: Callable[[Completion], None],
     ) -> None:
         try:
-            text = await self._result_text(entry, call.id, arguments, context, None, result)
+            text = await self._result_text(entry, call.id, arguments, context, None, result, None)
             completion = Completion(call.id, text)
         except Exception as error:
             completion = self._failed(call, record, error)
@@ -526,15 +526,16 @@ class Dispatcher:
         context: CallContext,
         event: ToolCallEvent | None,
         result: Any,
+        printed: str | None,
     ) -> str:
-        """Return a result as JSON text, as middleware wants it where there is any."""
+        """Return a result as JSON text, as middleware wants it where there is any; `printed`: that of the server."""
         interception = self._interception
         replaced = interception is not None and interception.middleware(entry.id)
         if interception is not None and replaced:
             event = event or _event(entry, number, arguments, context)
             text = await interception.after(event, entry.path, result, self._settings.max_tool_result_bytes)
         else:
-            text = json_text(result)
+            text = json_text(result) if printed is None else printed
         self._check_size(entry, text)
         if not replaced:
             self._note_shape(entry, context, result)
@@ -597,12 +598,12 @@ class Dispatcher:
                 arguments, event = dict(changed), None
         if asked_for is not None:
             await self._approved(entry, call, context, arguments, asked_for, approve)
-        result = await self._send(
+        result, printed = await self._send(
             entry, arguments, context, record, on_progress, asking, timeout, begin, sent, approved=asked_for is not None
         )
         if record.watched:
             record.seen = sizes.seen(result)
-        return await self._result_text(entry, call.id, arguments, context, event, result)
+        return await self._result_text(entry, call.id, arguments, context, event, result, printed)
 
     def asks_for(self, target: str, context: CallContext) -> bool:
         """Whether a call of this id waits for a person's approval."""
@@ -695,7 +696,9 @@ class Dispatcher:
         sent: SentFn,
         *,
         approved: bool,
-    ) -> Any:
+    ) -> tuple[Any, str | None]:
+        """Return the result, and its JSON text where the source has one."""
+        printed: str | None = None
         try:
             source = self._source(entry, context)
         except KeyError:
@@ -726,6 +729,7 @@ class Dispatcher:
                 for note in outcome.notes:
                     log.warning("%s: %s", entry.id, note)
                 result: Any = outcome.result
+                printed = outcome.text
             else:
                 result = await self._perform(
                     source, entry, entry.operation, arguments, asking, timeout, record, on_sent, begin
@@ -733,7 +737,7 @@ class Dispatcher:
         except UpstreamClientError as error:
             raise self._call_error(entry, source, record, error) from error
         record.dispatched = True  # whatever the source has told
-        return result
+        return result, printed
 
     def _admission(self, entry: Entry, context: CallContext, record: CallRecord, *, approved: bool) -> Admission:
         def decide(present: Tool | None) -> None:

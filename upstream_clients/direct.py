@@ -1,7 +1,7 @@
-"""Requests to a stdio server without a task, a stream or a model for each: bytes out, and a callback with the answer.
+"""Requests past the SDK's dispatcher, without a stream or a model for each: bytes out, and a callback with the answer.
 
-The SDK's dispatcher reads and writes the same pipes for everything else. An answer in one of the two usual forms is
-read here, once. Any other comes by way of the dispatcher, which knows what to do with sloppy ones.
+The SDK's dispatcher uses the same connection for everything else. An answer in one of the two usual forms is read here,
+once. Any other comes by way of the dispatcher, which knows what to do with sloppy ones.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import json
 import math
 import re
+from abc import ABC, abstractmethod
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,23 +49,19 @@ class Refusal(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    line: bytes
+    body: bytes
     on_answer: Callable[[Answer | Refusal | None], None]
     on_progress: ProgressFn | None
 
 
-class DirectRequests:
-    """The requests in flight on one connection."""
+class RequestsInFlight(ABC):
+    """The requests in flight on one connection, whatever carries them."""
 
-    def __init__(self, write: Callable[[bytes], None]) -> None:
-        """`write` puts bytes on the server's standard input; it neither waits nor raises."""
+    def __init__(self) -> None:
         self.count = 0
         """How many answers have been read here."""
-        self._write = write
         self._ids = count(_FIRST_ID)
         self._pending: dict[int, _Pending] = {}
-        self._lines: list[bytes] = []
-        self._flushes = False
         self._closed = False
 
     def __len__(self) -> int:
@@ -79,11 +76,13 @@ class DirectRequests:
         params: Mapping[str, Any],
         on_answer: Callable[[Answer | Refusal | None], None],
         on_progress: ProgressFn | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> int | None:
-        """Send a request; all of one round of the event loop leave together.
+        """Send a request, in the next round of the event loop.
 
         Args:
             on_answer: takes the answer, once; None where the connection ended without.
+            headers: of the request, where it is sent over HTTP.
 
         Returns:
             The id of the request; None where the parameters are no JSON, or the connection has ended.
@@ -96,69 +95,26 @@ class DirectRequests:
             params = {**params, "_meta": {**(meta or {}), "progressToken": request_id}}
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         try:
-            line = to_json(message) + b"\n"
+            body = to_json(message)
         except (TypeError, ValueError, RecursionError):
             return None  # halves of surrogate pairs have to be mended first
-        self._pending[request_id] = _Pending(line, on_answer, on_progress)
-        self._put(line)
+        self._pending[request_id] = _Pending(body, on_answer, on_progress)
+        self._begin(request_id, body, headers or {})
         return request_id
+
+    @abstractmethod
+    def _begin(self, request_id: int, body: bytes, headers: Mapping[str, str]) -> None:
+        """Have a request sent in the next round of the event loop."""
 
     def cancel(self, request_id: int) -> None:
         """Give a request up and tell the server if it was written. Its `on_answer` is not called any more."""
         pending = self._pending.pop(request_id, None)
-        if pending is None or self._closed:
-            return
-        unwritten = [line for line in self._lines if line is not pending.line]
-        if len(unwritten) < len(self._lines):
-            self._lines = unwritten
-        else:
-            params = {"requestId": request_id, "reason": "caller cancelled"}
-            message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-            self._put(to_json(message) + b"\n")
+        if pending is not None and not self._closed:
+            self._give_up(request_id, pending.body)
 
-    def _put(self, line: bytes) -> None:
-        if not self._flushes:
-            self._flushes = True
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._lines.append(line)
-
-    def _flush(self) -> None:
-        self._flushes = False
-        lines, self._lines = self._lines, []
-        if lines and not self._closed:
-            self._write(b"".join(lines))
-
-    def take(self, line: bytes) -> bool:
-        """Take a line that is an answer in one of the usual forms; False for any other line."""
-        if not self._pending or len(line) >= THREAD_BYTES:
-            return False
-        try:
-            text = line.decode()
-        except UnicodeDecodeError:
-            return False
-        match = _BEGIN.match(text)
-        if match is None or "\\ud" in text or "\\uD" in text:
-            return False
-        try:
-            result, end = _DECODER.raw_decode(text, match.end())
-        except (ValueError, RecursionError):
-            return False
-        if type(result) is not dict:
-            return False
-        known = match[1]
-        if known is None:
-            last = _END.fullmatch(text, end)
-            if last is None:
-                return False
-            known = last[1]
-        elif text[end:].strip() != "}":
-            return False
-        pending = self._pending.pop(int(known), None)
-        if pending is None:
-            return False
-        self.count += 1
-        pending.on_answer(Answer(result, text[match.end() : end]))
-        return True
+    @abstractmethod
+    def _give_up(self, request_id: int, body: bytes) -> None:
+        """Take a request back, or tell the server that nobody waits for its answer."""
 
     def resolve(self, request_id: int, answer: Answer | Refusal) -> None:
         """Take an answer that was read elsewhere. The id must be one of these requests."""
@@ -177,6 +133,83 @@ class DirectRequests:
             each.on_answer(None)
 
 
+class DirectRequests(RequestsInFlight):
+    """The requests in flight to a stdio server."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        """`write` puts bytes on the server's standard input; it neither waits nor raises."""
+        super().__init__()
+        self._write = write
+        self._lines: list[bytes] = []
+        self._flushes = False
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def _begin(self, request_id: int, body: bytes, headers: Mapping[str, str]) -> None:
+        """Put a line; all of one round of the event loop leave together."""
+        self._put(body)
+
+    def _give_up(self, request_id: int, body: bytes) -> None:
+        unwritten = [line for line in self._lines if line is not body]
+        if len(unwritten) < len(self._lines):
+            self._lines = unwritten
+        else:
+            params = {"requestId": request_id, "reason": "caller cancelled"}
+            self._put(to_json({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
+
+    def _put(self, line: bytes) -> None:
+        if not self._flushes:
+            self._flushes = True
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._lines.append(line)
+
+    def _flush(self) -> None:
+        self._flushes = False
+        lines, self._lines = self._lines, []
+        if lines and not self._closed:
+            self._write(b"\n".join([*lines, b""]))
+
+    def take(self, line: bytes) -> bool:
+        """Take a line that is an answer in one of the usual forms; False for any other line."""
+        if not self._pending or len(line) >= THREAD_BYTES:
+            return False
+        read = read_answer(line)
+        pending = None if read is None else self._pending.pop(read[0], None)
+        if read is None or pending is None:
+            return False
+        self.count += 1
+        pending.on_answer(read[1])
+        return True
+
+
+def read_answer(message: bytes) -> tuple[int, Answer] | None:
+    """Read an answer in one of the usual forms: the id of its request, and the result; None for all else."""
+    try:
+        text = message.decode()
+    except UnicodeDecodeError:
+        return None
+    match = _BEGIN.match(text)
+    if match is None or "\\ud" in text or "\\uD" in text:
+        return None
+    decoder = _DECODER if len(message) < THREAD_BYTES else _YIELDING_DECODER
+    try:
+        result, end = decoder.raw_decode(text, match.end())
+    except (ValueError, RecursionError):
+        return None
+    if type(result) is not dict:
+        return None
+    known = match[1]
+    if known is None:
+        last = _END.fullmatch(text, end)
+        if last is None:
+            return None
+        known = last[1]
+    elif text[end:].strip(_SPACES) != "}":
+        return None
+    return int(known), Answer(result, text[match.end() : end])
+
+
 def _finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
@@ -188,8 +221,18 @@ def _no_number(name: str) -> float:
     raise ValueError(name)
 
 
-_BEGIN = re.compile(
-    r'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*,\s*"result"\s*:\s*|"result"\s*:\s*)(?=\{)'
-)
-_END = re.compile(r'\s*,\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*\}\s*')
+def _same(value: dict[str, Any]) -> dict[str, Any]:
+    return value
+
+
+_SPACES = " \t\n\r"
+_S = f"[{_SPACES}]*"
+_ID = "(0|[1-9][0-9]{0,14})"
+_VERSION = f'"jsonrpc"{_S}:{_S}"2\\.0"{_S},{_S}"id"{_S}:{_S}{_ID}{_S}'
+_BEGIN = re.compile(f'{_S}{{{_S}(?:{_VERSION},{_S})?"result"{_S}:{_S}(?={{)')
+_END = re.compile(f"{_S},{_S}{_VERSION}}}{_S}")
 _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
+_YIELDING_DECODER = json.JSONDecoder(
+    object_hook=_same, parse_int=lambda digits: int(digits), parse_float=_finite, parse_constant=_no_number
+)
+"""The same, and in a thread it lets others run at every object and number: each is a call of Python."""

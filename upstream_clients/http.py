@@ -55,6 +55,9 @@ macOS's for the first; a system without any has its own times, of hours mostly."
 _MAX_ERROR_BODY = 64 * 1024
 _ERROR_BODY_TIMEOUT = 5.0
 _SESSION_HEADER = "mcp-session-id"
+WANTS_ANSWER = "upstream_clients/wants_answer"
+"""Extension of a request that is known to be a JSON-RPC request, so that its body need not be looked at."""
+
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
 
@@ -220,6 +223,8 @@ def _socket_options() -> list[tuple[int, int, int]]:
 
 def _wants_answer(request: httpx2.Request) -> bool:
     """Whether it is a JSON-RPC request, which may take for ever."""
+    if WANTS_ANSWER in request.extensions:
+        return True
     try:
         match json.loads(request.content):
             case {"method": str(), "id": _}:

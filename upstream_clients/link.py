@@ -52,6 +52,7 @@ from upstream_clients.questions import (
     ConnectionQuestions,
     UrlElicitationRequired,
 )
+from upstream_clients.results import text_of
 from upstream_clients.wire import ReadingAllowance, whole
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
         ProgressFnT,
     )
 
-    from upstream_clients.direct import DirectRequests
+    from upstream_clients.direct import RequestsInFlight
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import JsonObject, ProgressFn
     from upstream_clients.wire import Incoming, MendedStream
@@ -102,7 +103,7 @@ class WatchedDispatcher(JSONRPCDispatcher):
     on_list_changed: Callable[[], None]
     """Called when the server announces other tools, before anything that comes after it; to be put in before `run`."""
 
-    direct: DirectRequests | None = None
+    direct: RequestsInFlight | None = None
     """Requests that do not come by way of this, where there are such; their odd answers do."""
 
     def __init__(self, *streams: Any) -> None:
@@ -167,6 +168,11 @@ class WatchedDispatcher(JSONRPCDispatcher):
             with anyio.move_on_after(CANCEL_WAIT):
                 await taken.wait()
 
+    def tell_cancelled(self, request_id: int) -> None:
+        """Tell the server that a request past this was given up, without waiting for that."""
+        if self._tg is not None:
+            self._tg.start_soon(self._tell_cancelled, anyio.Event(), request_id, "caller cancelled", None)
+
     async def _tell_cancelled(self, taken: anyio.Event, *told: Any) -> None:
         with anyio.move_on_after(CANCEL_TIMEOUT):
             await super()._cancel_outbound(*told)
@@ -181,14 +187,14 @@ class WatchedDispatcher(JSONRPCDispatcher):
             await anyio.sleep(pause)
 
     @staticmethod
-    def _resolve_direct(direct: DirectRequests, item: Incoming) -> bool:
+    def _resolve_direct(direct: RequestsInFlight, item: Incoming) -> bool:
         """Give an odd answer to the request past this that it belongs to; False where it belongs to none."""
         message = None if isinstance(item, Exception) else item.message
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             request_id = None if message.id is None else coerce_request_id(message.id)
             if isinstance(request_id, int) and request_id in direct:
                 if isinstance(message, JSONRPCResponse):
-                    direct.resolve(request_id, Answer(message.result, None))
+                    direct.resolve(request_id, Answer(message.result, text_of(message.result)))
                 else:
                     error = message.error
                     direct.resolve(request_id, Refusal(error.code, error.message, error.data))
@@ -305,18 +311,19 @@ class Link:
         except MCPError as error:
             if call is not None:
                 call.request_id = None
-            # An unreachable server ends the connection, unless another request may still get its answer.
-            broken = is_transport_failure(error) or is_logged_out(error)
-            if is_session_lost(error) or (broken and self._in_flight == 1):
-                self._over.set()
-            elif error.code == HEADER_MISMATCH:
-                self._on_stale()
             raise self._call_error(method, error) from error
         finally:
             CURRENT.reset(before)
             self._in_flight -= 1
 
     def _call_error(self, method: str, error: MCPError) -> UpstreamCallError:
+        """Return what the error of a request means to its caller, and note what it says of the connection."""
+        # An unreachable server ends the connection, unless another request may still get its answer.
+        broken = is_transport_failure(error) or is_logged_out(error)
+        if is_session_lost(error) or (broken and self._in_flight == 1):
+            self._over.set()
+        elif error.code == HEADER_MISMATCH:
+            self._on_stale()
         raised = call_error(self._spec, method, error)
         match error.data:
             case {"elicitations": list() as elicitations} if error.code == URL_ELICITATION_REQUIRED:
@@ -360,6 +367,7 @@ class Link:
             call.request_id = None
             self._dispatcher.questions.answered(request_id)
             if isinstance(answer, Answer):
+                self._in_flight -= 1
                 if answer.result.get("isError"):
                     redacted = self._spec.redact_learned_in(answer.result)
                     answer = Answer(redacted, answer.text if redacted == answer.result else None)
@@ -370,21 +378,29 @@ class Link:
                 if answer is None
                 else MCPError(answer.code, answer.message, answer.data)
             )
-            if error.code == HEADER_MISMATCH:
-                self._on_stale()
-            on_answer(self._call_error(method, error))
+            raised = self._call_error(method, error)
+            self._in_flight -= 1
+            on_answer(raised)
 
+        headers = self._headers(method, params)
         if self.modern:
             askable = call.asking is not None
             envelope = {**self._envelope, CLIENT_CAPABILITIES_META_KEY: CAPABILITIES if askable else {}}
             params = {**params, "_meta": {**params.get("_meta", {}), **envelope}}
-        request_id = direct.send(method, params, answered, on_progress)
+        # What comes back on the call's own stream knows the call by this.
+        before = CURRENT.set(call)
+        try:
+            request_id = direct.send(method, params, answered, on_progress, headers)
+        finally:
+            CURRENT.reset(before)
         if request_id is None:
             return None
+        self._in_flight += 1
         if not self.modern:
             call.request_id = request_id
 
         def give_up() -> None:
+            self._in_flight -= 1
             direct.cancel(request_id)
 
         return give_up

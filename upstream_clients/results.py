@@ -12,10 +12,30 @@ OutputCheck = Callable[[object], str | None]
 """Says what is wrong with a `structuredContent`, or nothing."""
 
 
+class LargeResult(dict[str, Any]):
+    """A result that is too large to be printed again.
+
+    Attributes:
+        text: the same as JSON text, as the server has sent it.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, result: dict[str, Any], text: str) -> None:
+        super().__init__(result)
+        self.text = text
+
+
+def text_of(result: object) -> str | None:
+    """Return a result as the server's own JSON text, where that was kept."""
+    return result.text if isinstance(result, LargeResult) else None
+
+
 def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOutcome:
     """The outcome of one raw `tools/call` result; odd parts are repaired and noted, never refused.
 
-    `structuredContent` is passed on even when `check_output` objects to it.
+    `structuredContent` is passed on even when `check_output` objects to it. A large result that needs no repair keeps
+    its text.
     """
     if not isinstance(raw, dict):
         return ToolOutcome({"content": [_text_block(raw)]}, ("the result was no object; it is shown as text",))
@@ -31,7 +51,7 @@ def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOu
             notes.append("the tool declares an output schema, but its result has no structuredContent")
         elif (complaint := check_output(structured)) is not None:
             notes.append(f"structuredContent does not match the tool's own output schema: {complaint}")
-    return ToolOutcome(result, tuple(notes))
+    return ToolOutcome(result, tuple(notes), text_of(raw) if is_plain(raw) else None)
 
 
 def is_plain(raw: JsonObject) -> bool:

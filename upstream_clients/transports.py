@@ -5,13 +5,12 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from mcp.client.streamable_http import streamable_http_client
-
 from upstream_clients.bearer import Bearer
 from upstream_clients.http import HttpWatch, McpHttpClient
 from upstream_clients.link import WatchedDispatcher
 from upstream_clients.sse import open_events
 from upstream_clients.stdio import open_process
+from upstream_clients.streamable import open_streamable
 from upstream_clients.wire import MAX_MESSAGE_BYTES, MendedStream, ReadStream
 
 if TYPE_CHECKING:
@@ -55,12 +54,12 @@ async def open_dispatcher(
             assert spec.url is not None
             async with (
                 McpHttpClient(spec, watch, _bearer(spec)) as client,
-                streamable_http_client(spec.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as (
-                    read,
-                    write,
-                ),
+                open_streamable(spec.url, client, MAX_MESSAGE_BYTES) as (heard, written, direct),
             ):
-                yield _dispatcher(read, write)
+                dispatcher = _dispatcher(heard, written)
+                dispatcher.direct = direct
+                direct.tell_cancelled = dispatcher.tell_cancelled
+                yield dispatcher
         case "sse":
             assert spec.url is not None
             client = McpHttpClient(spec, watch, _bearer(spec), answers_in_body=False)

@@ -21,7 +21,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from upstream_clients.direct import THREAD_BYTES
+from upstream_clients.direct import THREAD_BYTES, read_answer
+from upstream_clients.results import LargeResult
 
 if TYPE_CHECKING:
     import contextvars
@@ -203,7 +204,16 @@ async def read_line(line: bytes) -> Incoming:
     """`read_message`, in a thread if it takes long. Await one before the next, so that messages keep their order."""
     if len(line) < THREAD_BYTES:
         return read_message(line)
-    return await anyio.to_thread.run_sync(read_message, line)
+    return await anyio.to_thread.run_sync(_read_large, line)
+
+
+def _read_large(line: bytes) -> Incoming:
+    read = read_answer(line)
+    if read is None:
+        return read_message(line)
+    request_id, (result, text) = read
+    kept = result if text is None else LargeResult(result, text)
+    return SessionMessage(JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=kept))
 
 
 def read_message(line: bytes) -> Incoming:

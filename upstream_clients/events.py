@@ -1,0 +1,134 @@
+"""Server-sent events out of bytes, for streams whose events may be many megabytes.
+
+In place of httpx2's reader, which goes over the whole text of an event several times, in the event loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import httpx2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Event(NamedTuple):
+    """One event.
+
+    Attributes:
+        data: UTF-8 as it came, its lines joined.
+        identity: the last id that the stream has named so far; empty for none.
+        retry: milliseconds to wait before the stream is opened again, where this event names them.
+    """
+
+    name: str
+    data: bytes
+    identity: str
+    retry: int | None
+
+
+class EventBuffer:
+    """Bytes to events, in time linear in the bytes.
+
+    Args:
+        limit: bytes of one event.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # The mutable state.
+        self._parts: list[bytes] = []
+        """Of the present line."""
+        self._part_bytes = 0
+        self._event_bytes = 0
+        """Of the present event's whole lines."""
+        self._ends_in_return = False
+        """The last chunk ended in a carriage return, which a line feed may follow."""
+        self._name = ""
+        self._data: list[bytes] = []
+        self._identity = ""
+        self._retry: int | None = None
+        self._has_fields = False
+
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        """Return the events that end in `chunk`.
+
+        Raises:
+            httpx2.SSEError: an event is larger than the limit.
+        """
+        if self._ends_in_return:
+            chunk = b"\r" + chunk
+        self._ends_in_return = chunk.endswith(b"\r")
+        if self._ends_in_return:
+            chunk = chunk[:-1]
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            event = self._line(self._joined(end))
+            if event is not None:
+                yield event
+        self._parts.append(rest)
+        self._part_bytes += len(rest)
+        self._check(self._part_bytes)
+
+    def close(self) -> Iterator[Event]:
+        """Return the events that the end of the stream completes."""
+        if self._ends_in_return:
+            self._ends_in_return = False
+            yield from self.feed(b"\n\n")
+
+    def _joined(self, end: bytes) -> bytes:
+        if self._part_bytes:
+            end = b"".join([*self._parts, end])
+        self._parts.clear()
+        self._part_bytes = 0
+        return end
+
+    def _line(self, line: bytes) -> Event | None:
+        if not line:
+            return self._take()
+        if line.startswith(b":"):
+            return None
+        self._event_bytes += len(line)
+        self._check(0)
+        colon = line.find(b":")
+        name, start = (line, len(line)) if colon < 0 else (line[:colon], colon + 1)
+        if line[start : start + 1] == b" ":
+            start += 1
+        match name:
+            case b"data":
+                self._data.append(line[start:])
+            case b"event":
+                self._name = line[start:].decode("utf-8", "replace")
+            case b"id" if b"\0" not in line:
+                self._identity = line[start:].decode("utf-8", "replace")
+            case b"retry":
+                try:
+                    self._retry = int(line[start:])
+                except ValueError:
+                    return None
+            case _:
+                return None
+        self._has_fields = True
+        return None
+
+    def _take(self) -> Event | None:
+        self._event_bytes = 0
+        if not self._has_fields:
+            return None
+        data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+        event = Event(self._name or "message", data, self._identity, self._retry)
+        self._name, self._data, self._retry, self._has_fields = "", [], None, False
+        return event
+
+    def _check(self, pending: int) -> None:
+        if self._event_bytes + pending > self._limit:
+            raise httpx2.SSEError(f"Server-sent event exceeded the {self._limit} byte limit.")
+
+
+def is_event_stream(response: httpx2.Response) -> bool:
+    """Tell whether a response is a stream of events in UTF-8, as the specification wants them."""
+    kind, _, parameters = response.headers.get("content-type", "").lower().partition(";")
+    return kind.strip() == "text/event-stream" and ("charset" not in parameters or "utf-8" in parameters)
