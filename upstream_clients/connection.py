@@ -10,32 +10,32 @@ import logging
 import math
 import time
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
-from mcp.client.session import ClientSession, IncomingMessage
-from mcp.client.subscriptions import SubscriptionLost, listen
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, Implementation, ServerCapabilities
 
 from upstream_clients import faults
 from upstream_clients.backoff import Backoff
+from upstream_clients.dispatcher import Dispatcher, Subscription
 from upstream_clients.errors import UpstreamCallError
-from upstream_clients.http import HttpWatch
+from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.link import Link
 from upstream_clients.listing import Listing
 from upstream_clients.negotiate import negotiate
 from upstream_clients.questions import ConnectionQuestions
 from upstream_clients.stderr import StderrTail
 from upstream_clients.token_store import LoginStore
-from upstream_clients.transports import Kind, open_dispatcher
+from upstream_clients.transports import Kind, open_transport
 from upstream_clients.vigil import Vigil
+from upstream_clients.watch import HttpWatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from upstream_clients.listing_cache import ListingCache
+    from upstream_clients.negotiate import Agreement
     from upstream_clients.process import StartedProcess
     from upstream_clients.token_store import Stamp
     from upstream_clients.tools import RootsFn
@@ -111,7 +111,7 @@ class Connection:
         self._upstream = upstream
         self._roots = roots
         self._spec = upstream.spec
-        self._client_info = Implementation(name=client_name, version=client_version)
+        self._client_info = {"name": client_name, "version": client_version}
         self._backoff = backoff or Backoff()
         self._cache = cache
         self._remembering = anyio.Lock()
@@ -228,24 +228,27 @@ class Connection:
         failure: Exception | None = None
         with anyio.CancelScope(deadline=deadline) as self._scope:
             try:
-                async with open_dispatcher(kind, self._spec, watch, stderr, process) as dispatcher:
-                    dispatcher.over = self._over
-                    dispatcher.questions = ConnectionQuestions(roots=self._roots)
-                    dispatcher.on_list_changed = self._list_again
+                async with open_transport(kind, self._spec, watch, stderr, process) as opened:
+                    dispatcher = Dispatcher(
+                        opened.transport,
+                        over=self._over,
+                        questions=ConnectionQuestions(roots=self._roots),
+                        on_list_changed=self._list_again,
+                        direct=opened.direct,
+                    )
+                    opened.bind(dispatcher.tell_cancelled)
                     try:
-                        async with ClientSession(
-                            dispatcher=dispatcher, client_info=self._client_info, message_handler=self._on_message
-                        ) as session:
-                            await negotiate(session, self._client_info)
+                        async with dispatcher.running():
+                            agreement = await negotiate(dispatcher, self._client_info)
                             link = Link(
                                 self._spec,
-                                session,
                                 dispatcher,
+                                agreement,
                                 self._client_info,
                                 over=self._over,
                                 on_stale=self._list_again,
                             )
-                            await self._serve(session, link)
+                            await self._serve(dispatcher, agreement, link)
                     finally:
                         # Whatever ended it, closing takes a bounded time.
                         self._scope.deadline = min(self._scope.deadline, anyio.current_time() + CLOSE_GRACE)
@@ -277,31 +280,29 @@ class Connection:
         if self._ready_at is None:
             self._scope.cancel()
 
-    async def _serve(self, session: ClientSession, link: Link) -> None:
+    async def _serve(self, dispatcher: Dispatcher, agreement: Agreement, link: Link) -> None:
         """List the tools, then be there until the connection has no future."""
-        capabilities = session.server_capabilities or ServerCapabilities()
         async with anyio.create_task_group() as serving:
-            if link.modern and capabilities.tools is not None and capabilities.tools.list_changed:
+            if link.modern and (agreement.capabilities.get("tools") or {}).get("listChanged"):
                 # Before the first listing, so that no change falls between the two; but a server that does not
                 # answer to it is no reason to wait.
                 opened = anyio.Event()
-                serving.start_soon(self._listen, session, opened)
+                serving.start_soon(self._listen, dispatcher, link, opened)
                 with anyio.move_on_after(LISTEN_WAIT):
                     await opened.wait()
-            listing = await _first_listing(link, capabilities)
+            listing = await _first_listing(link, agreement)
             self._scope.deadline = math.inf
             self._ready_at = self._clock()
             self._warned.clear()
-            info = session.server_info
             self._upstream.ready(
                 link,
                 era="modern" if link.modern else "legacy",
                 protocol_version=link.protocol_version,
-                server_version=info.version if info is not None else None,
-                instructions=session.instructions,
-                resources=capabilities.resources is not None,
-                prompts=capabilities.prompts is not None,
-                completions=capabilities.completions is not None,
+                server_version=agreement.server_version,
+                instructions=agreement.instructions,
+                resources=agreement.has("resources"),
+                prompts=agreement.has("prompts"),
+                completions=agreement.has("completions"),
                 tools=listing.tools,
                 problems=listing.problems,
             )
@@ -367,20 +368,16 @@ class Connection:
                 await self._upstream.held.wait()
             interval = min(2 * interval, RELIST_LONGEST)
 
-    async def _on_message(self, message: IncomingMessage) -> None:
-        if isinstance(message, Exception):
-            logger.debug("server %r sent what is no MCP message: %s", self._spec.name, type(message).__name__)
-
-    async def _listen(self, session: ClientSession, opened: anyio.Event) -> None:
+    async def _listen(self, dispatcher: Dispatcher, link: Link, opened: anyio.Event) -> None:
         """Keep a modern server's stream of changes open.
 
-        Its events reach `_on_message` like a legacy server's notifications do; what is done here is to open the
+        Its events reach the dispatcher like a legacy server's notifications do. What is done here is to open the
         stream again, and to list again for what was missed meanwhile.
         """
         retry = Backoff(base=1.0)
         try:
             while True:
-                delay = await self._listen_once(session, opened, retry)
+                delay = await self._listen_once(dispatcher, link, opened, retry)
                 if delay is None:
                     return
                 await self._sleep(delay)
@@ -388,31 +385,59 @@ class Connection:
         finally:
             opened.set()
 
-    async def _listen_once(self, session: ClientSession, opened: anyio.Event, retry: Backoff) -> float | None:
-        """One stream, to its end. Returns the seconds to wait before the next, `None` when there is no use in one."""
+    async def _listen_once(
+        self, dispatcher: Dispatcher, link: Link, opened: anyio.Event, retry: Backoff
+    ) -> float | None:
+        """Open one stream and wait for its end.
+
+        Returns:
+            The seconds to wait before the next; None when there is no use in one.
+        """
+        request_id, subscription = f"listen-{next(_LISTENS)}", Subscription()
+        refusal: JsonRpcError | None = None
+
+        async def drive() -> None:
+            nonlocal refusal
+            try:
+                await link.listen(request_id)
+                subscription.end(lost=False)
+            except JsonRpcError as error:
+                refusal = error
+                subscription.end(lost=True)
+
+        dispatcher.subscriptions[request_id] = subscription
         try:
-            async with listen(session, tools_list_changed=True) as subscription:
-                opened.set()
-                if not subscription.honored.tools_list_changed:
-                    return None
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(drive)
+                await subscription.acknowledged.wait()
                 since = self._clock()
-                async for _ in subscription:
-                    pass
-            return retry.after_loss(self._clock() - since)
-        except SubscriptionLost:
-            return retry.after_failure()
-        except MCPError as error:
-            if faults.is_transport_failure(error):
+                if subscription.honored is not None:
+                    opened.set()
+                    if subscription.honored.get("toolsListChanged") is not True:
+                        tasks.cancel_scope.cancel()
+                        return None
+                    await subscription.over.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            del dispatcher.subscriptions[request_id]
+        if subscription.honored is None and refusal is not None:
+            if faults.is_transport_failure(refusal):
                 self._over.set()
                 return None
-            return None if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS) else retry.after_failure()
+            return None if refusal.code in (METHOD_NOT_FOUND, INVALID_PARAMS) else retry.after_failure()
+        if subscription.honored is None and not subscription.lost:
+            return None  # ended before it had begun: this server has nothing to tell
+        return retry.after_failure() if subscription.lost else retry.after_loss(self._clock() - since)
 
 
-async def _first_listing(link: Link, capabilities: ServerCapabilities) -> Listing:
-    """The tools at the start; none of a server that neither claims nor answers to have any."""
+_LISTENS = count()
+
+
+async def _first_listing(link: Link, agreement: Agreement) -> Listing:
+    """Return the tools at the start; none of a server that neither claims nor answers to have any."""
     try:
         return await link.list_tools()
     except UpstreamCallError as error:
-        if capabilities.tools is None and error.code is not None:
+        if not agreement.has("tools") and error.code is not None:
             return Listing((), ())
         raise

@@ -1,26 +1,30 @@
-"""Foreign exceptions to sentences for people: the one place that reads them. Knows the MCP SDK and httpx2."""
+"""Foreign exceptions to sentences for people: the one place that reads them. Knows httpx2, without importing it."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
+import sys
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-import httpx2
-from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_REQUEST
-from pydantic import ValidationError
-
 from upstream_clients.errors import UpstreamCallError
+from upstream_clients.jsonrpc import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_REQUEST, JsonRpcError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import httpx2
+
     from upstream_clients.errors import LoginError
     from upstream_clients.spec import UpstreamSpec
+
+
+class InvalidAnswer(Exception):
+    """A server's answer to the handshake is nothing to go by; the text says why."""
+
 
 _FAULT_KEY = "upstream_clients/http"
 _MAX_QUOTE = 500
@@ -48,7 +52,7 @@ class HttpFault:
         return {_FAULT_KEY: [self.status, self.sent, self.answered, self.session_lost, self.login]}
 
     @staticmethod
-    def of(error: MCPError) -> HttpFault | None:
+    def of(error: JsonRpcError) -> HttpFault | None:
         match error.data.get(_FAULT_KEY) if isinstance(error.data, dict) else None:
             case [int() | None as status, bool() as sent, bool() as answered, bool() as lost, bool() as login]:
                 return HttpFault(status, sent, answered, lost, login)
@@ -56,7 +60,7 @@ class HttpFault:
                 return None
 
 
-def is_transport_failure(error: MCPError) -> bool:
+def is_transport_failure(error: JsonRpcError) -> bool:
     """No answer of the server, but a connection that broke or was never made."""
     fault = HttpFault.of(error)
     if fault is not None:
@@ -65,7 +69,7 @@ def is_transport_failure(error: MCPError) -> bool:
     return error.code == CONNECTION_CLOSED and error.message == "Connection closed" and error.data is None
 
 
-def is_session_lost(error: MCPError) -> bool:
+def is_session_lost(error: JsonRpcError) -> bool:
     """A restarted legacy HTTP server: it did not look at the request, and a new session is needed."""
     fault = HttpFault.of(error)
     if fault is not None:
@@ -73,7 +77,7 @@ def is_session_lost(error: MCPError) -> bool:
     return error.code == INVALID_REQUEST and error.message in ("Session not found", "Session terminated")
 
 
-def is_logged_out(error: MCPError) -> bool:
+def is_logged_out(error: JsonRpcError) -> bool:
     """The server wants somebody to log in before it looks at any request."""
     fault = HttpFault.of(error)
     return fault is not None and fault.login and fault.status == HTTPStatus.UNAUTHORIZED
@@ -98,7 +102,7 @@ def login_trouble(spec: UpstreamSpec, error: LoginError) -> str:
     return spec.redact(f"the login cannot be used now: {error}")
 
 
-def call_error(spec: UpstreamSpec, method: str, error: MCPError) -> UpstreamCallError:
+def call_error(spec: UpstreamSpec, method: str, error: JsonRpcError) -> UpstreamCallError:
     """What a failed request means to its caller."""
     fault = HttpFault.of(error)
     server = f"server {spec.name!r}"
@@ -193,13 +197,15 @@ def _leaves(cause: BaseException) -> Iterator[BaseException]:
 def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | None) -> str | None:
     """The reason, or `None` for an exception that only followed from another one."""
     key = f"mcpServers.{spec.name}"
+    # Its errors are there only where it was imported.
+    http: Any = sys.modules.get("httpx2")
+    if http is not None and isinstance(error, http.HTTPStatusError):
+        return http_reason(spec, error.response.status_code)
+    if http is not None and isinstance(error, http.TransportError):
+        return unreachable(spec, error)
     match error:
-        case MCPError():
+        case JsonRpcError():
             return _refusal(spec, error, exit_code)
-        case httpx2.HTTPStatusError():
-            return http_reason(spec, error.response.status_code)
-        case httpx2.TransportError():
-            return unreachable(spec, error)
         case OSError() if spec.cwd is not None and not os.path.isdir(spec.cwd):
             return f'its working directory {spec.cwd!r} does not exist; check "cwd" of {key}'
         case FileNotFoundError() if (words := (spec.command or "").split())[1:]:
@@ -216,15 +222,13 @@ def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | Non
             return f'command {spec.command!r} may not be executed; check its permissions and "command" of {key}'
         case UpstreamCallError():
             return error.message.removeprefix(f"server {spec.name!r}").lstrip(": ")
-        case ValidationError():
-            return f"its answer to initialize is not valid MCP ({error.error_count()} errors); update the server"
-        case RuntimeError() if "protocol version" in str(error).lower():
+        case InvalidAnswer():
             return f"{str(error)[:_MAX_QUOTE]}; update the server or this client"
         case _:
             return None
 
 
-def _refusal(spec: UpstreamSpec, error: MCPError, exit_code: int | None) -> str:
+def _refusal(spec: UpstreamSpec, error: JsonRpcError, exit_code: int | None) -> str:
     fault = HttpFault.of(error)
     if fault is not None:
         if fault.status is None:
@@ -263,7 +267,7 @@ def http_reason(spec: UpstreamSpec, status: int) -> str:
 
 def unreachable(spec: UpstreamSpec, error: httpx2.TransportError) -> str:
     """No HTTP answer at all."""
-    if isinstance(error, httpx2.LocalProtocolError):
+    if isinstance(error, sys.modules["httpx2"].LocalProtocolError):
         # Its text may quote a header's value.
         return f'the request to {spec.address} is not valid HTTP; check "headers" of mcpServers.{spec.name}'
     detail = str(error) or type(error).__name__

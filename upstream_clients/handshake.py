@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import anyio
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from upstream_clients.stderr import StderrTail
 from upstream_clients.stdio import open_process
@@ -38,19 +36,18 @@ async def shake_hands(spec: UpstreamSpec, seconds: float) -> Handshake:
     answer: Handshake | None = None
     try:
         with tail:
-            async with open_process(spec, tail) as (incoming, outgoing, _):
+            async with open_process(spec, tail) as (transport, _):
                 params = {
                     "protocolVersion": PROTOCOL,
                     "capabilities": {},
                     "clientInfo": {"name": "codemode-mcp-doctor", "version": "0"},
                 }
-                request = JSONRPCRequest(jsonrpc="2.0", id=1, method="initialize", params=params)
-                outgoing.send_nowait(SessionMessage(request))
+                await transport.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
                 with anyio.move_on_after(seconds):
-                    async for message in incoming:
-                        if (answer := _answer(message)) is not None:
-                            break
-                    else:
+                    try:
+                        while answer is None:
+                            answer = _answer(await transport.receive())
+                    except anyio.EndOfStream:
                         answer = Handshake(problem="it exited before it answered")
     except (OSError, ValueError) as error:
         return Handshake(problem=f"it cannot be started: {getattr(error, 'strerror', None) or error}")
@@ -66,11 +63,11 @@ async def shake_hands(spec: UpstreamSpec, seconds: float) -> Handshake:
 def _answer(message: Incoming) -> Handshake | None:
     if isinstance(message, Exception):
         return None
-    match message.message:
-        case JSONRPCResponse(id=1, result=result):
+    match message:
+        case {"id": 1, "result": result}:
             about = result.get("serverInfo")
             about = about if isinstance(about, dict) else {}
             return Handshake(server=" ".join(str(about[key]) for key in ("name", "version") if key in about) or "?")
-        case JSONRPCError(id=1, error=error):
-            return Handshake(problem=f"it refused initialize: {error.message}")
+        case {"id": 1, "error": error}:
+            return Handshake(problem=f"it refused initialize: {error['message']}")
     return None

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import httpx2
-from mcp_types import INTERNAL_ERROR
 
 from upstream_clients.challenge import read_challenge
 from upstream_clients.errors import LoginError
@@ -28,14 +27,15 @@ from upstream_clients.faults import (
     unreachable,
 )
 from upstream_clients.fetch import same_origin
+from upstream_clients.jsonrpc import INTERNAL_ERROR
 from upstream_clients.wire import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from upstream_clients.bearer import Bearer
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.token_store import Stamp
+    from upstream_clients.watch import HttpWatch
 
 logger = logging.getLogger(__name__)
 
@@ -59,25 +59,6 @@ WANTS_ANSWER = "upstream_clients/wants_answer"
 """Extension of a request that is known to be a JSON-RPC request, so that its body need not be looked at."""
 
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
-
-
-@dataclass(slots=True)
-class HttpWatch:
-    """What the client saw, for the task that owns the connection.
-
-    Attributes:
-        on_lost: called when the connection has no future and no call can be told so.
-        refused_status: HTTP status of the latest POST that was refused.
-        failure: what was wrong with the latest POST that failed, for a person.
-        logged_out: the latest request was refused because somebody has to log in first.
-        login: which login that request was made with; another one is a reason to try again.
-    """
-
-    on_lost: Callable[[], None]
-    refused_status: int | None = None
-    failure: str | None = None
-    logged_out: bool = False
-    login: Stamp = None
 
 
 @dataclass(slots=True)

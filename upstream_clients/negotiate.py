@@ -1,95 +1,129 @@
 """Agree on a protocol version with a server of either era.
 
-The same policy as the SDK's `Client(mode="auto")`, whose function for it is private: probe `server/discover`; every
-answer that is no evidence of a modern server falls back to `initialize`. Two differences: the probe is given less
-time, since a slow server answers the `initialize` behind it anyway, and a transport that failed is not asked twice.
+Probe `server/discover`; every answer that is no evidence of a modern server falls back to `initialize`. That is the
+SDK's policy too, but for two things: the probe is given less time, since a slow server answers the `initialize` behind
+it anyway, and a transport that failed is not asked twice.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    HEADER_MISMATCH,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    ClientCapabilities,
-    DiscoverResult,
-    Implementation,
-    InitializedNotification,
-    InitializeRequest,
-    InitializeRequestParams,
-    InitializeResult,
-)
-from mcp_types.version import (
-    HANDSHAKE_PROTOCOL_VERSIONS,
-    LATEST_HANDSHAKE_VERSION,
-    LATEST_MODERN_VERSION,
-    MODERN_PROTOCOL_VERSIONS,
-)
-from pydantic import ValidationError
 
-from upstream_clients.faults import is_logged_out, is_transport_failure
+from upstream_clients.faults import InvalidAnswer, is_logged_out, is_transport_failure
+from upstream_clients.jsonrpc import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    HANDSHAKE_VERSIONS,
+    HEADER_MISMATCH,
+    MODERN_VERSIONS,
+    PROTOCOL_VERSION,
+    SERVER_INFO,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    JsonRpcError,
+)
 
 if TYPE_CHECKING:
-    from mcp.client.session import ClientSession
+    from collections.abc import Mapping
+
+    from upstream_clients.dispatcher import Dispatcher
+    from upstream_clients.tools import JsonObject
 
 PROBE_TIMEOUT = 5.0
 """Seconds. A legacy server that keeps silent on methods it does not know costs this much at every start."""
 
+VERSION_HEADER: Final = "mcp-protocol-version"
+METHOD_HEADER: Final = "mcp-method"
+"""Of requests over HTTP."""
 
 CAPABILITIES: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 """What a server may ask while it works on a call. Modern servers are told so with each call for which somebody can be
 asked; legacy ones once and for all, at `initialize`."""
 
+_CAPABILITIES: Final = ("tools", "resources", "prompts", "completions", "logging", "experimental")
 
-async def negotiate(session: ClientSession, client_info: Implementation) -> None:
-    """Leave `session` with a negotiated version of one era or the other.
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a server and its client have agreed on.
+
+    Attributes:
+        capabilities: the server's, as JSON.
+        server_version: what it calls its own version.
+    """
+
+    protocol_version: str
+    modern: bool
+    capabilities: Mapping[str, Any]
+    server_version: str | None
+    instructions: str | None
+
+    def has(self, capability: str) -> bool:
+        """Tell whether the server has declared a capability."""
+        return self.capabilities.get(capability) is not None
+
+
+async def negotiate(dispatcher: Dispatcher, client_info: JsonObject) -> Agreement:
+    """Agree on a version of one era or the other.
 
     Raises:
-        MCPError: no common version, the handshake was refused, or the transport failed.
-        RuntimeError: the server chose a version that the SDK does not know.
-        ValidationError: the server's answer to `initialize` makes no sense.
+        JsonRpcError: no common version, the handshake was refused, or the transport failed.
+        InvalidAnswer: the server's answer to `initialize` makes no sense, or names a version that is not known.
     """
     try:
-        if await _discover(session, LATEST_MODERN_VERSION):
-            return
-        await _initialize(session, client_info)
-    except MCPError as error:
-        if error.code == HEADER_MISMATCH:
-            # It misses what a modern request has: it is modern, and was only slow to answer the probe.
-            if await _discover(session, LATEST_MODERN_VERSION):
-                return
+        return await _discover(dispatcher, client_info, MODERN_VERSIONS[-1]) or await _initialize(
+            dispatcher, client_info
+        )
+    except JsonRpcError as error:
+        # Either it misses what a modern request has: it is modern, and was only slow to answer the probe. Or it is
+        # modern, but of another revision. That is also the answer to an `initialize` that followed a probe which the
+        # server had accepted too late: the connection is modern by then.
+        version = MODERN_VERSIONS[-1] if error.code == HEADER_MISMATCH else _common_version(error)
+        found = None if version is None else await _discover(dispatcher, client_info, version)
+        if found is None:
             raise
-        # The server is modern, but of another revision. Also the answer to an `initialize` that followed a probe
-        # which the server had accepted too late: the connection is modern by then.
-        version = _common_version(error)
-        if version is None or not await _discover(session, version):
-            raise
+        return found
 
 
-async def _initialize(session: ClientSession, client_info: Implementation) -> None:
-    """`ClientSession.initialize`, which would derive the capabilities from callbacks that model what they are given."""
-    params = InitializeRequestParams(
-        protocol_version=LATEST_HANDSHAKE_VERSION,
-        capabilities=ClientCapabilities.model_validate(CAPABILITIES),
-        client_info=client_info,
+async def _initialize(dispatcher: Dispatcher, client_info: JsonObject) -> Agreement:
+    params = {"protocolVersion": HANDSHAKE_VERSIONS[-1], "capabilities": CAPABILITIES, "clientInfo": client_info}
+    result = await dispatcher.request("initialize", params, tell_given_up=False)
+    capabilities, info, version = result.get("capabilities"), result.get("serverInfo"), result.get("protocolVersion")
+    valid = (
+        isinstance(version, str),
+        isinstance(capabilities, dict) and _are_capabilities(capabilities),
+        isinstance(info, dict) and isinstance(info.get("name"), str) and isinstance(info.get("version"), str),
+        isinstance(result.get("instructions"), str | None),
     )
-    result = await session.send_request(InitializeRequest(params=params), InitializeResult)
-    if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
-        raise RuntimeError(f"Unsupported protocol version from the server: {result.protocol_version}")
-    session.adopt(result)
-    await session.send_notification(InitializedNotification())
+    if not all(valid):
+        raise InvalidAnswer(f"its answer to initialize is not valid MCP ({valid.count(False)} errors)")
+    if version not in HANDSHAKE_VERSIONS:
+        raise InvalidAnswer(f"Unsupported protocol version from the server: {version}")
+    await dispatcher.notify("notifications/initialized", headers={VERSION_HEADER: version})
+    return Agreement(
+        version,
+        modern=False,
+        capabilities=result["capabilities"],
+        server_version=result["serverInfo"]["version"],
+        instructions=result.get("instructions"),
+    )
 
 
-async def _discover(session: ClientSession, version: str) -> bool:
-    """Whether the server took up the modern protocol. Raises `MCPError` when it named other versions or is gone."""
-    raw: dict[str, Any] | None = None
+async def _discover(dispatcher: Dispatcher, client_info: JsonObject, version: str) -> Agreement | None:
+    """Return the agreement with a server that takes up the modern protocol; None if it does not.
+
+    Raises:
+        JsonRpcError: it named other versions, or is gone.
+    """
+    result: JsonObject | None = None
+    meta = {PROTOCOL_VERSION: version, CLIENT_INFO: client_info, CLIENT_CAPABILITIES: {}}
+    headers = {VERSION_HEADER: version, METHOD_HEADER: "server/discover"}
     with anyio.move_on_after(PROBE_TIMEOUT):
         try:
-            raw = await session.send_discover(version)
-        except MCPError as error:
+            result = await dispatcher.request("server/discover", {"_meta": meta}, headers=headers, tell_given_up=False)
+        except JsonRpcError as error:
             if (
                 is_transport_failure(error)
                 or is_logged_out(error)
@@ -97,32 +131,54 @@ async def _discover(session: ClientSession, version: str) -> bool:
                 or _modern_only(error)
             ):
                 raise
-    if raw is None:
-        return False
-    try:
-        result = DiscoverResult.model_validate(raw)
-    except ValidationError:
-        return False
-    if not any(known in result.supported_versions for known in MODERN_PROTOCOL_VERSIONS):
-        return False
-    session.adopt(result)
-    return True
+    return None if result is None else _agreement(result)
 
 
-def _supported(error: MCPError) -> list[str] | None:
-    """The versions that an "unsupported protocol version" error names."""
+def _agreement(result: JsonObject) -> Agreement | None:
+    """Return what a result of `server/discover` means; None where it is none of a server that we understand."""
+    supported, capabilities = result.get("supportedVersions"), result.get("capabilities")
+    instructions, meta = result.get("instructions"), result.get("_meta") or {}
+    if (
+        not isinstance(supported, list)
+        or not all(isinstance(each, str) for each in supported)
+        or not isinstance(capabilities, dict)
+        or not _are_capabilities(capabilities)
+        or not isinstance(instructions, str | None)
+        or not isinstance(meta, dict)
+    ):
+        return None
+    common = [version for version in MODERN_VERSIONS if version in supported]
+    if not common:
+        return None
+    info = meta.get(SERVER_INFO)
+    named = info.get("version") if isinstance(info, dict) and isinstance(info.get("name"), str) else None
+    return Agreement(
+        common[-1],
+        modern=True,
+        capabilities=capabilities,
+        server_version=named if isinstance(named, str) else None,
+        instructions=instructions,
+    )
+
+
+def _are_capabilities(declared: Mapping[str, Any]) -> bool:
+    return all(isinstance(declared.get(name), dict | None) for name in _CAPABILITIES)
+
+
+def _supported(error: JsonRpcError) -> list[str] | None:
+    """Return the versions that an "unsupported protocol version" error names."""
     if error.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(error.data, dict):
         return None
     supported = error.data.get("supported")
     return [version for version in supported if isinstance(version, str)] if isinstance(supported, list) else None
 
 
-def _common_version(error: MCPError) -> str | None:
+def _common_version(error: JsonRpcError) -> str | None:
     supported = _supported(error) or ()
-    common = [version for version in MODERN_PROTOCOL_VERSIONS if version in supported]
+    common = [version for version in MODERN_VERSIONS if version in supported]
     return common[-1] if common else None
 
 
-def _modern_only(error: MCPError) -> bool:
+def _modern_only(error: JsonRpcError) -> bool:
     supported = _supported(error)
-    return supported is not None and not any(version in HANDSHAKE_PROTOCOL_VERSIONS for version in supported)
+    return supported is not None and not any(version in HANDSHAKE_VERSIONS for version in supported)

@@ -15,6 +15,7 @@ import httpx2
 from mcp.shared._httpx_utils import request_within_origin, sse_within_origin
 from mcp.shared.message import SessionMessage
 
+from upstream_clients.sdk_streams import to_sdk
 from upstream_clients.wire import MAX_MESSAGE_BYTES, read_line
 
 if TYPE_CHECKING:
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-    from upstream_clients.wire import Incoming
+    from upstream_clients.sdk_streams import SdkItem
 
 
 @asynccontextmanager
 async def open_events(
     url: str, client: httpx2.AsyncClient
-) -> AsyncIterator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]]:
+) -> AsyncIterator[tuple[MemoryObjectReceiveStream[SdkItem], MemoryObjectSendStream[SessionMessage]]]:
     """The streams of what the server says and what is said to it; `client` turns failures of POSTs into answers.
 
     Raises:
@@ -52,7 +53,7 @@ async def open_events(
                             endpoint = urljoin(url, event.data)
                             named.set()
                         elif event.event == "message" and event.data:
-                            await heard.send(await read_line(event.data.encode("utf-8", "replace")))
+                            await heard.send(to_sdk(await read_line(event.data.encode("utf-8", "replace"))))
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError, httpx2.TransportError, httpx2.SSEError):
                     pass  # the connection ends; an answer of any size is not worth the memory
             named.set()

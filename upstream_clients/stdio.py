@@ -1,6 +1,6 @@
 """A server as a child process that speaks MCP on its pipes, one JSON-RPC message a line.
 
-In place of the SDK's transport for it, since a server is taken here as it comes: its children end with it, whether it
+Not the SDK's transport, since a server is taken here as it comes: its children end with it, whether it
 left them behind or was killed; a line may be large, or never end, without harm to others; and whoever writes does not
 wait for a server that does not read.
 """
@@ -13,14 +13,16 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from mcp.shared.message import SessionMessage
+from pydantic_core import to_json
 
 from upstream_clients.direct import DirectRequests
+from upstream_clients.jsonrpc import Message
 from upstream_clients.process import start, stop
 from upstream_clients.wire import LineBuffer, TooLong, read_line, too_long
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    import contextvars
+    from collections.abc import AsyncIterator, Mapping
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
@@ -36,13 +38,31 @@ WATCH_INTERVAL = 0.5
 may hold that open."""
 
 
+class ProcessTransport:
+    """The pipes of a server. Satisfies `dispatcher.Transport`."""
+
+    last_context: contextvars.Context | None = None
+
+    def __init__(
+        self, incoming: MemoryObjectReceiveStream[Incoming], outgoing: MemoryObjectSendStream[Message]
+    ) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+
+    async def receive(self) -> Incoming:
+        """See `dispatcher.Transport`."""
+        return await self._incoming.receive()
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """See `dispatcher.Transport`."""
+        self._outgoing.send_nowait(message)
+
+
 @asynccontextmanager
 async def open_process(
     spec: UpstreamSpec, stderr: StderrTail, process: Any = None
-) -> AsyncIterator[
-    tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage], DirectRequests | None]
-]:
-    """Start the server; the streams of what it says and what is said to it, and requests past these streams.
+) -> AsyncIterator[tuple[ProcessTransport, DirectRequests | None]]:
+    """Start the server and yield its pipes, and requests past them.
 
     Leaving ends it and all that it started.
 
@@ -58,7 +78,7 @@ async def open_process(
         process = await start(spec, stderr.file)
     # Nothing is awaited between the start and the `try`: a cancellation there would leave the process behind.
     heard, incoming = anyio.create_memory_object_stream[Any](0)
-    outgoing, written = anyio.create_memory_object_stream[SessionMessage](math.inf)
+    outgoing, written = anyio.create_memory_object_stream[Message](math.inf)
     flushed = anyio.Event()
     direct = _direct(process)
 
@@ -85,8 +105,7 @@ async def open_process(
     async def write() -> None:
         try:
             async for message in written:
-                line = message.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
-                await process.stdin.send(line.encode("utf-8", "replace"))
+                await process.stdin.send(_line_of(message))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
             heard.close()  # who does not listen any more will not answer either
         finally:
@@ -103,7 +122,7 @@ async def open_process(
         try:
             for task in (read, write, watch):
                 tasks.start_soon(task)
-            yield incoming, outgoing, direct
+            yield ProcessTransport(incoming, outgoing), direct
         finally:
             with anyio.CancelScope(shield=True):
                 incoming.close()
@@ -115,6 +134,10 @@ async def open_process(
             tasks.cancel_scope.cancel()
             heard.close()
             written.close()
+
+
+def _line_of(message: Message) -> bytes:
+    return to_json(message) + b"\n"
 
 
 def _direct(process: Any) -> DirectRequests | None:

@@ -36,6 +36,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from upstream_clients.direct import THREAD_BYTES, RequestsInFlight, read_answer
 from upstream_clients.events import EventBuffer, is_event_stream
 from upstream_clients.http import WANTS_ANSWER
+from upstream_clients.sdk_streams import to_sdk
 from upstream_clients.wire import read_line
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from upstream_clients.direct import Answer
     from upstream_clients.events import Event
-    from upstream_clients.wire import Incoming
+    from upstream_clients.sdk_streams import SdkItem
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class StreamableTransport(StreamableHTTPTransport):
         if len(content) < THREAD_BYTES:
             await super()._handle_json_response(response, read_stream_writer, request_id=request_id)
             return
-        item = await read_line(content)
+        item = to_sdk(await read_line(content))
         if isinstance(item, Exception):
             await self.fail(read_stream_writer, request_id, f"Failed to parse JSON response: {item}")
         else:
@@ -102,7 +103,7 @@ class StreamableTransport(StreamableHTTPTransport):
 
     async def _take_large(self, data: bytes, read_stream_writer: StreamWriter, request_id: Any) -> bool:
         """Take a large event, as `_handle_sse_event` takes others."""
-        item = await read_line(data)
+        item = to_sdk(await read_line(data))
         try:
             if not isinstance(item, Exception):
                 is_answer = isinstance(item.message, JSONRPCResponse | JSONRPCError)
@@ -319,7 +320,7 @@ async def _answer(message: bytes) -> tuple[int, Answer] | None:
 @asynccontextmanager
 async def open_streamable(
     url: str, client: httpx2.AsyncClient, limit: int
-) -> AsyncIterator[tuple[ContextReceiveStream[Incoming], ContextSendStream[SessionMessage], DirectPosts]]:
+) -> AsyncIterator[tuple[ContextReceiveStream[SdkItem], ContextSendStream[SessionMessage], DirectPosts]]:
     """The streams of what the server says and what is said to it, and requests past these streams.
 
     Leaving ends the session, and all requests in flight.

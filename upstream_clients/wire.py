@@ -1,11 +1,10 @@
-"""What comes from a server before the SDK's dispatcher sees it.
+"""Messages of a server, as bytes and as dicts.
 
-The SDK hands a line that is no valid JSON-RPC on as an exception which belongs to no request, so that a server which
-answers `{"id": 7, "result": null}` would leave request 7 waiting for ever. Here such a line fails its request. One that
-is only unusual, because it holds half of a surrogate pair as an escape or is nested deeply, is read all the same.
+A server may answer with what is no valid JSON-RPC, such as `{"id": 7, "result": null}`. Such a line fails its request,
+which would wait for ever otherwise. One that is only unusual, because it holds half of a surrogate pair as an escape or
+is nested deeply, is read all the same.
 
-Lines of a process are read by `read_message`: several times as fast as the SDK's parser for large answers, and in a way
-that lets other threads run meanwhile.
+Large answers are read in a way that lets other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -14,22 +13,21 @@ import json
 import re
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
-from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
-from pydantic import ValidationError
 
 from upstream_clients.direct import THREAD_BYTES, read_answer
+from upstream_clients.jsonrpc import INTERNAL_ERROR, JsonRpcError, Message, form_of, is_id
 from upstream_clients.results import LargeResult
 
 if TYPE_CHECKING:
-    import contextvars
     from collections.abc import Callable
-    from types import TracebackType
 
-Incoming = SessionMessage | Exception
+    from upstream_clients.jsonrpc import RequestId
+
+Incoming = Message | Exception
+"""A message, or why there is none."""
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """One message of a server; a larger answer costs its request, not the process."""
@@ -45,66 +43,6 @@ MESSAGE_BYTES = 4096
 
 _KEPT = 1024
 """Bytes at both ends of a line that is too long, where the id of its request is looked for."""
-
-
-class ReadStream(Protocol):
-    """The read half of an SDK transport, as far as it is used here."""
-
-    async def receive(self) -> Incoming: ...
-    async def aclose(self) -> None: ...
-    async def __anext__(self) -> Incoming: ...
-
-
-class MendedStream:
-    """A read stream in which invalid answers have become errors of their requests."""
-
-    def __init__(self, inner: ReadStream) -> None:
-        self._inner = inner
-        self.count = 0
-        """How many items have come so far."""
-
-    @property
-    def last_context(self) -> contextvars.Context | None:
-        """The sender's context, which HTTP transports keep per message; the dispatcher looks for it by this name."""
-        return getattr(self._inner, "last_context", None)
-
-    async def receive(self) -> Incoming:
-        return self._counted(await self._inner.receive())
-
-    def _counted(self, item: Incoming) -> Incoming:
-        self.count += 1
-        return mend(item)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Incoming:
-        return self._counted(await self._inner.__anext__())
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-def mend(item: Incoming) -> Incoming:
-    """The item itself, or the error of the request that an unreadable answer belongs to."""
-    if not isinstance(item, ValidationError):
-        return item
-    for problem in item.errors(include_url=False, include_context=False):
-        match problem["input"]:
-            # The whole message, as pydantic shows it where a field is missing.
-            case {"jsonrpc": _, "id": int() | str() as request_id, **rest} if "method" not in rest:
-                return _failed(request_id, "the answer is not valid JSON-RPC")
-            case str() | bytes() as line:
-                return _read_again(line) or item
-    return item
 
 
 class ReadingAllowance:
@@ -132,7 +70,7 @@ def _size(item: Incoming) -> int:
     """Return about how many characters a message has, without recursion."""
     if isinstance(item, Exception):
         return 0
-    size, left = 0, [_content(item.message)]
+    size, left = 0, [item.get("params"), item.get("result"), item.get("error")]
     while left:
         match left.pop():
             case str() as text:
@@ -144,16 +82,6 @@ def _size(item: Incoming) -> int:
                 size += len(items)
                 left.extend(items)
     return size
-
-
-def _content(message: JSONRPCMessage) -> Any:
-    match message:
-        case JSONRPCResponse():
-            return message.result
-        case JSONRPCError():
-            return [message.error.message, message.error.data]
-        case _:
-            return message.params
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +141,7 @@ def _read_large(line: bytes) -> Incoming:
         return read_message(line)
     request_id, (result, text) = read
     kept = result if text is None else LargeResult(result, text)
-    return SessionMessage(JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=kept))
+    return {"jsonrpc": "2.0", "id": request_id, "result": kept}
 
 
 def read_message(line: bytes) -> Incoming:
@@ -223,15 +151,15 @@ def read_message(line: bytes) -> Incoming:
         value = _load(text)
     except (ValueError, RecursionError) as error:
         return _unreadable(text) or ValueError(f"no JSON: {type(error).__name__}")
+    return value if form_of(value) is not None else failed_by(value) or ValueError("no JSON-RPC")
+
+
+def failed_by(value: Any) -> Message | None:
+    """Return the failure of the request that an invalid answer belongs to; None if it answers none."""
     match value:
-        case {"jsonrpc": "2.0", "id": request_id, "result": dict() as result, **rest} if (
-            type(request_id) in (int, str) and not rest
-        ):
-            return SessionMessage(JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=result))
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_python(value, by_name=False))
-    except ValidationError as error:
-        return mend(error)
+        case {"jsonrpc": _, "id": request_id, **rest} if "method" not in rest and is_id(request_id):
+            return failed(request_id, "the answer is not valid JSON-RPC")
+    return None
 
 
 def too_long(line: TooLong) -> Incoming:
@@ -241,7 +169,7 @@ def too_long(line: TooLong) -> Incoming:
     why = f"the answer is larger than {MAX_MESSAGE_BYTES} bytes; ask for less at a time"
     if found is None or '"method"' in head[:200]:
         return ValueError("a message that is too large")
-    return _failed(json.loads(found[1]), why)
+    return failed(json.loads(found[1]), why)
 
 
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
@@ -272,31 +200,12 @@ _ID = re.compile(r'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,100}")')
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def _read_again(line: str | bytes) -> SessionMessage | None:
-    """A message that the SDK's parser does not take, by a more patient one."""
-    text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
-    try:
-        message = _load(text)
-    except (ValueError, RecursionError):
-        return _unreadable(text)
-    match message:
-        case {"jsonrpc": "2.0", "id": int() | str() as request_id, "result": dict() as result}:
-            return SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
-        case {"jsonrpc": "2.0", "method": str()}:
-            # The server's own; unanswered, a request would have it wait for ever.
-            try:
-                return SessionMessage(jsonrpc_message_adapter.validate_python(message, by_name=False))
-            except ValidationError:
-                return None
-    return None
-
-
-def _unreadable(text: str) -> SessionMessage | None:
+def _unreadable(text: str) -> Message | None:
     # Near its ends an answer names its request; in between anything may look like it.
     found = _ID.search(text[:200]) or _ID.search(text[-200:])
     if found is None or '"method"' in text[:200]:
         return None
-    return _failed(json.loads(found[1]), "the answer cannot be read: it is nested too deeply or is no JSON")
+    return failed(json.loads(found[1]), "the answer cannot be read: it is nested too deeply or is no JSON")
 
 
 def whole(value: Any) -> Any:
@@ -311,6 +220,6 @@ def whole(value: Any) -> Any:
     return value
 
 
-def _failed(request_id: int | str, why: str) -> SessionMessage:
-    error = ErrorData(code=INTERNAL_ERROR, message=why)
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+def failed(request_id: RequestId, why: str) -> Message:
+    """Return an error in the place of an answer that cannot be used."""
+    return {"jsonrpc": "2.0", "id": request_id, "error": JsonRpcError(INTERNAL_ERROR, why).as_json()}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification
 
 from upstream_clients.wire import MESSAGES_BURST, MESSAGES_PER_SECOND, ReadingAllowance
 
@@ -16,9 +16,9 @@ class Clock:
         return self.now
 
 
-def note(text: str = "") -> SessionMessage:
+def note(text: str = "") -> dict[str, Any]:
     params = {"level": "info", "data": {"lines": [text]}}
-    return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params=params))
+    return {"jsonrpc": "2.0", "method": "notifications/message", "params": params}
 
 
 def test_a_server_that_says_little_is_never_held_up() -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from upstream_clients import UpstreamCallError, UpstreamSpec, UpstreamUnavailable, http, transports
+from upstream_clients import UpstreamCallError, UpstreamSpec, UpstreamUnavailable, http, wire
+from upstream_clients.watch import HttpWatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -86,7 +87,7 @@ async def test_a_connection_notices_a_peer_that_is_gone_without_a_word_and_goes_
         url = "http://mcp.example/mcp" if proxied else f"{address}/mcp"
         spec = UpstreamSpec("srv", transport="http", url=url)
         async with (
-            http.McpHttpClient(spec, http.HttpWatch(on_lost=lambda: None)) as client,
+            http.McpHttpClient(spec, HttpWatch(on_lost=lambda: None)) as client,
             client.stream("GET", url) as response,
         ):
             connection = response.extensions["network_stream"].get_extra_info("socket")
@@ -111,7 +112,7 @@ async def test_a_notification_that_nobody_takes_holds_no_later_message_for_long(
     async with await asyncio.start_server(swallow, "127.0.0.1", 0) as listener:
         url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         spec = UpstreamSpec("srv", transport="http", url=url)
-        async with http.McpHttpClient(spec, http.HttpWatch(on_lost=lambda: None)) as client:
+        async with http.McpHttpClient(spec, HttpWatch(on_lost=lambda: None)) as client:
             for told in ({"method": "notifications/cancelled"}, {"id": 1, "result": {}}):
                 with anyio.fail_after(10):
                     assert (await client.post(url, json={"jsonrpc": "2.0", **told})).status_code == 502
@@ -261,7 +262,7 @@ async def test_an_answer_beyond_the_limit_fails_its_call_alone(
     flags: tuple[str, ...], server_of: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "MAX_MESSAGE_BYTES", 100_000)
-    monkeypatch.setattr(transports, "MAX_MESSAGE_BYTES", 100_000)
+    monkeypatch.setattr(wire, "MAX_MESSAGE_BYTES", 100_000)
     server = await server_of(*flags)
     async with pool_of(server.spec()) as pool:
         source = pool.source("srv")

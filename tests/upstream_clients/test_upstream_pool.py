@@ -12,14 +12,15 @@ from urllib.parse import quote, quote_plus
 import anyio
 import pytest
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import jsonrpc_message_adapter
 
 import upstream_clients
 from upstream_clients import UpstreamPool, UpstreamSpec
 from upstream_clients.backoff import Backoff
+from upstream_clients.sdk_streams import from_sdk
 from upstream_clients.spec import HIDDEN
 from upstream_clients.stderr import StderrTail
-from upstream_clients.wire import mend
+from upstream_clients.wire import read_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,11 +139,15 @@ def test_very_many_failures_do_not_overflow() -> None:
     assert max(backoff.after_failure() for _ in range(5000)) == backoff.cap
 
 
-def parsed(line: str) -> Incoming:
+def by_sdk(line: bytes) -> Incoming:
+    """Read a line as the SDK's transports do."""
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        return from_sdk(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
     except ValueError as error:
-        return error
+        return from_sdk(error)
+
+
+readers = pytest.mark.parametrize("read", [read_message, by_sdk])
 
 
 @pytest.mark.parametrize(
@@ -155,25 +160,28 @@ def parsed(line: str) -> Incoming:
         ('{"jsonrpc": "2.0", "id": 7}', 7),
     ],
 )
-def test_an_invalid_answer_becomes_the_error_of_its_request(answer: str, request_id: int | str) -> None:
-    item = mend(parsed(answer))
-    assert isinstance(item, SessionMessage)
-    assert isinstance(item.message, JSONRPCError)
-    assert item.message.id == request_id
+@readers
+def test_an_invalid_answer_becomes_the_error_of_its_request(
+    read: Callable[[bytes], Incoming], answer: str, request_id: int | str
+) -> None:
+    item = read(answer.encode())
+    assert isinstance(item, dict)
+    assert item["id"] == request_id
+    assert item["error"]["code"] == -32603
 
 
 @pytest.mark.parametrize("where", ['"id": 7, ', ""], ids=["request", "notification"])
-def test_what_a_server_asks_is_read_with_half_a_character_in_it(where: str) -> None:
-    item = mend(parsed('{"jsonrpc": "2.0", ' + where + '"method": "a/b", "params": {"text": "\\ud83d!"}}'))
-    assert isinstance(item, SessionMessage)
-    assert isinstance(item.message, JSONRPCRequest if where else JSONRPCNotification)
-    assert item.message.params == {"text": "\ufffd!"}
+@readers
+def test_what_a_server_asks_is_read_with_half_a_character_in_it(read: Callable[[bytes], Incoming], where: str) -> None:
+    item = read(b'{"jsonrpc": "2.0", ' + where.encode() + b'"method": "a/b", "params": {"text": "\\ud83d!"}}')
+    assert isinstance(item, dict)
+    assert ("id" in item, item["method"], item["params"]) == (bool(where), "a/b", {"text": "\ufffd!"})
 
 
 @pytest.mark.parametrize("line", ["junk", "{}", "[]", '{"jsonrpc": "2.0", "id": 7, "method": 5}', '{"id": {}}'])
-def test_what_is_no_answer_is_left_as_it_is(line: str) -> None:
-    item = parsed(line)
-    assert mend(item) is item
+@readers
+def test_what_is_no_message_is_an_exception(read: Callable[[bytes], Incoming], line: str) -> None:
+    assert isinstance(read(line.encode()), Exception)
 
 
 def test_stderr_is_kept_in_order_even_when_its_writer_has_just_ended() -> None:

@@ -755,8 +755,8 @@ async def test_where_the_transport_does_not_tell_whose_a_question_is_runs_take_t
 ) -> None:
     ada, bob = User("ada", hold=True), User("bob")
 
-    async def not_modern(session: object, version: str) -> bool:
-        return False
+    async def not_modern(*_: object) -> None:
+        return None
 
     monkeypatch.setattr(negotiate, "_discover", not_modern)
     server = await server_of(*flags)

@@ -1,0 +1,416 @@
+"""Requests to one server and their answers, and the server's own requests and notifications, over any transport.
+
+Messages are dicts, and no result is modelled: programs get what the server has sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+
+import anyio
+
+from upstream_clients.direct import Answer, Refusal
+from upstream_clients.errors import QuestionRefused
+from upstream_clients.jsonrpc import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    SUBSCRIPTION_ID,
+    JsonRpcError,
+    form_of,
+    is_id,
+    key_of,
+)
+from upstream_clients.questions import CURRENT, METHODS
+from upstream_clients.results import text_of
+from upstream_clients.tracing import span_of
+from upstream_clients.wire import ReadingAllowance, whole
+
+if TYPE_CHECKING:
+    import contextvars
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+
+    from anyio.abc import TaskGroup
+
+    from upstream_clients.direct import RequestsInFlight
+    from upstream_clients.jsonrpc import Message, RequestId
+    from upstream_clients.questions import ConnectionQuestions
+    from upstream_clients.tools import JsonObject, ProgressFn
+    from upstream_clients.wire import Incoming
+
+logger = logging.getLogger(__name__)
+
+CANCEL_TIMEOUT = 5.0
+"""Seconds for the transport to take the word that a request was given up."""
+
+CANCEL_WAIT = 0.2
+"""How many of them the caller waits too."""
+
+
+class Transport(Protocol):
+    """The two halves of a connection."""
+
+    @property
+    def last_context(self) -> contextvars.Context | None:
+        """The context in which the message that was received last was asked for; None where nobody knows."""
+        ...
+
+    async def receive(self) -> Incoming:
+        """Return the next message, or what came in the place of one.
+
+        Raises:
+            anyio.EndOfStream: the connection has ended.
+        """
+        ...
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Send a message.
+
+        Args:
+            headers: of its request, over HTTP.
+
+        Raises:
+            anyio.BrokenResourceError, anyio.ClosedResourceError: the connection has ended.
+        """
+        ...
+
+
+class Subscription:
+    """A stream of changes that a modern server was asked for (`subscriptions/listen`)."""
+
+    def __init__(self) -> None:
+        self.acknowledged = anyio.Event()
+        """Set when the server has taken it up, and when it is over."""
+        self.honored: JsonObject | None = None
+        """What the server will tell of; None before it has said so."""
+        self.over = anyio.Event()
+        self.lost = False
+        """Whether it ended without the server's answer."""
+
+    def end(self, *, lost: bool) -> None:
+        """Note that it is over. The first time counts."""
+        if not self.over.is_set():
+            self.lost = lost
+            self.over.set()
+            self.acknowledged.set()
+
+
+class Dispatcher:
+    """One connection. `running` runs it; then requests can be sent.
+
+    Args:
+        over: set when the connection has ended.
+        on_list_changed: called when the server announces other tools, before anything that comes after it.
+        direct: requests that do not come by way of this, where there are such; their odd answers do.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        over: anyio.Event,
+        questions: ConnectionQuestions,
+        on_list_changed: Callable[[], None],
+        direct: RequestsInFlight | None = None,
+    ) -> None:
+        self.questions = questions
+        self.direct = direct
+        self.subscriptions: dict[RequestId, Subscription] = {}
+        self._over = over
+        self._on_list_changed = on_list_changed
+        self._transport = transport
+        self._allowance = ReadingAllowance()
+        self._count = 0
+        self._number = 0
+        self._waiting: dict[RequestId, asyncio.Future[Message]] = {}
+        self._progress: dict[RequestId, ProgressFn] = {}
+        self._asked: dict[RequestId, anyio.CancelScope] = {}
+        self._group: TaskGroup | None = None
+        self._closed = False
+
+    @property
+    def heard(self) -> int:
+        """How many messages have come so far."""
+        return self._count + (0 if self.direct is None else self.direct.count)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Read messages for the time inside. Leaving gives up what is open."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._run)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+    async def _run(self) -> None:
+        try:
+            async with anyio.create_task_group() as self._group:
+                try:
+                    while True:
+                        item = await self._transport.receive()
+                        self._count += 1
+                        await self._take(item)
+                except (anyio.EndOfStream, anyio.ClosedResourceError):
+                    self._close()
+                finally:
+                    self._group.cancel_scope.cancel()
+        finally:
+            self._close()
+            self._over.set()
+            if self.direct is not None:
+                self.direct.close()
+            self.questions.close()
+
+    def _close(self) -> None:
+        self._closed = True
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(JsonRpcError(CONNECTION_CLOSED, "Connection closed"))
+        for subscription in self.subscriptions.values():
+            subscription.end(lost=True)
+
+    # to the server
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        headers: Mapping[str, str] | None = None,
+        on_progress: ProgressFn | None = None,
+        request_id: RequestId | None = None,
+        tell_given_up: bool = True,
+    ) -> JsonObject:
+        """Send a request and return its result.
+
+        Args:
+            request_id: for who has to know it before; it must not be in use.
+            tell_given_up: whether the server is told if this is cancelled.
+
+        Raises:
+            JsonRpcError: the server answered with an error, or the connection has ended.
+        """
+        if request_id is None:
+            self._number += 1
+            request_id = self._number
+        if self._closed:
+            raise JsonRpcError(CONNECTION_CLOSED, "Connection closed")
+        key = key_of(request_id)
+        sent = dict(params)
+        with span_of(method, sent, request_id):
+            if on_progress is not None:
+                sent["_meta"] = {**sent.get("_meta", {}), "progressToken": request_id}
+                self._progress[key] = on_progress
+            message: Message = {"jsonrpc": "2.0", "id": request_id, "method": method}
+            if sent:
+                message["params"] = sent
+            answered = self._waiting[key] = asyncio.get_running_loop().create_future()
+            try:
+                try:
+                    await self._transport.send(message, headers)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    raise JsonRpcError(CONNECTION_CLOSED, "Connection closed") from None
+                answer = await answered
+            except anyio.get_cancelled_exc_class():
+                if tell_given_up:
+                    with anyio.move_on_after(CANCEL_TIMEOUT, shield=True):
+                        await self._tell_given_up(request_id, headers)
+                raise
+            finally:
+                self._waiting.pop(key, None)
+                self._progress.pop(key, None)
+                if answered.done() and not answered.cancelled():
+                    answered.exception()  # looked at, whether anybody waits for it or not
+            if "error" in answer:
+                error = answer["error"]
+                raise JsonRpcError(error["code"], error["message"], error.get("data"))
+            result: JsonObject = answer["result"]
+            return result
+
+    async def notify(
+        self, method: str, params: JsonObject | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Send a notification; nothing happens where the connection has ended."""
+        message: Message = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            message["params"] = params
+        await self._send(message, headers)
+
+    async def _send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        try:
+            await self._transport.send(message, headers)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            logger.debug("dropped a message: the connection has ended")
+
+    def tell_cancelled(self, request_id: RequestId) -> None:
+        """Tell the server that a request past this was given up, without waiting for that."""
+        if self._group is not None:
+            self._group.start_soon(self._tell_cancelled, anyio.Event(), request_id, None)
+
+    async def _tell_given_up(self, request_id: RequestId, headers: Mapping[str, str] | None) -> None:
+        # Whoever gave a call up does not wait for a transport that takes nothing. Mostly it takes this at once, and
+        # then the server hears of it before it hears of the next call.
+        if self._group is not None and not self._closed:
+            taken = anyio.Event()
+            self._group.start_soon(self._tell_cancelled, taken, request_id, headers)
+            with anyio.move_on_after(CANCEL_WAIT):
+                await taken.wait()
+
+    async def _tell_cancelled(
+        self, taken: anyio.Event, request_id: RequestId, headers: Mapping[str, str] | None
+    ) -> None:
+        params = {"requestId": request_id, "reason": "caller cancelled"}
+        with anyio.move_on_after(CANCEL_TIMEOUT):
+            await self.notify("notifications/cancelled", params, headers)
+        taken.set()
+
+    # from the server
+
+    async def _take(self, item: Incoming) -> None:
+        if isinstance(item, Exception):
+            logger.debug("the server sent what is no MCP message: %s", type(item).__name__)
+            pause = self._allowance.spend(item)
+        else:
+            form = form_of(item)
+            if form in ("result", "error") and self._take_answer(item):
+                return
+            pause = self._allowance.spend(item)
+            if form == "request":
+                self._spawn(self._answer, item)
+            elif form == "notification":
+                self._take_notification(item["method"], item.get("params") or {})
+        if pause:
+            await anyio.sleep(pause)
+
+    def _take_answer(self, message: Message) -> bool:
+        """Give an answer to its request; False where no request waits for it."""
+        request_id = message.get("id")
+        if request_id is None:
+            return False
+        key = key_of(request_id)
+        if self.direct is not None and isinstance(key, int) and key in self.direct:
+            if "result" in message:
+                self.direct.resolve(key, Answer(message["result"], text_of(message["result"])))
+            else:
+                error = message["error"]
+                self.direct.resolve(key, Refusal(error["code"], error["message"], error.get("data")))
+            return True
+        # Answers to requests that nobody waits for any more are told nowhere else.
+        self.questions.answered(key)
+        answered = self._waiting.get(key)
+        if answered is None or answered.done():
+            return False
+        answered.set_result(message)
+        return True
+
+    def _take_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        match method:
+            case "notifications/tools/list_changed":
+                self._on_list_changed()
+            case "notifications/elicitation/complete":
+                self.questions.complete(params.get("elicitationId"))
+            case "notifications/progress":
+                self._take_progress(params)
+            case "notifications/cancelled" if is_id(params.get("requestId")):
+                request_id = params["requestId"]
+                if (subscription := self.subscriptions.get(request_id)) is not None:
+                    subscription.end(lost=True)
+                if (scope := self._asked.get(key_of(request_id))) is not None:
+                    scope.cancel()
+            case "notifications/subscriptions/acknowledged":
+                meta, honored = params.get("_meta"), params.get("notifications")
+                request_id = meta.get(SUBSCRIPTION_ID) if isinstance(meta, dict) else None
+                subscription = self.subscriptions.get(request_id) if is_id(request_id) else None
+                if subscription is not None and isinstance(honored, dict) and subscription.honored is None:
+                    subscription.honored = honored
+                    subscription.acknowledged.set()
+
+    def _take_progress(self, params: Mapping[str, Any]) -> None:
+        token, progress = params.get("progressToken"), params.get("progress")
+        if not is_id(token) or not _is_number(progress):
+            return
+        key = key_of(token)
+        on_progress = self._progress.get(key)
+        if on_progress is None and self.direct is not None:
+            on_progress = self.direct.progress_of(key)
+        if on_progress is None:
+            return
+        total, message = params.get("total"), params.get("message")
+        self._spawn(
+            _tell,
+            on_progress,
+            float(progress),
+            float(total) if _is_number(total) else None,
+            message if isinstance(message, str) else None,
+        )
+
+    async def _answer(self, message: Message) -> None:
+        """Answer a request of the server, unless it cancels it."""
+        request_id, key = message["id"], key_of(message["id"])
+        scope = self._asked[key] = anyio.CancelScope()
+        answer: Message | None = None
+        try:
+            with scope:
+                try:
+                    answer = {"result": await self._result(message["method"], message.get("params") or {})}
+                except JsonRpcError as error:
+                    answer = {"error": error.as_json()}
+                except Exception:
+                    logger.exception("a request of a server could not be answered")
+                    answer = {"error": JsonRpcError(INTERNAL_ERROR, "Internal error").as_json()}
+        finally:
+            if self._asked.get(key) is scope:
+                del self._asked[key]
+        if answer is not None and not scope.cancel_called:
+            await self._send({"jsonrpc": "2.0", "id": request_id, **answer})
+
+    async def _result(self, method: str, params: Mapping[str, Any]) -> JsonObject:
+        if method == "ping":
+            return {}
+        if method not in METHODS:
+            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+        asker = CURRENT.get()
+        # What the client does to answer is no part of the call.
+        CURRENT.set(None)
+        try:
+            return dict(sendable(await self.questions.answer(method, params, asker)))
+        except QuestionRefused as refusal:
+            raise JsonRpcError(INVALID_REQUEST, str(refusal)) from refusal
+
+    def _spawn(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """Run a task in the context of the request that the message came for."""
+        assert self._group is not None
+        context = self._transport.last_context
+        if context is None:
+            self._group.start_soon(work, *arguments)
+        else:
+            context.run(self._group.start_soon, work, *arguments)
+
+
+async def _tell(on_progress: ProgressFn, progress: float, total: float | None, message: str | None) -> None:
+    try:
+        await on_progress(progress, total, message)
+    except Exception:
+        logger.exception("progress could not be told")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def sendable(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the value with U+FFFD for halves of surrogate pairs, which strings may hold and UTF-8 cannot."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        mended: dict[str, Any] = whole(dict(value))
+        return mended
+    except (TypeError, ValueError, RecursionError):
+        pass  # for whoever sends it to tell
+    return value

@@ -1,0 +1,87 @@
+"""The streams of the SDK's transports as what `dispatcher` reads from and writes to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from pydantic import ValidationError
+
+from upstream_clients.wire import failed_by, read_message
+
+if TYPE_CHECKING:
+    import contextvars
+    from collections.abc import Mapping
+
+    from upstream_clients.jsonrpc import Message
+    from upstream_clients.wire import Incoming
+
+
+SdkItem = SessionMessage | Exception
+"""What a read stream of the SDK carries."""
+
+
+class ReadStream(Protocol):
+    """The read half of an SDK transport, as far as it is used here."""
+
+    async def receive(self) -> SdkItem: ...
+
+
+class WriteStream(Protocol):
+    """The write half of an SDK transport."""
+
+    async def send(self, item: SessionMessage, /) -> None: ...
+
+
+class SdkTransport:
+    """Satisfies `dispatcher.Transport`."""
+
+    def __init__(self, read: ReadStream, write: WriteStream) -> None:
+        self._read = read
+        self._write = write
+
+    @property
+    def last_context(self) -> contextvars.Context | None:
+        """The context of the POST that a message came back on."""
+        return getattr(self._read, "last_context", None)
+
+    async def receive(self) -> Incoming:
+        """See `dispatcher.Transport`."""
+        return from_sdk(await self._read.receive())
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """See `dispatcher.Transport`."""
+        metadata = ClientMessageMetadata(headers=dict(headers)) if headers else None
+        await self._write.send(SessionMessage(_model_of(message), metadata))
+
+
+def _model_of(message: Message) -> Any:
+    if "method" not in message:
+        return jsonrpc_message_adapter.validate_python(message, by_name=False)
+    return (JSONRPCRequest if "id" in message else JSONRPCNotification)(**message)
+
+
+def from_sdk(item: SdkItem) -> Incoming:
+    """Return a message as a dict. One that the SDK's parser has refused is read again, by a more patient one."""
+    if isinstance(item, SessionMessage):
+        message = item.message
+        if isinstance(message, JSONRPCResponse):
+            return {"jsonrpc": "2.0", "id": message.id, "result": message.result}
+        dumped: Message = message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        return dumped
+    if isinstance(item, ValidationError):
+        for problem in item.errors(include_url=False, include_context=False):
+            match problem["input"]:
+                # The whole message, as pydantic shows it where a field is missing.
+                case dict() as value if (failure := failed_by(value)) is not None:
+                    return failure
+                case str() | bytes() as line:
+                    again = read_message(line.encode("utf-8", "replace") if isinstance(line, str) else line)
+                    return item if isinstance(again, Exception) else again
+    return item
+
+
+def to_sdk(item: Incoming) -> SdkItem:
+    """Return a message as the SDK's streams carry it."""
+    return item if isinstance(item, Exception) else SessionMessage(_model_of(item))

@@ -1,0 +1,50 @@
+"""Spans of requests to servers, where OpenTelemetry is in use in this process. Imports nothing where it is not."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from upstream_clients.jsonrpc import JsonRpcError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from upstream_clients.jsonrpc import RequestId
+
+
+def traced(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `_meta` with the trace that a request belongs to, if there is one (W3C Trace Context)."""
+    found = dict(meta)
+    if "opentelemetry.trace" in sys.modules:
+        from mcp.shared._otel import inject_trace_context
+
+        inject_trace_context(found)
+    return found
+
+
+@contextmanager
+def span_of(method: str, params: dict[str, Any], request_id: RequestId) -> Iterator[None]:
+    """Put a request into a span and tell the server of it in `params`."""
+    if "opentelemetry.trace" not in sys.modules:
+        yield
+        return
+    from mcp.shared._otel import otel_span
+    from opentelemetry.trace import SpanKind, StatusCode
+
+    name = params.get("name")
+    with otel_span(
+        f"MCP send {method} {name}" if isinstance(name, str) else f"MCP send {method}",
+        kind=SpanKind.CLIENT,
+        attributes={"mcp.method.name": method, "jsonrpc.request.id": str(request_id)},
+    ) as span:
+        if meta := traced(params.get("_meta", {})):
+            params["_meta"] = meta
+        try:
+            yield
+        except JsonRpcError as error:
+            code = str(error.code)
+            span.set_attributes({"error.type": code, "rpc.response.status_code": code})
+            span.set_status(StatusCode.ERROR, error.message)
+            raise

@@ -1,0 +1,30 @@
+"""What an HTTP client has seen of its server, for the task that owns the connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from upstream_clients.token_store import Stamp
+
+
+@dataclass(slots=True)
+class HttpWatch:
+    """The latest failures.
+
+    Attributes:
+        on_lost: called when the connection has no future and no call can be told so.
+        refused_status: HTTP status of the latest POST that was refused.
+        failure: what was wrong with the latest POST that failed, for a person.
+        logged_out: the latest request was refused because somebody has to log in first.
+        login: which login that request was made with; another one is a reason to try again.
+    """
+
+    on_lost: Callable[[], None]
+    refused_status: int | None = None
+    failure: str | None = None
+    logged_out: bool = False
+    login: Stamp = None
