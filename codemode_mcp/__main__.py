@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 
 def main() -> None:
     """Run the command line; exits with its code."""
@@ -9,16 +14,16 @@ def main() -> None:
     import sys
 
     _have_streams()
-    from codemode_mcp.cli import app
-
     try:
-        app()
+        _run(sys.argv[1:], os.environ)
     except BaseException as raised:
         error = raised
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if isinstance(error, SystemExit | KeyboardInterrupt):
             raise error from None
+        if type(error).__name__ == "Exit" and hasattr(error, "exit_code"):  # typer's, where typer did not run
+            sys.exit(error.exit_code)
         if isinstance(error, BrokenPipeError):
             # Whoever read our output has gone; nothing more can be said to them.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -30,6 +35,19 @@ def main() -> None:
         say(f"codemode-mcp failed: {type(error).__name__}: {error}")
         say("This is a fault of ours; run it again with CODEMODE_MCP_DEBUG=1 for the details.")
         sys.exit(1)
+
+
+def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    if arguments[:1] == ["serve"] and "_CODEMODE_MCP_COMPLETE" not in environ:
+        from codemode_mcp.cli.serving import common_options, run
+
+        options = common_options(arguments[1:])
+        if options is not None:
+            run(**options)
+            return
+    from codemode_mcp.cli import app
+
+    app()
 
 
 def _have_streams() -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from codemode_mcp.cli.completion import client_names
-from codemode_mcp.cli.shared import JsonOption, fitted, say, say_command, stop
+from codemode_mcp.cli.options import JsonOption
+from codemode_mcp.cli.shared import fitted, say, say_command, stop
 from codemode_mcp.clients.places import CLIENTS
 
 if TYPE_CHECKING:

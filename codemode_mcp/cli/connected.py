@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from codemode_mcp.cli.shared import JsonOption, fitted, say
+from codemode_mcp.cli.options import JsonOption
+from codemode_mcp.cli.shared import fitted, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

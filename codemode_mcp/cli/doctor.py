@@ -14,7 +14,8 @@ import anyio
 import typer
 
 from codemode_mcp.cli.completion import server_names
-from codemode_mcp.cli.shared import ConfigOption, JsonOption, load, logging_as, plugins_on_stderr, say, stop
+from codemode_mcp.cli.options import ConfigOption, JsonOption
+from codemode_mcp.cli.shared import load, logging_as, plugins_on_stderr, say, stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

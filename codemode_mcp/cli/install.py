@@ -12,7 +12,8 @@ import typer
 
 from codemode_mcp.app import config_dir, data_dir
 from codemode_mcp.cli.completion import client_names
-from codemode_mcp.cli.shared import ConfigOption, say, say_command, stop
+from codemode_mcp.cli.options import ConfigOption
+from codemode_mcp.cli.shared import say, say_command, stop
 from codemode_mcp.clients.places import TITLES
 from codemode_mcp.clients.reading import this_machine
 from codemode_mcp.errors import ConfigError

@@ -9,7 +9,8 @@ import anyio
 import typer
 
 from codemode_mcp.cli.completion import remote_server_names
-from codemode_mcp.cli.shared import ConfigOption, load, logging_as, stop
+from codemode_mcp.cli.options import ConfigOption
+from codemode_mcp.cli.shared import load, logging_as, stop
 
 app = typer.Typer()
 

@@ -18,18 +18,8 @@ import anyio
 import anyio.to_thread
 import typer
 
-from codemode_mcp.cli.shared import (
-    ConfigOption,
-    LogFileOption,
-    LogLevelOption,
-    fitted,
-    harmless,
-    load,
-    logging_as,
-    plugins_on_stderr,
-    say,
-    stop,
-)
+from codemode_mcp.cli.options import ConfigOption, LogFileOption, LogLevelOption
+from codemode_mcp.cli.shared import fitted, harmless, load, logging_as, plugins_on_stderr, say, stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

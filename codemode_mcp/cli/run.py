@@ -20,20 +20,9 @@ import anyio
 import typer
 
 from codemode_mcp.cli.completion import server_names
+from codemode_mcp.cli.options import ConfigOption, JsonOption, LogFileOption, LogLevelOption
 from codemode_mcp.cli.selection import for_program, with_servers
-from codemode_mcp.cli.shared import (
-    COLUMNS,
-    ConfigOption,
-    JsonOption,
-    LogFileOption,
-    LogLevelOption,
-    fitted,
-    load,
-    logging_as,
-    plugins_on_stderr,
-    say,
-    stop,
-)
+from codemode_mcp.cli.shared import COLUMNS, fitted, load, logging_as, plugins_on_stderr, say, stop
 from codemode_mcp.cli.terminal import TICK_SECONDS, Screen, is_at_terminal
 from codemode_mcp.errors import CodeModeError, ProgramError
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import anyio
 import typer
 
-from codemode_mcp.cli.shared import ConfigOption, JsonOption, load, logging_as, plugins_on_stderr, say, stop
+from codemode_mcp.cli.options import ConfigOption, JsonOption
+from codemode_mcp.cli.shared import load, logging_as, plugins_on_stderr, say, stop
 
 if TYPE_CHECKING:
     from codemode_mcp.config import Config

@@ -1,4 +1,4 @@
-"""What commands share: options, the configuration, the log, what they say, and how they stop.
+"""What commands share: the configuration, the log, what they say, and how they stop.
 
 Exit codes: 0 ok, 1 the thing asked for failed, 2 usage or invalid configuration. Human output goes to stderr where
 stdout belongs to MCP (`serve`), else to the terminal.
@@ -10,28 +10,19 @@ import os
 import sys
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
-
-import typer
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from codemode_mcp.errors import ConfigError
-from codemode_mcp.settings import LogLevel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from codemode_mcp.audit import Redactor
     from codemode_mcp.config import Config
+    from codemode_mcp.settings import LogLevel
 
 COLUMNS = 100
 """That a message may take in a terminal."""
-
-ConfigOption = Annotated[
-    str | None, typer.Option("--config", metavar="FILE", help="Configuration file; default: looked up.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-LogLevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="How much to log.")]
-LogFileOption = Annotated[str | None, typer.Option("--log-file", metavar="FILE", help="Log there, not to stderr.")]
 
 
 def load(path: str | None, level: LogLevel | None, file: str | None, *, read_only: bool = False) -> Config:
@@ -51,7 +42,7 @@ def load(path: str | None, level: LogLevel | None, file: str | None, *, read_onl
         for problem in error.problems:
             say(f"  - {problem}")
         say("Correct the file; codemode-mcp doctor checks it." if found else "Name a file that is there with --config.")
-        raise typer.Exit(2) from None
+        end(2)
     return with_options(loaded, level, file, read_only=read_only)
 
 
@@ -139,4 +130,11 @@ def fitted(text: str) -> str:
 
 def stop(code: int, text: str) -> NoReturn:
     say(text)
-    raise typer.Exit(code)
+    end(code)
+
+
+def end(code: int) -> NoReturn:
+    """End the command with an exit code."""
+    import typer  # not before: it takes a while, which `serve` does not have
+
+    raise typer.Exit(code) from None

@@ -14,8 +14,9 @@ import typer
 
 from codemode_mcp.cli.completion import server_names
 from codemode_mcp.cli.listing import UNCUT, find, lines, problems
+from codemode_mcp.cli.options import ConfigOption, JsonOption
 from codemode_mcp.cli.selection import configured, suggestion, with_servers
-from codemode_mcp.cli.shared import COLUMNS, ConfigOption, JsonOption, load, logging_as, plugins_on_stderr, say, stop
+from codemode_mcp.cli.shared import COLUMNS, load, logging_as, plugins_on_stderr, say, stop
 from codemode_mcp.errors import ProgramError
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from codemode_mcp.cli.completion import recorded_runs
-from codemode_mcp.cli.shared import ConfigOption, JsonOption, load, say, stop
+from codemode_mcp.cli.options import ConfigOption, JsonOption
+from codemode_mcp.cli.shared import load, say, stop
 
 app = typer.Typer()
 

@@ -1,0 +1,242 @@
+"""What `codemode-mcp serve` does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from codemode_mcp.cli.shared import load, logging_as, say, stop, with_options
+from codemode_mcp.errors import CodeModeError
+from codemode_mcp.warmup import THREAD_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from codemode_mcp.app import App
+    from codemode_mcp.config import Config, Reading
+    from codemode_mcp.settings import LogLevel
+    from codemode_mcp.stdio import Streams
+
+_AGAIN_SECONDS = 1.0
+"""After the first signal to end, so that another one means now."""
+
+
+def common_options(arguments: Sequence[str]) -> dict[str, Any] | None:
+    """Return the options of a `serve` that is written in one of the common ways; None for all that typer has to read.
+
+    Clients start `serve` with at most a configuration file, and wait for it.
+    """
+    found: dict[str, Any] = {}
+    left = list(arguments)
+    while left:
+        match left:
+            case ["--config", file, *left] if "config" not in found and file and not file.startswith("-"):
+                found["config"] = file
+            case ["--read-only", *left] if "read_only" not in found:
+                found["read_only"] = True
+            case _:
+                return None
+    return found
+
+
+def run(
+    *,
+    config: str | None = None,
+    transport: str = "stdio",
+    host: str | None = None,
+    port: int | None = None,
+    path: str | None = None,
+    allow_unauthenticated: bool = False,
+    read_only: bool = False,
+    log_level: LogLevel | None = None,
+    log_file: str | None = None,
+) -> None:
+    """Serve until the client closes its end or a signal comes. The arguments are the options of the command."""
+    from codemode_mcp.app import DEPTH_VARIABLE, MAX_DEPTH, depth
+
+    streams = 0, 1
+    at_terminal = sys.stdin is not None and sys.stdin.isatty()
+    if transport == "stdio":
+        for option, value in (("--host", host), ("--port", port), ("--path", path)):
+            if value is not None:
+                stop(2, f"{option} is for --transport http; add that, or leave {option} out")
+        from codemode_mcp.stdio import reserve
+
+        streams = reserve()
+    elif transport != "http":
+        web = transport in ("sse", "streamable-http", "https")
+        advice = "write --transport http" if web else "leave it out for stdio"
+        stop(2, f"--transport {transport}: it is stdio or http; {advice}")
+    elif path is not None and (not path.startswith("/") or not path.isascii() or {*path} & {*' ?#%"\\'}):
+        stop(2, f"--path {path}: it has to begin with / and to have no characters that a URL would encode, like /mcp")
+    if depth(os.environ) >= MAX_DEPTH:
+        stop(
+            2,
+            f"codemode-mcp is started by itself, {MAX_DEPTH} deep ({DEPTH_VARIABLE}); "
+            "look for a server entry that starts it, and remove that",
+        )
+    loaded = load(config, log_level, log_file, read_only=read_only)
+    if transport == "stdio" and at_terminal:
+        say("this is an MCP server: it waits for an MCP client on standard input; Ctrl-C ends it")
+        say("  to add it to a client: codemode-mcp install --client NAME; to see it work: codemode-mcp demo")
+    with logging_as(loaded) as redactor:
+
+        def load_again(reading: Reading) -> Config:
+            from codemode_mcp.app import config_dir
+            from codemode_mcp.cli.confirming import refuse_unknown
+            from codemode_mcp.config import find_config, load_config
+            from codemode_mcp.config.trust import Gate
+
+            # A changed file of the working directory may start other programs than were confirmed.
+            gate = Gate(refuse_unknown)
+            find_config(config, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=gate.find)
+            changed = load_config(loaded.path, environ=os.environ, reading=reading, admit=gate.admit)
+            redactor.know(changed.secretive)
+            return with_options(changed, log_level, log_file, read_only=read_only)
+
+        if transport == "http":
+            anyio.run(
+                partial(
+                    _serve_http,
+                    loaded,
+                    load_again,
+                    "127.0.0.1" if host is None else host.strip("[]"),
+                    8808 if port is None else port,
+                    "/mcp" if path is None else path.rstrip("/") or "/",
+                    allow_unauthenticated=allow_unauthenticated,
+                )
+            )
+        else:
+            anyio.run(_serve, loaded, load_again, streams)
+
+
+async def _serve(config: Config, load: Callable[[Reading], Config], streams: Streams) -> None:
+    from codemode_mcp.app import open_app
+
+    over = anyio.Event()
+    by_signal = False
+
+    def end() -> None:
+        nonlocal by_signal
+        by_signal = True
+        over.set()
+
+    async def talk(opened: App) -> None:
+        await _talk(opened, streams)
+        over.set()
+
+    async with anyio.create_task_group() as group:
+        if sys.platform != "win32":
+            group.start_soon(_end_on_signal, end)
+        async with open_app(config, load, "stdio") as opened:
+            group.start_soon(talk, opened)
+            await over.wait()
+        if by_signal or any(thread.name == THREAD_NAME for thread in threading.enumerate()):
+            # After a signal a thread sits in a blocking read of standard input; nothing can wake it, and no task ends
+            # before it does. A thread that still loads a sentence model would abort the process when Python ends.
+            sys.stderr.flush()
+            os._exit(0)
+        group.cancel_scope.cancel()
+
+
+async def _end_on_signal(end: Callable[[], None]) -> None:
+    """Call `end` at the first SIGTERM or SIGINT. One that comes a while later ends the process at once; what comes
+    sooner is the same signal, sent to the process and to its group.
+    """
+    first: float | None = None
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            if first is None:
+                first = anyio.current_time()
+                end()
+            elif anyio.current_time() - first >= _AGAIN_SECONDS:
+                sys.stderr.flush()
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
+
+
+async def _talk(opened: App, streams: Streams) -> None:
+    """Answer the client on these streams, in the mode of the configuration; the other mode is not imported."""
+    caller = opened.operator
+    if opened.code_mode:
+        from codemode_mcp.server import Surface
+        from codemode_mcp.stdio import serve_surface
+
+        await serve_surface(Surface(opened, caller, lasting=True), caller, streams)
+    else:
+        from codemode_mcp.passthrough import Passthrough
+        from codemode_mcp.stdio import serve_server
+
+        passthrough = Passthrough(opened, lambda _: caller, opened.auditor, caller, lasting=True)
+        await serve_server(passthrough.server, streams)
+
+
+async def _serve_http(
+    config: Config,
+    load: Callable[[Reading], Config],
+    host: str,
+    port: int,
+    path: str,
+    *,
+    allow_unauthenticated: bool,
+) -> None:
+    from codemode_mcp.app import open_app
+    from codemode_mcp.http.front import caller_of
+    from codemode_mcp.http.listener import CannotListen, listening, notes_for, refusal_to_listen
+
+    settings = config.http
+    refusal = refusal_to_listen(settings, host, allowed=allow_unauthenticated)
+    if refusal is not None:
+        stop(2, refusal)
+    over = anyio.Event()
+    failure: CannotListen | None = None
+    async with anyio.create_task_group() as signals:  # received until everything is closed
+        if sys.platform != "win32":
+            signals.start_soon(_end_on_signal, over.set)
+        try:
+            async with listening(settings, host, port, path) as listener, anyio.create_task_group() as group:
+                async with open_app(config, load, "http") as opened:
+                    if opened.code_mode:
+                        from codemode_mcp.sdk_server import code_mode_server
+                        from codemode_mcp.server import Surface
+
+                        server = code_mode_server(Surface(opened), caller_of)
+                    else:
+                        from codemode_mcp.passthrough import Passthrough
+
+                        server = Passthrough(opened, caller_of, opened.auditor).server
+                    await listener.serve(server)
+                    say(f"codemode-mcp serves MCP at {listener.url}")
+                    for note in notes_for(settings, host):
+                        say(note)
+
+                    async def become_ready() -> None:
+                        try:
+                            if opened.code_mode:
+                                await opened.engine()
+                        except CodeModeError:
+                            return  # logged; without the engine it is never ready
+                        await opened.wait_settled(None, config.tools.code_mode.connect_wait_ms / 1000)
+                        listener.set_ready()
+
+                    group.start_soon(become_ready)
+                    await over.wait()
+                    async with anyio.create_task_group() as ending:
+                        # Where a store keeps them, open programs are suspended and answered, for the next process.
+                        ending.start_soon(opened.retire)
+                        await listener.drain()
+                        ending.cancel_scope.cancel()
+                # Whoever still waits has been told that its run is aborted; that is written before connections end.
+                group.cancel_scope.cancel()
+        except CannotListen as error:
+            failure = error
+        signals.cancel_scope.cancel()
+    if failure is not None:
+        stop(1, str(failure))
