@@ -11,10 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from codemode_mcp.callers import Caller
+    from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
-
-RequestId = int | str
-"""The id of a JSON-RPC request."""
 
 
 class Session(Protocol):

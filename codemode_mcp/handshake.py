@@ -16,6 +16,19 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from upstream_clients.errors import QuestionRefused
+from upstream_clients.jsonrpc import (
+    CONNECTION_CLOSED,
+    HANDSHAKE_VERSIONS,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    JsonRpcError,
+    form_of,
+    has_envelope,
+    is_id,
+    key_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,76 +36,24 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from codemode_mcp.callers import Caller
-    from codemode_mcp.exchange import RequestId
     from codemode_mcp.lines import Lines
     from codemode_mcp.server import Surface
+    from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.tools import JsonObject
 
 log = logging.getLogger("codemode_mcp.server")
 
-VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""Revisions with a handshake, the latest last: it is what a client gets that asks for another."""
-
-ENVELOPE: Final = "io.modelcontextprotocol/protocolVersion"
-"""In `_meta` of each request of the revisions without a handshake."""
-
 GIVE_UP_SECONDS: Final = 1.0
 """For what is still to be written about a request that is given up."""
 
-INVALID_REQUEST: Final = -32600
-METHOD_NOT_FOUND: Final = -32601
-INVALID_PARAMS: Final = -32602
-INTERNAL_ERROR: Final = -32603
-CONNECTION_CLOSED: Final = -32000
 
-
-class Refused(Exception):
-    """A request that is answered with a JSON-RPC error."""
-
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(message)
-        self.error: JsonObject = {"code": code, "message": message, **({} if data is None else {"data": data})}
-
-
-# the form of messages
-
-
-def read_message(line: str) -> dict[str, Any] | None:
+def read_message(line: str) -> Message | None:
     """Return a JSON-RPC message; None for what is none."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        return None
-    if isinstance(message.get("method"), str) and isinstance(message.get("params"), dict | None):
-        return message
-    return message if "method" not in message and _is_id(message.get("id")) else None
-
-
-def is_request(message: Mapping[str, Any]) -> bool:
-    """Tell whether a message has to be answered."""
-    return "method" in message and _is_id(message.get("id"))
-
-
-def has_envelope(message: Mapping[str, Any]) -> bool:
-    """Tell whether a request is of a revision without a handshake, 2026-07-28 or later."""
-    meta = (message.get("params") or {}).get("_meta")
-    return isinstance(meta, dict) and ENVELOPE in meta
-
-
-def _is_id(value: object) -> bool:
-    return isinstance(value, str | int) and not isinstance(value, bool)
-
-
-def _key(request_id: RequestId) -> RequestId:
-    """Return the id that a request is known by: clients may answer and cancel `7` as `"7"`."""
-    if isinstance(request_id, str):
-        try:
-            return int(request_id)
-        except ValueError:
-            return request_id
-    return request_id
+    return None if form_of(message) is None else message
 
 
 # the common forms of params
@@ -145,7 +106,7 @@ def _is_plain_capability(value: object) -> bool:
 
 def _is_plain_meta(params: Mapping[str, Any]) -> bool:
     meta = params.get("_meta", _EMPTY)
-    return isinstance(meta, dict) and _is_id(meta.get("progressToken", 0))
+    return isinstance(meta, dict) and is_id(meta.get("progressToken", 0))
 
 
 # the connection
@@ -168,7 +129,7 @@ class HandshakeSession:
         self.client_name: str | None = None
         self.client_version: str | None = None
         self.capabilities: Mapping[str, Any] | None = None
-        self.protocol_version = VERSIONS[-1]
+        self.protocol_version = HANDSHAKE_VERSIONS[-1]
 
     async def serve(self) -> None:
         """Answer requests until the client closes its end."""
@@ -178,12 +139,14 @@ class HandshakeSession:
                     message = read_message(line)
                     if message is None:
                         log.debug("a line of the client is no message")
-                    elif is_request(message):
-                        await self._take_request(message["id"], message["method"], message.get("params"))
-                    elif "method" in message:
-                        self._take_notification(message["method"], message.get("params") or {})
-                    else:
-                        self._take_answer(message)
+                        continue
+                    match form_of(message):
+                        case "request":
+                            await self._take_request(message["id"], message["method"], message.get("params"))
+                        case "notification":
+                            self._take_notification(message["method"], message.get("params") or {})
+                        case "result" | "error" if message.get("id") is not None:
+                            self._take_answer(message["id"], message)
                 self._give_up_questions()
                 self._group.cancel_scope.cancel()
         finally:
@@ -196,7 +159,7 @@ class HandshakeSession:
     async def _take_request(self, request_id: RequestId, method: str, params: dict[str, Any] | None) -> None:
         assert self._group is not None
         exchange = _Exchange(self, request_id, params or {})
-        self._open[_key(request_id)] = exchange
+        self._open[key_of(request_id)] = exchange
         if method == "initialize":
             # In turn: what follows finds the session initialized, even if the client did not wait.
             await self._answer(exchange, method)
@@ -210,15 +173,15 @@ class HandshakeSession:
             with exchange.scope:
                 try:
                     message = {"result": await self._result(exchange, method)}
-                except Refused as refused:
-                    message = {"error": refused.error}
+                except JsonRpcError as error:
+                    message = {"error": error.as_json()}
                 except Exception:
                     log.exception("a request failed in an unexpected way: %s", method)
-                    message = {"error": Refused(INTERNAL_ERROR, "Internal error").error}
+                    message = {"error": JsonRpcError(INTERNAL_ERROR, "Internal error").as_json()}
                 finally:
                     exchange.over = True
-                    if self._open.get(_key(exchange.request_id)) is exchange:
-                        del self._open[_key(exchange.request_id)]
+                    if self._open.get(key_of(exchange.request_id)) is exchange:
+                        del self._open[key_of(exchange.request_id)]
                 if not exchange.cancelled:
                     begun = True
                     await self.send({"id": exchange.request_id, **message})
@@ -226,14 +189,14 @@ class HandshakeSession:
             # The connection ends: the client is told, unless it may have its answer already.
             if not begun and not exchange.cancelled:
                 with anyio.move_on_after(GIVE_UP_SECONDS, shield=True):
-                    closed = Refused(CONNECTION_CLOSED, "Connection closed").error
+                    closed = JsonRpcError(CONNECTION_CLOSED, "Connection closed").as_json()
                     await self.send({"id": exchange.request_id, "error": closed})
             raise
 
     async def _result(self, exchange: _Exchange, method: str) -> JsonObject:
         params = exchange.params
-        if method != "initialize" and has_envelope({"params": params}):
-            raise Refused(
+        if method != "initialize" and has_envelope(params):
+            raise JsonRpcError(
                 INVALID_REQUEST,
                 "this connection serves the handshake protocol era; "
                 "requests carrying the 2026-07-28 envelope are not accepted on it",
@@ -257,26 +220,26 @@ class HandshakeSession:
                 # Answers to questions come another way in these revisions; nothing that says otherwise is looked at.
                 exchange.params = {name: params[name] for name in ("name", "arguments") if name in params}
                 return await self._surface.call_tool(exchange)
-        raise Refused(METHOD_NOT_FOUND, "Method not found", method)
+        raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
 
     def _initialize(self, params: Mapping[str, Any]) -> JsonObject:
         if not is_plain_greeting(params):
             params = _checked_greeting(params)
         asked = params["protocolVersion"]
-        self.protocol_version = asked if asked in VERSIONS else VERSIONS[-1]
+        self.protocol_version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
         self.client_name, self.client_version = params["clientInfo"]["name"], params["clientInfo"]["version"]
         self.capabilities = params["capabilities"]
         surface = self._surface
         return {
             "protocolVersion": self.protocol_version,
-            "capabilities": {"experimental": {}, "tools": {"listChanged": True}},
+            "capabilities": {"tools": {"listChanged": True}},
             "serverInfo": {"name": surface.name, "title": surface.title, "version": surface.version},
             "instructions": surface.instructions(),
         }
 
     def _be_initialized(self) -> None:
         if self.capabilities is None:
-            raise Refused(INVALID_PARAMS, "Invalid request parameters", "")
+            raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "")
 
     # what needs no answer
 
@@ -284,24 +247,22 @@ class HandshakeSession:
         match method:
             case "notifications/cancelled":
                 request_id = params.get("requestId", "")
-                if _is_id(request_id) and (exchange := self._open.get(_key(request_id))) is not None:
+                if is_id(request_id) and (exchange := self._open.get(key_of(request_id))) is not None:
                     exchange.cancelled = True
                     exchange.scope.cancel()
             case "notifications/initialized" if self._forget is None:
                 self._forget = self._surface.announcer.add(self)
 
-    def _take_answer(self, message: Mapping[str, Any]) -> None:
-        asked = self._asked.get(_key(message["id"]))
+    def _take_answer(self, request_id: RequestId, message: Mapping[str, Any]) -> None:
+        asked = self._asked.get(key_of(request_id))
         if asked is None:
             log.debug("the client answered a question that is not open")
             return
-        result, error = message.get("result"), message.get("error")
-        if isinstance(result, dict):
-            asked.result = result
-        elif isinstance(error, dict) and isinstance(error.get("message"), str):
-            asked.refusal = f"the client answered with error {error.get('code')}: {error['message'][:200]}"
+        if isinstance(message.get("result"), dict):
+            asked.result = message["result"]
         else:
-            asked.refusal = "the client's answer is not valid MCP"
+            error = message["error"]
+            asked.refusal = f"the client answered with error {error['code']}: {error['message'][:200]}"
         asked.answered.set()
 
     # to the client
@@ -362,7 +323,7 @@ class _Exchange:
     def __init__(self, session: HandshakeSession, request_id: RequestId, params: Mapping[str, Any]) -> None:
         meta = params.get("_meta")
         token = meta.get("progressToken") if isinstance(meta, dict) else None
-        self._token = token if _is_id(token) else None
+        self._token = token if is_id(token) else None
         self.session = session
         self.caller = session._caller
         self.request_id = request_id
@@ -396,13 +357,13 @@ def _check(method: str, version: str, params: Mapping[str, Any]) -> None:
     try:
         methods.parse_client_request(method, version, params)
     except ValidationError:
-        raise Refused(INVALID_PARAMS, "Invalid request parameters", "") from None
+        raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "") from None
 
 
 def _checked_greeting(params: Mapping[str, Any]) -> dict[str, Any]:
     from mcp_types import InitializeRequestParams
 
-    _check("initialize", VERSIONS[-1], params)
+    _check("initialize", HANDSHAKE_VERSIONS[-1], params)
     read = InitializeRequestParams.model_validate(params, by_name=False)
     return read.model_dump(by_alias=True, mode="json", exclude_none=True)
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from codemode_mcp.announce import Announcer
     from codemode_mcp.callers import Caller
-    from codemode_mcp.exchange import RequestId
     from codemode_mcp.lines import Lines
     from codemode_mcp.server import Surface
+    from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
 
     StateKeys = Callable[[], Awaitable[Sequence[bytes]]]

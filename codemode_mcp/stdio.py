@@ -11,8 +11,9 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit import telemetry
-from codemode_mcp.handshake import HandshakeSession, has_envelope, is_request, read_message
+from codemode_mcp.handshake import HandshakeSession, read_message
 from codemode_mcp.lines import open_lines
+from upstream_clients.jsonrpc import form_of, has_envelope
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -77,10 +78,11 @@ async def serve_surface(surface: Surface, caller: Caller, streams: Streams) -> N
         handshake = not telemetry.is_configured()  # spans around requests are the SDK's
         while handshake and (line := await lines.receive()) is not None:
             message = read_message(line)
-            if len(opening) < MAX_OPENING or (message is not None and is_request(message)):
+            is_request = message is not None and form_of(message) == "request"
+            if is_request or len(opening) < MAX_OPENING:
                 opening.append(line)
-            if message is not None and is_request(message):
-                handshake = message["method"] == "initialize" or not has_envelope(message)
+            if message is not None and is_request:
+                handshake = message["method"] == "initialize" or not has_envelope(message.get("params"))
                 break
         lines.unread(opening)
         if handshake:

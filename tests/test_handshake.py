@@ -1,0 +1,425 @@
+"""Clients of the handshake revisions get the same answers from our own front and from the SDK's server."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import mcp_types as types
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mcp_types import methods, version
+
+from codemode_mcp.announce import Announcer
+from codemode_mcp.callers import Caller
+from codemode_mcp.client_questions import as_request
+from codemode_mcp.handshake import HandshakeSession, is_plain_call, is_plain_greeting, is_plain_listing
+from codemode_mcp.lines import open_lines
+from codemode_mcp.sdk_server import code_mode_server, serve_lines
+from upstream_clients import jsonrpc
+from upstream_clients.errors import QuestionRefused
+from upstream_clients.tools import Question
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from codemode_mcp.exchange import Exchange
+    from codemode_mcp.lines import Lines
+
+pytestmark = pytest.mark.anyio
+
+CALLER = Caller("stdio:test", "stdio")
+SECONDS = 20
+FRONTS = pytest.mark.parametrize("front", ["ours", "sdk"])
+GREETING = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"elicitation": {}, "roots": {"listChanged": True}},
+    "clientInfo": {"name": "test", "version": "1"},
+}
+TOOL = {
+    "name": "exec",
+    "title": "Run",
+    "description": "Runs",
+    "inputSchema": {"type": "object"},
+    "annotations": {"title": "Run", "readOnlyHint": True},
+    "_meta": {"a": 1},
+}
+ASK = Question("shop", "elicitation/create", {"message": "?", "requestedSchema": {"type": "object", "properties": {}}})
+
+
+class Counter:
+    """A surface that answers with what it was asked."""
+
+    name, title, version, state_seconds, state_keys = "codemode-mcp", "Code mode", "1", 60.0, None
+
+    def __init__(self) -> None:
+        self.change = anyio.Event()
+        self.shown = 0
+        self.announcer = Announcer(lambda: self.shown, lambda: self.change)
+        self.on_change: Callable[[], None] | None = None
+        self.cancelled = anyio.Event()
+        self.begun = anyio.Event()
+
+    def instructions(self) -> str:
+        return "Use it"
+
+    async def list_tools(self, exchange: Exchange) -> list[dict[str, Any]]:
+        self.announcer.listed()
+        return [TOOL]
+
+    async def call_tool(self, exchange: Exchange) -> dict[str, Any]:
+        arguments = exchange.params.get("arguments") or {}
+        session = exchange.session
+        match exchange.params["name"]:
+            case "hang":
+                self.begun.set()
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    self.cancelled.set()
+            case "fail":
+                raise RuntimeError("secret")
+            case "progress":
+                await exchange.report_progress(1, 2, "half")
+                await exchange.report_progress(2, None, None)
+            case "ask":
+                try:
+                    answer = await session.request("elicitation/create", as_request(ASK)["params"], exchange.request_id)
+                except QuestionRefused as refusal:
+                    answer = {"refused": str(refusal)}
+                return {"content": [], "structuredContent": answer, "isError": False}
+        told = {
+            "arguments": arguments,
+            "client": [session.client_name, session.client_version, session.protocol_version],
+            "capabilities": session.capabilities,
+            "progress": exchange.wants_progress,
+        }
+        return {
+            "content": [{"type": "text", "text": "hi"}, {"type": "image", "data": "aGk=", "mimeType": "image/png"}],
+            "structuredContent": told,
+            "isError": exchange.params["name"] == "error",
+            "_meta": {"b": 2},
+        }
+
+
+class Peer:
+    """A client that writes lines and reads messages."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+
+    async def send(self, message: object) -> None:
+        await self._lines.send(json.dumps(message).encode())
+
+    async def write(self, line: bytes) -> None:
+        await self._lines.send(line)
+
+    async def receive(self) -> dict[str, Any]:
+        with anyio.fail_after(SECONDS):
+            line = await self._lines.receive()
+        assert line is not None
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    async def until(self, request_id: object) -> list[dict[str, Any]]:
+        """Return all messages up to the answer of a request."""
+        found = [await self.receive()]
+        while found[-1].get("id") != request_id or "method" in found[-1]:
+            found.append(await self.receive())
+        return found
+
+    async def ask(self, request_id: int | str, method: str, params: object = None) -> dict[str, Any]:
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method}
+        await self.send(message if params is None else {**message, "params": params})
+        return (await self.until(request_id))[-1]
+
+    async def greet(self) -> None:
+        await self.ask("hello", "initialize", GREETING)
+        await self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+
+@asynccontextmanager
+async def serving(front: str, surface: Counter) -> AsyncIterator[Peer]:
+    to_server, to_client = os.pipe(), os.pipe()
+    try:
+        async with (
+            open_lines(to_server[0], to_client[1]) as served,
+            open_lines(to_client[0], to_server[1]) as lines,
+            anyio.create_task_group() as group,
+        ):
+            if front == "ours":
+                group.start_soon(HandshakeSession(cast("Any", surface), served, CALLER).serve)
+            else:
+                server = code_mode_server(cast("Any", surface), lambda _: CALLER)
+                group.start_soon(serve_lines, server, served)
+            yield Peer(lines)
+            group.cancel_scope.cancel()
+    finally:
+        for descriptor in (*to_server, *to_client):
+            os.close(descriptor)
+
+
+def test_names_and_codes_are_those_of_the_sdk() -> None:
+    assert jsonrpc.HANDSHAKE_VERSIONS == version.HANDSHAKE_PROTOCOL_VERSIONS
+    assert jsonrpc.MODERN_VERSIONS == version.MODERN_PROTOCOL_VERSIONS
+    assert jsonrpc.PROTOCOL_VERSION == types.PROTOCOL_VERSION_META_KEY
+    assert jsonrpc.CLIENT_INFO == types.CLIENT_INFO_META_KEY
+    assert jsonrpc.CLIENT_CAPABILITIES == types.CLIENT_CAPABILITIES_META_KEY
+    assert jsonrpc.SERVER_INFO == types.SERVER_INFO_META_KEY
+    for name in (
+        *("INVALID_REQUEST", "METHOD_NOT_FOUND", "INVALID_PARAMS", "INTERNAL_ERROR", "CONNECTION_CLOSED"),
+        *("HEADER_MISMATCH", "UNSUPPORTED_PROTOCOL_VERSION", "URL_ELICITATION_REQUIRED"),
+    ):
+        assert getattr(jsonrpc, name) == getattr(types, name)
+
+
+# the same answers
+
+SERVED = ("initialize", "ping", "tools/list", "tools/call")
+scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=3)
+anything = st.recursive(
+    scalars, lambda each: st.lists(each, max_size=2) | st.dictionaries(st.text(max_size=2), each, max_size=2)
+)
+metas = st.fixed_dictionaries({}, optional={"progressToken": scalars | st.floats(0, 1), "x": scalars})
+calls = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.sampled_from(["echo", "error", ""]) | scalars,
+        "arguments": st.dictionaries(st.text(max_size=3), anything, max_size=3) | anything,
+        "_meta": metas | scalars,
+        "task": anything,
+        "more": anything,
+    },
+)
+listings = st.fixed_dictionaries({}, optional={"cursor": scalars, "_meta": metas | scalars, "more": anything})
+capabilities = st.fixed_dictionaries(
+    {},
+    optional={
+        "roots": st.just({}) | st.fixed_dictionaries({"listChanged": scalars}) | scalars,
+        "sampling": st.just({}) | st.fixed_dictionaries({"tools": st.just({}) | scalars}),
+        "elicitation": st.fixed_dictionaries({}, optional={"form": st.just({}) | scalars, "url": st.just({})})
+        | scalars,
+        "experimental": st.dictionaries(st.text(max_size=2), st.just({}) | scalars, max_size=2),
+        "tasks": anything,
+        "tools": anything,
+    },
+)
+infos = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.text(max_size=4) | scalars,
+        "version": st.text(max_size=4) | scalars,
+        "title": scalars,
+        "websiteUrl": scalars,
+        "icons": anything,
+    },
+)
+greetings = st.fixed_dictionaries(
+    {},
+    optional={
+        "protocolVersion": st.sampled_from([*version.HANDSHAKE_PROTOCOL_VERSIONS, "2030-01-01"]) | scalars,
+        "capabilities": capabilities | scalars,
+        "clientInfo": infos | scalars,
+        "_meta": metas,
+    },
+)
+whole_greetings = st.fixed_dictionaries(
+    {
+        "protocolVersion": st.sampled_from([*version.HANDSHAKE_PROTOCOL_VERSIONS, "2030-01-01"]),
+        "capabilities": capabilities,
+        "clientInfo": st.fixed_dictionaries({"name": st.text(max_size=4), "version": st.text(max_size=4)}),
+    }
+)
+
+
+@given(calls)
+def test_what_is_taken_for_a_plain_call_is_one_to_the_sdk(params: dict[str, Any]) -> None:
+    if is_plain_call(params):
+        methods.parse_client_request("tools/call", "2025-11-25", params)
+
+
+@given(listings, st.sampled_from(["ping", "tools/list"]))
+def test_what_is_taken_for_a_plain_listing_is_one_to_the_sdk(params: dict[str, Any], method: str) -> None:
+    if is_plain_listing(params):
+        methods.parse_client_request(method, "2025-11-25", params)
+
+
+@given(greetings | whole_greetings)
+def test_what_is_taken_for_a_plain_greeting_is_one_to_the_sdk(params: dict[str, Any]) -> None:
+    if is_plain_greeting(params):
+        methods.parse_client_request("initialize", "2025-11-25", params)
+
+
+def test_what_real_clients_send_is_plain() -> None:
+    info = {"name": "claude-code", "version": "2.1.330", "title": "Claude Code", "websiteUrl": "https://claude.com"}
+    assert is_plain_greeting({"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": info})
+    cursor = {"tools": True, "prompts": True, "roots": {"listChanged": False}}
+    assert is_plain_greeting({"protocolVersion": "2025-06-18", "capabilities": cursor, "clientInfo": info})
+    meta = {"progressToken": 3, "claudecode/toolUseId": "toolu_1"}
+    assert is_plain_call({"name": "exec", "arguments": {"code": "1"}, "_meta": meta})
+
+
+requests = st.one_of(
+    st.tuples(st.just("initialize"), greetings | whole_greetings),
+    st.tuples(st.just("ping"), st.none() | listings),
+    st.tuples(st.just("tools/list"), st.none() | listings),
+    st.tuples(st.just("tools/call"), calls),
+    st.tuples(st.just("tools/call"), st.none()),
+    st.tuples(st.sampled_from(["prompts/list", "resources/list", "a/b", "server/discover"]), st.none()),
+)
+
+
+def comparable(message: dict[str, Any]) -> dict[str, Any]:
+    """Without what is null, and without `params` that are empty: to a client they are the same as nothing."""
+    return cast("dict[str, Any]", json.loads(json.dumps(message)))
+
+
+async def answers(front: str, asked: list[tuple[str, Any]], *, greets: bool) -> list[dict[str, Any]]:
+    async with serving(front, Counter()) as peer:
+        if greets:
+            await peer.greet()
+        return [comparable(await peer.ask(number, method, params)) for number, (method, params) in enumerate(asked)]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(requests, min_size=1, max_size=6), st.booleans())
+def test_any_requests_are_answered_as_the_sdk_answers_them(asked: list[tuple[str, Any]], greets: bool) -> None:
+    async def compare() -> None:
+        assert await answers("ours", asked, greets=greets) == await answers("sdk", asked, greets=greets)
+
+    anyio.run(compare)
+
+
+# what follows no request
+
+
+@FRONTS
+async def test_a_request_that_the_client_cancels_is_given_up_and_not_answered(front: str) -> None:
+    surface = Counter()
+    async with serving(front, surface) as peer:
+        await peer.greet()
+        await peer.send({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "hang"}})
+        await surface.begun.wait()
+        await peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "7"}})
+        with anyio.fail_after(SECONDS):
+            await surface.cancelled.wait()
+        await peer.send({"jsonrpc": "2.0", "id": 8, "method": "ping"})
+        assert await peer.until(8) == [{"jsonrpc": "2.0", "id": 8, "result": {}}]
+
+
+@FRONTS
+async def test_progress_carries_the_token_of_its_request(front: str) -> None:
+    async with serving(front, Counter()) as peer:
+        await peer.greet()
+        params = {"name": "progress", "_meta": {"progressToken": "t"}}
+        await peer.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        told = [message["params"] for message in await peer.until(1) if "method" in message]
+    assert told == [
+        {"progressToken": "t", "progress": 1, "total": 2, "message": "half"},
+        {"progressToken": "t", "progress": 2},
+    ]
+
+
+@FRONTS
+async def test_without_a_token_there_is_no_progress(front: str) -> None:
+    async with serving(front, Counter()) as peer:
+        await peer.greet()
+        await peer.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "progress"}})
+        assert [message.get("id") for message in await peer.until(1)] == [1]
+
+
+@FRONTS
+@pytest.mark.parametrize(
+    ("answer", "got"),
+    [
+        ({"result": {"action": "accept", "content": {"a": 1}}}, {"action": "accept", "content": {"a": 1}}),
+        ({"result": {"action": "perhaps"}}, {"refused": "the client's answer is not valid MCP"}),
+        ({"error": {"code": -1, "message": "no"}}, {"refused": "the client answered with error -1: no"}),
+    ],
+    ids=["accepted", "invalid", "refused"],
+)
+async def test_the_client_is_asked_while_its_request_is_open(front: str, answer: dict[str, Any], got: Any) -> None:
+    async with serving(front, Counter()) as peer:
+        await peer.greet()
+        await peer.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask"}})
+        question = await peer.receive()
+        assert question["method"] == "elicitation/create"
+        assert question["params"]["message"] == "[shop] ?"
+        await peer.send({"jsonrpc": "2.0", "id": str(question["id"]), **answer})
+        assert (await peer.until(1))[-1]["result"]["structuredContent"] == got
+
+
+@FRONTS
+async def test_a_question_of_a_request_that_is_cancelled_is_taken_back(front: str) -> None:
+    async with serving(front, Counter()) as peer:
+        await peer.greet()
+        await peer.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask"}})
+        question = await peer.receive()
+        await peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+        taken_back = await peer.receive()
+    assert taken_back["method"] == "notifications/cancelled"
+    assert taken_back["params"]["requestId"] == question["id"]
+
+
+@FRONTS
+async def test_a_changed_list_is_announced_to_a_client_that_has_seen_it(
+    front: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("codemode_mcp.announce.AFTER_SECONDS", 0.01)
+    surface = Counter()
+    async with serving(front, surface) as peer:
+        await peer.greet()
+        await peer.ask(1, "tools/list")
+        surface.shown = 1
+        surface.change.set()
+        surface.change = anyio.Event()
+        assert (await peer.receive())["method"] == "notifications/tools/list_changed"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"junk", b"[]", b"{}", b'{"jsonrpc": "2.0"}', b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', b"\xff\xfe", b""],
+)
+@FRONTS
+async def test_what_is_no_message_is_passed_over(front: str, line: bytes) -> None:
+    async with serving(front, Counter()) as peer:
+        await peer.write(line)
+        await peer.write(b'{"jsonrpc": "2.0", "id": null, "method": "ping"}')
+        assert await peer.ask(1, "ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+@FRONTS
+async def test_half_a_surrogate_pair_costs_no_request(front: str) -> None:
+    async with serving(front, Counter()) as peer:
+        await peer.greet()
+        params = '{"name": "a", "arguments": {"b": "\\ud83d!"}}'
+        await peer.write(f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {params}}}'.encode())
+        answer = (await peer.until(1))[-1]
+        assert answer["result"]["structuredContent"]["arguments"] == {"b": "\ufffd!"}
+
+
+async def test_what_a_client_of_these_revisions_brings_back_is_never_looked_at() -> None:
+    surface = Counter()
+    seen: list[Any] = []
+
+    async def call_tool(exchange: Exchange) -> dict[str, Any]:
+        seen.append(dict(exchange.params))
+        return {"content": [], "isError": False}
+
+    surface.call_tool = call_tool  # type: ignore[method-assign]
+    async with serving("ours", surface) as peer:
+        await peer.greet()
+        params = {"name": "exec", "arguments": {}, "requestState": '["stolen", 1]', "inputResponses": {}}
+        await peer.ask(1, "tools/call", params)
+    assert seen == [{"name": "exec", "arguments": {}}]
+
+
+async def test_a_fault_of_ours_shows_nothing_of_itself() -> None:
+    async with serving("ours", Counter()) as peer:
+        await peer.greet()
+        answer = await peer.ask(1, "tools/call", {"name": "fail"})
+    assert answer["error"] == {"code": -32603, "message": "Internal error"}
