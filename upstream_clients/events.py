@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+LARGE = 256 * 1024
+"""Bytes of data from which on they are not copied."""
+
+
 class Event(NamedTuple):
     """One event.
 
@@ -23,7 +27,7 @@ class Event(NamedTuple):
     """
 
     name: str
-    data: bytes
+    data: bytes | memoryview
     identity: str
     retry: int | None
 
@@ -46,7 +50,7 @@ class EventBuffer:
         self._ends_in_return = False
         """The last chunk ended in a carriage return, which a line feed may follow."""
         self._name = ""
-        self._data: list[bytes] = []
+        self._data: list[bytes | memoryview] = []
         self._identity = ""
         self._retry: int | None = None
         self._has_fields = False
@@ -99,7 +103,7 @@ class EventBuffer:
             start += 1
         match name:
             case b"data":
-                self._data.append(line[start:])
+                self._data.append(memoryview(line)[start:] if len(line) >= LARGE else line[start:])
             case b"event":
                 self._name = line[start:].decode("utf-8", "replace")
             case b"id" if b"\0" not in line:

@@ -100,7 +100,9 @@ def mend(item: Incoming) -> Incoming:
     for problem in item.errors(include_url=False, include_context=False):
         match problem["input"]:
             # The whole message, as pydantic shows it where a field is missing.
-            case {"jsonrpc": _, "id": int() | str() as request_id, **rest} if "method" not in rest:
+            case {"jsonrpc": _, "id": int() | str() as request_id, **rest} if (
+                type(request_id) is not bool and "method" not in rest
+            ):
                 return _failed(request_id, "the answer is not valid JSON-RPC")
             case str() | bytes() as line:
                 return _read_again(line) or item
@@ -200,14 +202,14 @@ class LineBuffer:
         return line if head is None else TooLong(head, line)
 
 
-async def read_line(line: bytes) -> Incoming:
+async def read_line(line: bytes | memoryview) -> Incoming:
     """`read_message`, in a thread if it takes long. Await one before the next, so that messages keep their order."""
     if len(line) < THREAD_BYTES:
         return read_message(line)
     return await anyio.to_thread.run_sync(_read_large, line)
 
 
-def _read_large(line: bytes) -> Incoming:
+def _read_large(line: bytes | memoryview) -> Incoming:
     read = read_answer(line)
     if read is None:
         return read_message(line)
@@ -216,9 +218,9 @@ def _read_large(line: bytes) -> Incoming:
     return SessionMessage(JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=kept))
 
 
-def read_message(line: bytes) -> Incoming:
+def read_message(line: bytes | memoryview) -> Incoming:
     """One line of a server."""
-    text = line.decode("utf-8", "replace")
+    text = str(line, "utf-8", "replace")
     try:
         value = _load(text)
     except (ValueError, RecursionError) as error:
@@ -268,27 +270,14 @@ def _no_number(name: str) -> None:
     """`NaN` and `Infinity` are no JSON; `JSON.stringify` writes null for them."""
 
 
-_ID = re.compile(r'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,100}")')
+_ID = re.compile(r'"id"[ \t]*:[ \t]*((?:0|[1-9][0-9]{0,14})(?![0-9])|"[^"\\\x00-\x1f]{1,100}")')
 _HALF = re.compile("[\ud800-\udfff]")
 
 
 def _read_again(line: str | bytes) -> SessionMessage | None:
     """A message that the SDK's parser does not take, by a more patient one."""
-    text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
-    try:
-        message = _load(text)
-    except (ValueError, RecursionError):
-        return _unreadable(text)
-    match message:
-        case {"jsonrpc": "2.0", "id": int() | str() as request_id, "result": dict() as result}:
-            return SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
-        case {"jsonrpc": "2.0", "method": str()}:
-            # The server's own; unanswered, a request would have it wait for ever.
-            try:
-                return SessionMessage(jsonrpc_message_adapter.validate_python(message, by_name=False))
-            except ValidationError:
-                return None
-    return None
+    item = read_message(line if isinstance(line, bytes) else line.encode("utf-8", "surrogatepass"))
+    return None if isinstance(item, Exception) else item
 
 
 def _unreadable(text: str) -> SessionMessage | None:
