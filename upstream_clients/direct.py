@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_json
 
+from upstream_clients.large import LargeResult
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -215,7 +217,8 @@ def read_answer(message: bytes | memoryview) -> tuple[int, Answer] | None:
         known = last[1]
     elif text[end:].strip(_SPACES) != "}":
         return None
-    return int(known), Answer(result, text[start:end])
+    own = text[start:end]
+    return int(known), Answer(result if len(message) < THREAD_BYTES else LargeResult(result, own), own)
 
 
 def _read_large(text: str, start: int) -> tuple[Any, int]:

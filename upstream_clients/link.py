@@ -43,6 +43,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from upstream_clients.direct import Answer, Refusal
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.faults import call_error, is_logged_out, is_session_lost, is_transport_failure
+from upstream_clients.large import text_of
 from upstream_clients.listing import Listing, list_tools
 from upstream_clients.negotiate import CAPABILITIES
 from upstream_clients.questions import (
@@ -52,7 +53,6 @@ from upstream_clients.questions import (
     ConnectionQuestions,
     UrlElicitationRequired,
 )
-from upstream_clients.results import text_of
 from upstream_clients.wire import ReadingAllowance, whole
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, J
 from pydantic import ValidationError
 
 from upstream_clients.direct import THREAD_BYTES, read_answer
-from upstream_clients.results import LargeResult
 
 if TYPE_CHECKING:
     import contextvars
@@ -213,9 +212,8 @@ def _read_large(line: bytes | memoryview) -> Incoming:
     read = read_answer(line)
     if read is None:
         return read_message(line)
-    request_id, (result, text) = read
-    kept = result if text is None else LargeResult(result, text)
-    return SessionMessage(JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=kept))
+    request_id, answer = read
+    return SessionMessage(JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=answer.result))
 
 
 def read_message(line: bytes | memoryview) -> Incoming:
