@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from codemode_mcp.__main__ import _have_streams
-from codemode_mcp.cli import COMMANDS, app, main
+from codemode_mcp.cli.commands import COMMANDS, app, main
 from codemode_mcp.cli.shared import COLUMNS, say
 
 if TYPE_CHECKING:

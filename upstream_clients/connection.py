@@ -46,6 +46,9 @@ logger = logging.getLogger(__name__)
 CLOSE_GRACE = 1.0
 """Seconds that an orderly goodbye (ending an HTTP session) may take. Ending a process has bounds of its own."""
 
+LAST_ANSWERS = 0.5
+"""Seconds for the answers to open requests, once the server does not know the session any more."""
+
 RELIST_INTERVAL = 1.0
 """Least seconds between two listings. They double while a server announces changes without end."""
 
@@ -128,6 +131,8 @@ class Connection:
         """The present connection has no future."""
         self._stale = anyio.Event()
         """The tools are to be listed again."""
+        self._lost = False
+        """Its transport has said so."""
         self._warned: set[str] = set()
         """Why it did not start, since it was ready last."""
 
@@ -220,7 +225,7 @@ class Connection:
         return ended
 
     async def _live_over(self, kind: Kind, deadline: float) -> _Ended:
-        self._over, self._stale = anyio.Event(), anyio.Event()
+        self._over, self._stale, self._lost = anyio.Event(), anyio.Event(), False
         watch = HttpWatch(on_lost=self._lose)
         started, self._started = self._started, None
         stderr = StderrTail(self._spec.name, self._spec.redact) if started is None else started.stderr
@@ -276,6 +281,7 @@ class Connection:
 
     def _lose(self) -> None:
         """The transport says that the connection has no future."""
+        self._lost = True
         self._over.set()
         if self._ready_at is None:
             self._scope.cancel()
@@ -311,6 +317,10 @@ class Connection:
             serving.start_soon(self._close_when_idle)
             serving.start_soon(self._close_when_hung, link)
             await self._over.wait()
+            if self._lost:
+                # Requests that are being refused hear why; the others are given up below.
+                with anyio.move_on_after(LAST_ANSWERS):
+                    await dispatcher.settled()
             serving.cancel_scope.cancel()
 
     async def _remember(self) -> None:

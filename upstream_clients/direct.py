@@ -12,9 +12,12 @@ import math
 import re
 from abc import ABC, abstractmethod
 from itertools import count
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_json
+
+from upstream_clients.large import LargeResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -183,18 +186,25 @@ class DirectRequests(RequestsInFlight):
         return True
 
 
-def read_answer(message: bytes) -> tuple[int, Answer] | None:
-    """Read an answer in one of the usual forms: the id of its request, and the result; None for all else."""
+def read_answer(message: bytes | memoryview) -> tuple[int, Answer] | None:
+    """Read an answer in one of the usual forms: the id of its request, and the result; None for all else.
+
+    What is large is read in steps, between which other threads run; no more than some milliseconds each.
+    """
     try:
-        text = message.decode()
+        text = str(message, "utf-8")
     except UnicodeDecodeError:
         return None
     match = _BEGIN.match(text)
-    if match is None or "\\ud" in text or "\\uD" in text:
+    # One character is found many times as fast as a pattern.
+    if match is None or (text.find("\\") >= 0 and _MAYBE_HALF.search(text)):
         return None
-    decoder = _DECODER if len(message) < THREAD_BYTES else _YIELDING_DECODER
+    start = match.end()
     try:
-        result, end = decoder.raw_decode(text, match.end())
+        if len(message) < THREAD_BYTES:
+            result, end = _DECODER.raw_decode(text, start)
+        else:
+            result, end = _read_large(text, start)
     except (ValueError, RecursionError):
         return None
     if type(result) is not dict:
@@ -207,7 +217,49 @@ def read_answer(message: bytes) -> tuple[int, Answer] | None:
         known = last[1]
     elif text[end:].strip(_SPACES) != "}":
         return None
-    return int(known), Answer(result, text[match.end() : end])
+    own = text[start:end]
+    return int(known), Answer(result if len(message) < THREAD_BYTES else LargeResult(result, own), own)
+
+
+def _read_large(text: str, start: int) -> tuple[Any, int]:
+    """Read the JSON value at a position, and where it ends. Raises ValueError."""
+    first = _FIRST_TEXT.match(text, start)
+    found = None if first is None else _read_string(text, first.end())
+    if first is not None and found is not None:
+        # The same with a mark in the place of the long string, which the decoder would read in one step.
+        value, end = found
+        mark = token_hex(16)
+        head = f'{text[start : first.end()]}"{mark}"'
+        result, short_end = _YIELDING_DECODER.raw_decode(head + text[end:])
+        match result:
+            case {"content": [{"text": str() as member} as block, *_]} if member == mark:
+                block["text"] = value
+                return result, end + short_end - len(head)
+    return _YIELDING_DECODER.raw_decode(text, start)
+
+
+def _read_string(text: str, start: int) -> tuple[str, int] | None:
+    """Read the JSON string at a position in pieces, and where it ends; None where it cannot be cut.
+
+    Raises:
+        ValueError: it is no JSON string.
+    """
+    pieces = []
+    begin = start + 1
+    while True:
+        cut = begin + _PIECE
+        while cut < len(text) and "\\" in text[cut - _LONGEST_ESCAPE : cut]:
+            cut += 1
+            if cut > begin + 2 * _PIECE:
+                return None
+        piece = text[begin:cut]
+        value, end = _DECODER.raw_decode(f'"{piece}"')
+        pieces.append(value)
+        if end < len(piece) + 2:
+            return "".join(pieces), begin + end - 1
+        if cut >= len(text):
+            raise ValueError(start)
+        begin = cut
 
 
 def _finite(digits: str) -> float:
@@ -231,6 +283,13 @@ _ID = "(0|[1-9][0-9]{0,14})"
 _VERSION = f'"jsonrpc"{_S}:{_S}"2\\.0"{_S},{_S}"id"{_S}:{_S}{_ID}{_S}'
 _BEGIN = re.compile(f'{_S}{{{_S}(?:{_VERSION},{_S})?"result"{_S}:{_S}(?={{)')
 _END = re.compile(f"{_S},{_S}{_VERSION}}}{_S}")
+_MAYBE_HALF = re.compile(r"\\u[dD]")
+_FIRST_TEXT = re.compile(
+    f'{{{_S}"content"{_S}:{_S}\\[{_S}{{{_S}(?:"type"{_S}:{_S}"text"{_S},{_S})?"text"{_S}:{_S}(?=")'
+)
+"""The beginning of a result up to the text of its first block: the commonest of all large values."""
+_PIECE = 1024 * 1024
+_LONGEST_ESCAPE = 6
 _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 _YIELDING_DECODER = json.JSONDecoder(
     object_hook=_same, parse_int=lambda digits: int(digits), parse_float=_finite, parse_constant=_no_number

@@ -26,8 +26,8 @@ from upstream_clients.jsonrpc import (
     is_id,
     key_of,
 )
+from upstream_clients.large import text_of
 from upstream_clients.questions import CURRENT, METHODS
-from upstream_clients.results import text_of
 from upstream_clients.tracing import span_of
 from upstream_clients.wire import ReadingAllowance, whole
 
@@ -50,6 +50,10 @@ CANCEL_TIMEOUT = 5.0
 
 CANCEL_WAIT = 0.2
 """How many of them the caller waits too."""
+
+
+SETTLED_LOOK = 0.01
+"""Seconds between two looks whether requests are open, when the connection is about to end."""
 
 
 class Transport(Protocol):
@@ -174,6 +178,11 @@ class Dispatcher:
                 future.set_exception(JsonRpcError(CONNECTION_CLOSED, "Connection closed"))
         for subscription in self.subscriptions.values():
             subscription.end(lost=True)
+
+    async def settled(self) -> None:
+        """Wait until no request is open."""
+        while self._waiting or (self.direct is not None and len(self.direct)):
+            await anyio.sleep(SETTLED_LOOK)
 
     # to the server
 

@@ -5,12 +5,17 @@ In place of httpx2's reader, which goes over the whole text of an event several 
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
 import httpx2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncGenerator, Iterator
+
+
+LARGE = 256 * 1024
+"""Bytes of data from which on they are not copied."""
 
 
 class Event(NamedTuple):
@@ -23,7 +28,7 @@ class Event(NamedTuple):
     """
 
     name: str
-    data: bytes
+    data: bytes | memoryview
     identity: str
     retry: int | None
 
@@ -46,7 +51,7 @@ class EventBuffer:
         self._ends_in_return = False
         """The last chunk ended in a carriage return, which a line feed may follow."""
         self._name = ""
-        self._data: list[bytes] = []
+        self._data: list[bytes | memoryview] = []
         self._identity = ""
         self._retry: int | None = None
         self._has_fields = False
@@ -99,7 +104,7 @@ class EventBuffer:
             start += 1
         match name:
             case b"data":
-                self._data.append(line[start:])
+                self._data.append(memoryview(line)[start:] if len(line) >= LARGE else line[start:])
             case b"event":
                 self._name = line[start:].decode("utf-8", "replace")
             case b"id" if b"\0" not in line:
@@ -126,6 +131,25 @@ class EventBuffer:
     def _check(self, pending: int) -> None:
         if self._event_bytes + pending > self._limit:
             raise httpx2.SSEError(f"Server-sent event exceeded the {self._limit} byte limit.")
+
+
+async def read_events(source: httpx2.EventSource, limit: int) -> AsyncGenerator[Event, None]:
+    """Read a stream of events.
+
+    Raises:
+        httpx2.TransportError: the stream broke, or one event is larger than `limit` bytes.
+    """
+    if not is_event_stream(source.response):
+        async for sse in source:
+            yield Event(sse.event, sse.data.encode("utf-8", "replace"), sse.id, sse.retry)
+        return
+    buffer = EventBuffer(limit)
+    async with aclosing(source.response.aiter_bytes()) as chunks:
+        async for chunk in chunks:
+            for event in buffer.feed(chunk):
+                yield event
+    for event in buffer.close():
+        yield event
 
 
 def is_event_stream(response: httpx2.Response) -> bool:

@@ -6,29 +6,11 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from upstream_clients.large import LargeResult, text_of
 from upstream_clients.tools import JsonObject, ToolOutcome
 
 OutputCheck = Callable[[object], str | None]
 """Says what is wrong with a `structuredContent`, or nothing."""
-
-
-class LargeResult(dict[str, Any]):
-    """A result that is too large to be printed again.
-
-    Attributes:
-        text: the same as JSON text, as the server has sent it.
-    """
-
-    __slots__ = ("text",)
-
-    def __init__(self, result: dict[str, Any], text: str) -> None:
-        super().__init__(result)
-        self.text = text
-
-
-def text_of(result: object) -> str | None:
-    """Return a result as the server's own JSON text, where that was kept."""
-    return result.text if isinstance(result, LargeResult) else None
 
 
 def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOutcome:
@@ -39,7 +21,8 @@ def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOu
     """
     if not isinstance(raw, dict):
         return ToolOutcome({"content": [_text_block(raw)]}, ("the result was no object; it is shown as text",))
-    result = without_plumbing(raw)
+    # A large result stays the object that it is, which knows how to be freed.
+    result = raw if isinstance(raw, LargeResult) and is_plain(raw) else without_plumbing(raw)
     notes: list[str] = []
     _repair_content(result, notes)
     if not isinstance(result.get("isError", False), bool):
@@ -51,7 +34,7 @@ def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOu
             notes.append("the tool declares an output schema, but its result has no structuredContent")
         elif (complaint := check_output(structured)) is not None:
             notes.append(f"structuredContent does not match the tool's own output schema: {complaint}")
-    return ToolOutcome(result, tuple(notes), text_of(raw) if is_plain(raw) else None)
+    return ToolOutcome(result, tuple(notes), text_of(result))
 
 
 def is_plain(raw: JsonObject) -> bool:

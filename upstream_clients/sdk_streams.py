@@ -8,6 +8,7 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from upstream_clients.jsonrpc import form_of
 from upstream_clients.wire import failed_by, read_message
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from upstream_clients.jsonrpc import Message
-    from upstream_clients.wire import Incoming
+    from upstream_clients.jsonrpc import form_of
+from upstream_clients.wire import Incoming
 
 
 SdkItem = SessionMessage | Exception
@@ -57,9 +59,16 @@ class SdkTransport:
 
 
 def _model_of(message: Message) -> Any:
-    if "method" not in message:
-        return jsonrpc_message_adapter.validate_python(message, by_name=False)
-    return (JSONRPCRequest if "id" in message else JSONRPCNotification)(**message)
+    match form_of(message):
+        case "result":
+            # Not validated: that would copy the result.
+            return JSONRPCResponse.model_construct(jsonrpc="2.0", id=message["id"], result=message["result"])
+        case "request":
+            return JSONRPCRequest(**message)
+        case "notification":
+            return JSONRPCNotification(**message)
+        case _:
+            return jsonrpc_message_adapter.validate_python(message, by_name=False)
 
 
 def from_sdk(item: SdkItem) -> Incoming:

@@ -6,7 +6,7 @@ In place of the SDK's, which takes events of at most 1 MiB, and ends the connect
 from __future__ import annotations
 
 import math
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
@@ -15,6 +15,7 @@ import httpx2
 from mcp.shared._httpx_utils import request_within_origin, sse_within_origin
 from mcp.shared.message import SessionMessage
 
+from upstream_clients.events import read_events
 from upstream_clients.sdk_streams import to_sdk
 from upstream_clients.wire import MAX_MESSAGE_BYTES, read_line
 
@@ -48,12 +49,13 @@ async def open_events(
             nonlocal endpoint
             async with heard:
                 try:
-                    async for event in events:
-                        if event.event == "endpoint":
-                            endpoint = urljoin(url, event.data)
-                            named.set()
-                        elif event.event == "message" and event.data:
-                            await heard.send(to_sdk(await read_line(event.data.encode("utf-8", "replace"))))
+                    async with aclosing(read_events(events, MAX_MESSAGE_BYTES)) as arriving:
+                        async for event in arriving:
+                            if event.name == "endpoint":
+                                endpoint = urljoin(url, str(event.data, "utf-8", "replace"))
+                                named.set()
+                            elif event.name == "message" and event.data:
+                                await heard.send(to_sdk(await read_line(event.data)))
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError, httpx2.TransportError, httpx2.SSEError):
                     pass  # the connection ends; an answer of any size is not worth the memory
             named.set()

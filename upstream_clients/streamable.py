@@ -40,7 +40,7 @@ from upstream_clients.sdk_streams import to_sdk
 from upstream_clients.wire import read_line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from anyio.abc import TaskGroup
     from mcp.client.streamable_http import StreamWriter
@@ -69,14 +69,19 @@ class StreamableTransport(StreamableHTTPTransport):
         self, response: httpx2.Response, read_stream_writer: StreamWriter, *, request_id: Any
     ) -> None:
         try:
-            content = await response.aread()
+            chunks = await _chunks(response)
         except httpx2.StreamError as error:
             await self.fail(read_stream_writer, request_id, f"Failed to parse JSON response: {error}")
             return
-        if len(content) < THREAD_BYTES:
+        await self.take_body(chunks, read_stream_writer, request_id)
+
+    async def take_body(self, chunks: list[bytes], read_stream_writer: StreamWriter, request_id: Any) -> None:
+        """Take a plain body, which is the answer to a request."""
+        if _size(chunks) < THREAD_BYTES:
+            response = httpx2.Response(HTTPStatus.OK, content=b"".join(chunks))
             await super()._handle_json_response(response, read_stream_writer, request_id=request_id)
             return
-        item = to_sdk(await read_line(content))
+        item = to_sdk(await read_line(await anyio.to_thread.run_sync(b"".join, chunks)))
         if isinstance(item, Exception):
             await self.fail(read_stream_writer, request_id, f"Failed to parse JSON response: {item}")
         else:
@@ -101,7 +106,7 @@ class StreamableTransport(StreamableHTTPTransport):
             await resumption_callback(sse.id)
         return complete
 
-    async def _take_large(self, data: bytes, read_stream_writer: StreamWriter, request_id: Any) -> bool:
+    async def _take_large(self, data: bytes | memoryview, read_stream_writer: StreamWriter, request_id: Any) -> bool:
         """Take a large event, as `_handle_sse_event` takes others."""
         item = to_sdk(await read_line(data))
         try:
@@ -146,7 +151,7 @@ class StreamableTransport(StreamableHTTPTransport):
                     return True
                 take = None
             if event.name != "message" or len(event.data) < THREAD_BYTES:
-                data = event.data.decode("utf-8", "replace")
+                data = str(event.data, "utf-8", "replace")
                 sse = httpx2.ServerSentEvent(event.name, data, event.identity, event.retry)
                 return await self._handle_sse_event(sse, ctx.read_stream_writer, request_id, callback)
             complete = await self._take_large(event.data, ctx.read_stream_writer, request_id)
@@ -183,7 +188,7 @@ async def _drain(chunks: AsyncIterator[bytes]) -> None:
             pass
 
 
-_Take = Callable[[bytes], Awaitable[bool]]
+_Take = Callable[[bytes | memoryview], Awaitable[bool]]
 """Takes a message that is an answer in one of the usual forms; False for any other."""
 
 
@@ -259,8 +264,8 @@ class DirectPosts(RequestsInFlight):
             await self._read_body(post, response)
         elif usual and kind.startswith("text/event-stream"):
 
-            async def take(message: bytes) -> bool:
-                read = await _answer(message)
+            async def take(message: bytes | memoryview) -> bool:
+                read = await _answer([message])
                 # Whatever id it names: a stream is the answer to its request alone.
                 return read is not None and self._take(post.request_id, read[1])
 
@@ -270,13 +275,13 @@ class DirectPosts(RequestsInFlight):
 
     async def _read_body(self, post: _Post, response: httpx2.Response) -> None:
         try:
-            read = await _answer(await response.aread())
+            chunks = await _chunks(response)
         except httpx2.StreamError as error:
             await self._transport.fail(self._heard, post.request_id, f"Failed to parse JSON response: {error}")
             return
+        read = await _answer(chunks)
         if read is None or read[0] != post.request_id or not self._take(post.request_id, read[1]):
-            # It has been read: the SDK's transport reads the same bytes again.
-            await self._transport._handle_json_response(response, self._heard, request_id=post.request_id)
+            await self._transport.take_body(chunks, self._heard, post.request_id)
 
     def _take(self, request_id: int, answer: Answer) -> bool:
         """Give an answer to its request, unless that was given up, or the dispatcher has not looked at all messages."""
@@ -310,11 +315,25 @@ class _Received:
         return self._response
 
 
-async def _answer(message: bytes) -> tuple[int, Answer] | None:
+async def _chunks(response: httpx2.Response) -> list[bytes]:
+    """Read a body. To join it takes its time, where it is large."""
+    async with aclosing(response.aiter_bytes()) as chunks:
+        return [chunk async for chunk in chunks]
+
+
+def _size(chunks: Sequence[bytes | memoryview]) -> int:
+    return sum(map(len, chunks))
+
+
+async def _answer(chunks: Sequence[bytes | memoryview]) -> tuple[int, Answer] | None:
     """Read an answer, in a thread if it takes long."""
-    if len(message) < THREAD_BYTES:
-        return read_answer(message)
-    return await anyio.to_thread.run_sync(read_answer, message)
+    if _size(chunks) < THREAD_BYTES:
+        return _read_chunks(chunks)
+    return await anyio.to_thread.run_sync(_read_chunks, chunks)
+
+
+def _read_chunks(chunks: Sequence[bytes | memoryview]) -> tuple[int, Answer] | None:
+    return read_answer(chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
 
 @asynccontextmanager

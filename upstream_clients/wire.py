@@ -19,7 +19,6 @@ import anyio.to_thread
 
 from upstream_clients.direct import THREAD_BYTES, read_answer
 from upstream_clients.jsonrpc import INTERNAL_ERROR, JsonRpcError, Message, form_of, is_id
-from upstream_clients.results import LargeResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,25 +127,24 @@ class LineBuffer:
         return line if head is None else TooLong(head, line)
 
 
-async def read_line(line: bytes) -> Incoming:
+async def read_line(line: bytes | memoryview) -> Incoming:
     """`read_message`, in a thread if it takes long. Await one before the next, so that messages keep their order."""
     if len(line) < THREAD_BYTES:
         return read_message(line)
     return await anyio.to_thread.run_sync(_read_large, line)
 
 
-def _read_large(line: bytes) -> Incoming:
+def _read_large(line: bytes | memoryview) -> Incoming:
     read = read_answer(line)
     if read is None:
         return read_message(line)
-    request_id, (result, text) = read
-    kept = result if text is None else LargeResult(result, text)
-    return {"jsonrpc": "2.0", "id": request_id, "result": kept}
+    request_id, answer = read
+    return {"jsonrpc": "2.0", "id": request_id, "result": answer.result}
 
 
-def read_message(line: bytes) -> Incoming:
+def read_message(line: bytes | memoryview) -> Incoming:
     """One line of a server."""
-    text = line.decode("utf-8", "replace")
+    text = str(line, "utf-8", "replace")
     try:
         value = _load(text)
     except (ValueError, RecursionError) as error:
@@ -196,7 +194,7 @@ def _no_number(name: str) -> None:
     """`NaN` and `Infinity` are no JSON; `JSON.stringify` writes null for them."""
 
 
-_ID = re.compile(r'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,100}")')
+_ID = re.compile(r'"id"[ \t]*:[ \t]*((?:0|[1-9][0-9]{0,14})(?![0-9])|"[^"\\\x00-\x1f]{1,100}")')
 _HALF = re.compile("[\ud800-\udfff]")
 
 
