@@ -34,6 +34,13 @@ GLUE_IMPORTS = (
     "JS_ToCStringLen2",
     "JS_FreeCString",
     "JS_Throw",
+    "JS_NewNumber",
+    "JS_ToInt32",
+    "JS_ToBool",
+    "JS_GetUint8Array",
+    "JS_NewUint8ArrayCopy",
+    "js_malloc",
+    "js_free",
 )
 """In the order of the imports in `glue.wat`, its WASI import after them."""
 
