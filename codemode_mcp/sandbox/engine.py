@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import struct
 import tempfile
 import threading
 import time
@@ -76,8 +77,12 @@ NATIVES: Final = (
     ("randomUUID", 0),
     ("encodeUtf8", 1),
     ("decodeUtf8", 2),
+    ("plainJson", 3),
 )
 """Name and length of the functions that the glue has for the prelude, in the order of their slots."""
+
+_ATOMS_OFFSET = 232
+"""Where the natives find the atoms of property names, within `STATE`."""
 
 _BLOCK = 4096
 _BLANK = bytes(_BLOCK)
@@ -323,6 +328,7 @@ def _boot(instance: Instance) -> Entries:
     ctx = instance.call("JS_NewContext", rt) & 0xFFFFFFFF
     scratch = instance.call("calloc", 1, SCRATCH) & 0xFFFFFFFF
     state = instance.call("calloc", 1, STATE) & 0xFFFFFFFF
+    _write_atoms(instance, ctx, state + _ATOMS_OFFSET)
     # Until the prelude's functions are known, only the clock and the natives are needed.
     instance.glue("bind", ctx, rt, scratch, state, 0, 0)
     source = prelude_source().encode()
@@ -340,6 +346,19 @@ def _boot(instance: Instance) -> Entries:
     instance.call("free", name)
     instance.call("JS_RunGC", rt)
     return Entries(ctx, rt, scratch, state, *functions)
+
+
+def _write_atoms(instance: Instance, ctx: int, at: int) -> None:
+    """Leave the atoms that the glue compares with where it looks for them."""
+    instance.write(at, b"toJSON\0")
+    to_json = instance.call("JS_NewAtom", ctx, at)
+    symbols = _property(instance, ctx, instance.call("JS_GetGlobalObject", ctx), b"Symbol")
+    tag = instance.call("JS_ValueToAtom", ctx, _property(instance, ctx, symbols, b"toStringTag"))
+    instance.write(at, b"data\0")
+    data = instance.call("JS_NewAtom", ctx, at)
+    instance.write(at, b"blob\0")
+    blob = instance.call("JS_NewAtom", ctx, at)
+    instance.write(at, struct.pack("<4I", *(atom & 0xFFFFFFFF for atom in (to_json, tag, data, blob))))
 
 
 def _natives(instance: Instance, ctx: int) -> int:

@@ -19,7 +19,16 @@
   (import "engine" "JS_ToBool" (func $JS_ToBool (param i32 i64) (result i32)))
   (import "engine" "JS_GetUint8Array" (func $JS_GetUint8Array (param i32 i32 i64) (result i32)))
   (import "engine" "JS_NewUint8ArrayCopy" (func $JS_NewUint8ArrayCopy (param i32 i32 i32) (result i64)))
+  (import "engine" "JS_GetClassID" (func $JS_GetClassID (param i64) (result i32)))
+  (import "engine" "JS_GetClassProto" (func $JS_GetClassProto (param i32 i32) (result i64)))
+  (import "engine" "JS_GetPrototype" (func $JS_GetPrototype (param i32 i64) (result i64)))
+  (import "engine" "JS_GetLength" (func $JS_GetLength (param i32 i64 i32) (result i32)))
+  (import "engine" "JS_GetOwnProperty" (func $JS_GetOwnProperty (param i32 i32 i64 i32) (result i32)))
+  (import "engine" "JS_GetOwnPropertyNames" (func $JS_GetOwnPropertyNames (param i32 i32 i32 i64 i32) (result i32)))
+  (import "engine" "JS_FreePropertyEnum" (func $JS_FreePropertyEnum (param i32 i32 i32)))
   (import "engine" "js_malloc" (func $js_malloc (param i32 i32) (result i32)))
+  (import "engine" "JS_AtomToCStringLen" (func $JS_AtomToCStringLen (param i32 i32 i32) (result i32)))
+  (import "engine" "js_realloc" (func $js_realloc (param i32 i32 i32) (result i32)))
   (import "engine" "js_free" (func $js_free (param i32 i32)))
   (import "wasi_snapshot_preview1" "clock_time_get" (func $clock_time_get (param i32 i64 i32) (result i32)))
 
@@ -88,7 +97,8 @@
     (i32.const 0))
 
   (elem (table 0) (offset (i32.const 580)) func $on_interrupt $on_rejection $on_module
-    $seed $random $random_bytes $random_uuid $encode_utf8 $decode_utf8)
+    $seed $random $random_bytes $random_uuid $encode_utf8 $decode_utf8
+    $plain_json)
 
   (func $is_exception (param $value i64) (result i32)
     (i64.eq (i64.shr_u (local.get $value) (i64.const 32)) (i64.const 6)))
@@ -177,7 +187,8 @@
   ;; The natives: C functions for the prelude, which keeps all but `random` and `random_uuid` from programs. They make new
   ;; values and read what the prelude has made for them; none writes to memory that a program holds. In the table they
   ;; follow the three above, in the order of `engine.NATIVES`.
-  ;; State: 0 ChaCha20's state, 64 its last block, 128 how many bytes of that are left, 136 a size, 160 a UUID as text.
+  ;; State: 0 ChaCha20's state, 64 its last block, 128 how many bytes of that are left, 136 a size, 144 an address, 160 a
+  ;; UUID as text, 200 a property descriptor, 232 atoms: toJSON, Symbol.toStringTag, data, blob.
 
   (func $undefined (result i64) (i64.const 0x300000000))
   (func $exception (result i64) (i64.const 0x600000000))
@@ -314,10 +325,7 @@
         (then
           (i32.store8 (local.get $text) (i32.const 45))
           (local.set $text (i32.add (local.get $text) (i32.const 1)))))
-      (i32.store8 (local.get $text)
-        (i32.add
-          (local.get $digit)
-          (select (i32.const 87) (i32.const 48) (i32.gt_u (local.get $digit) (i32.const 9)))))
+      (i32.store8 (local.get $text) (call $hex_digit (local.get $digit)))
       (local.set $text (i32.add (local.get $text) (i32.const 1)))
       (local.set $i (i32.add (local.get $i) (i32.const 1)))
       (br_if $characters (i32.lt_u (local.get $i) (i32.const 32))))
@@ -435,4 +443,423 @@
         (local.set $from (local.get $next))
         (br $sequences)))
     (select (local.get $written) (i32.const -1) (local.get $malformed)))
+
+  ;; plainJson(value, depth, most): JSON of a value, as the prelude's `encode` makes it, or undefined where that takes more
+  ;; than reading data: the value has to be made of data in the built-in kinds of objects and arrays, fewer than 100 levels
+  ;; deep with the `depth` that it is at, without a string in `data` or `blob` that is longer than `most`. Nothing of the
+  ;; program's runs. Undefined also where there is not enough memory, and for what takes too long to tell.
+  (global $out (mut i32) (i32.const 0))      ;; what is written so far
+  (global $size (mut i32) (i32.const 0))
+  (global $capacity (mut i32) (i32.const 0))
+  (global $full (mut i32) (i32.const 0))     ;; there was no memory for it; an exception is pending
+  (global $most (mut i32) (i32.const 0))
+  (global $visits (mut i32) (i32.const 0))   ;; values that may still be looked at
+  (global $objects (mut i64) (i64.const 0))  ;; Object.prototype
+  (global $arrays (mut i64) (i64.const 0))   ;; Array.prototype
+
+  (func $plain_json (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $depth i32)
+    (local $result i64)
+    (drop
+      (call $JS_ToInt32 (local.get $ctx) (i32.add (global.get $state) (i32.const 136))
+        (call $argument (local.get $argv) (i32.const 1))))
+    (local.set $depth (i32.load offset=136 (global.get $state)))
+    (drop
+      (call $JS_ToInt32 (local.get $ctx) (i32.add (global.get $state) (i32.const 136))
+        (call $argument (local.get $argv) (i32.const 2))))
+    (global.set $most (i32.load offset=136 (global.get $state)))
+    (global.set $out (i32.const 0))
+    (global.set $size (i32.const 0))
+    (global.set $capacity (i32.const 0))
+    (global.set $full (i32.const 0))
+    (global.set $visits (i32.const 2000000))
+    (global.set $objects (call $JS_GetClassProto (local.get $ctx) (i32.const 1)))
+    (global.set $arrays (call $JS_GetClassProto (local.get $ctx) (i32.const 2)))
+    (local.set $result (call $undefined))
+    (if (i32.or (call $is_text (i64.load (local.get $argv))) (call $plain_prototypes (local.get $ctx)))
+      (then
+        (if (call $put_value (local.get $ctx) (i64.load (local.get $argv)) (local.get $depth))
+          (then
+            (local.set $result
+              (call $JS_NewStringLen (local.get $ctx) (global.get $out) (global.get $size)))))))
+    (if (i32.or (global.get $full) (call $is_exception (local.get $result)))
+      (then
+        (call $drop_exception)
+        (local.set $result (call $undefined))))
+    (call $js_free (local.get $ctx) (global.get $out))
+    (call $JS_FreeValue (local.get $ctx) (global.get $objects))
+    (call $JS_FreeValue (local.get $ctx) (global.get $arrays))
+    (local.get $result))
+
+  (func $has_own (param $ctx i32) (param $object i64) (param $atom i32) (result i32)
+    (i32.ne (call $JS_GetOwnProperty (local.get $ctx) (i32.const 0) (local.get $object) (local.get $atom)) (i32.const 0)))
+
+  ;; The prototype of `object` is `expected`, or null where that will do.
+  (func $inherits (param $ctx i32) (param $object i64) (param $expected i64) (param $or_null i32) (result i32)
+    (local $prototype i64)
+    (local.set $prototype (call $JS_GetPrototype (local.get $ctx) (local.get $object)))
+    (call $JS_FreeValue (local.get $ctx) (local.get $prototype))
+    (i32.or
+      (i64.eq (local.get $prototype) (local.get $expected))
+      (i32.and (local.get $or_null) (i64.eq (i64.shr_u (local.get $prototype) (i64.const 32)) (i64.const 2)))))
+
+  ;; The program has put no toJSON on the prototypes, and no tag.
+  (func $plain_prototypes (param $ctx i32) (result i32)
+    (if (i32.eqz (call $inherits (local.get $ctx) (global.get $arrays) (global.get $objects) (i32.const 0)))
+      (then (return (i32.const 0))))
+    (if (call $has_own (local.get $ctx) (global.get $arrays) (i32.load offset=232 (global.get $state)))
+      (then (return (i32.const 0))))
+    (if (call $has_own (local.get $ctx) (global.get $objects) (i32.load offset=232 (global.get $state)))
+      (then (return (i32.const 0))))
+    (i32.eqz (call $has_own (local.get $ctx) (global.get $objects) (i32.load offset=236 (global.get $state)))))
+
+  ;; The tag of a value: from -9 to 7, or another for a double.
+  (func $tag (param $value i64) (result i32) (i32.wrap_i64 (i64.shr_u (local.get $value) (i64.const 32))))
+
+  (func $is_text (param $value i64) (result i32)
+    (i32.lt_u (i32.sub (call $tag (local.get $value)) (i32.const -7)) (i32.const 2)))
+
+  ;; The functions that follow return 0 when the value is not plain, or there is no memory.
+  (func $put_value (param $ctx i32) (param $value i64) (param $depth i32) (result i32)
+    (local $tag i32)
+    (local $class i32)
+    (global.set $visits (i32.sub (global.get $visits) (i32.const 1)))
+    (if (i32.eqz (global.get $visits)) (then (return (i32.const 0))))
+    (local.set $tag (call $tag (local.get $value)))
+    (if (i32.eqz (local.get $tag))
+      (then (return (call $put_integer (local.get $ctx) (i32.wrap_i64 (local.get $value))))))
+    (if (call $is_text (local.get $value)) (then (return (call $put_string (local.get $ctx) (local.get $value)))))
+    (if (i32.eq (local.get $tag) (i32.const -1))
+      (then
+        (if (i32.ge_u (local.get $depth) (i32.const 100)) (then (return (i32.const 0))))
+        (local.set $class (call $JS_GetClassID (local.get $value)))
+        (if (i32.eq (local.get $class) (i32.const 1))
+          (then (return (call $put_object (local.get $ctx) (local.get $value) (local.get $depth)))))
+        (if (i32.eq (local.get $class) (i32.const 2))
+          (then (return (call $put_array (local.get $ctx) (local.get $value) (local.get $depth)))))
+        (return (i32.const 0))))
+    (if (i32.eq (local.get $tag) (i32.const 1))
+      (then
+        (if (i32.wrap_i64 (local.get $value))
+          (then (return (call $put_word (local.get $ctx) (i64.const 0x65757274) (i32.const 4)))))
+        (return (call $put_word (local.get $ctx) (i64.const 0x65736c6166) (i32.const 5)))))
+    (if (i32.lt_u (local.get $tag) (i32.const 4)) (then (return (call $put_null (local.get $ctx)))))
+    (if (i32.and (i32.ge_s (local.get $tag) (i32.const -9)) (i32.le_s (local.get $tag) (i32.const 7)))
+      (then (return (i32.const 0))))
+    (call $put_double (local.get $ctx) (local.get $value)))
+
+  (func $put_array (param $ctx i32) (param $array i64) (param $depth i32) (result i32)
+    (local $i i32)
+    (local $length i64)
+    (local $value i64)
+    (local $plain i32)
+    (if (i32.eqz (call $inherits (local.get $ctx) (local.get $array) (global.get $arrays) (i32.const 0)))
+      (then (return (i32.const 0))))
+    (if (call $has_own (local.get $ctx) (local.get $array) (i32.load offset=232 (global.get $state)))
+      (then (return (i32.const 0))))
+    (if (call $JS_GetLength (local.get $ctx) (local.get $array) (i32.add (global.get $state) (i32.const 136)))
+      (then (call $drop_exception) (return (i32.const 0))))
+    (local.set $length (i64.load offset=136 (global.get $state)))
+    (if (i64.gt_u (local.get $length) (i64.extend_i32_u (global.get $visits))) (then (return (i32.const 0))))
+    (if (i32.eqz (call $put_byte (local.get $ctx) (i32.const 0x5b))) (then (return (i32.const 0))))
+    (block $done
+      (loop $items
+        (br_if $done (i32.ge_u (local.get $i) (i32.wrap_i64 (local.get $length))))
+        (if (local.get $i)
+          (then (if (i32.eqz (call $put_byte (local.get $ctx) (i32.const 0x2c))) (then (return (i32.const 0))))))
+        ;; Atoms of integers below 2^31 are the integers, tagged.
+        (if
+          (i32.eqz
+            (call $own_data (local.get $ctx) (local.get $array) (i32.or (local.get $i) (i32.const 0x80000000))))
+          (then (return (i32.const 0))))
+        (local.set $value (i64.load offset=208 (global.get $state)))
+        (local.set $plain
+          (call $put_value (local.get $ctx) (local.get $value) (i32.add (local.get $depth) (i32.const 1))))
+        (call $JS_FreeValue (local.get $ctx) (local.get $value))
+        (if (i32.eqz (local.get $plain)) (then (return (i32.const 0))))
+        (local.set $i (i32.add (local.get $i) (i32.const 1)))
+        (br $items)))
+    (call $put_byte (local.get $ctx) (i32.const 0x5d)))
+
+  (func $put_object (param $ctx i32) (param $object i64) (param $depth i32) (result i32)
+    (local $names i32)
+    (local $count i32)
+    (local $i i32)
+    (local $plain i32)
+    (local $start i32)
+    (if (i32.eqz (call $inherits (local.get $ctx) (local.get $object) (global.get $objects) (i32.const 1)))
+      (then (return (i32.const 0))))
+    (if (call $has_own (local.get $ctx) (local.get $object) (i32.load offset=236 (global.get $state)))
+      (then (return (i32.const 0))))
+    (if (i32.eqz (call $put_byte (local.get $ctx) (i32.const 0x7b))) (then (return (i32.const 0))))
+    ;; 1: strings, whether they are enumerable or not.
+    (if
+      (call $JS_GetOwnPropertyNames
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 144)) (i32.add (global.get $state) (i32.const 136))
+        (local.get $object) (i32.const 1))
+      (then (global.set $full (i32.const 1)) (return (i32.const 0))))
+    (local.set $names (i32.load offset=144 (global.get $state)))
+    (local.set $count (i32.load offset=136 (global.get $state)))
+    (local.set $plain (i32.const 1))
+    (local.set $start (global.get $size))
+    (block $done
+      (loop $members
+        (br_if $done (i32.ge_u (local.get $i) (local.get $count)))
+        (local.set $plain
+          (call $put_member
+            (local.get $ctx)
+            (local.get $object)
+            ;; A name is 8 bytes: enumerable, atom.
+            (i32.load offset=4 (i32.add (local.get $names) (i32.shl (local.get $i) (i32.const 3))))
+            (i32.eq (global.get $size) (local.get $start))
+            (i32.add (local.get $depth) (i32.const 1))))
+        (local.set $i (i32.add (local.get $i) (i32.const 1)))
+        (br_if $members (local.get $plain))))
+    (call $JS_FreePropertyEnum (local.get $ctx) (local.get $names) (local.get $count))
+    (if (i32.eqz (local.get $plain)) (then (return (i32.const 0))))
+    (call $put_byte (local.get $ctx) (i32.const 0x7d)))
+
+  (func $put_member (param $ctx i32) (param $object i64) (param $atom i32) (param $first i32) (param $depth i32)
+    (result i32)
+    (local $value i64)
+    (local $plain i32)
+    (local $enumerable i32)
+    (if (i32.eqz (call $own_data (local.get $ctx) (local.get $object) (local.get $atom))) (then (return (i32.const 0))))
+    (local.set $enumerable (i32.and (i32.load offset=200 (global.get $state)) (i32.const 4)))
+    (local.set $value (i64.load offset=208 (global.get $state)))
+    (block $done
+      (if (call $is_marked (local.get $ctx) (local.get $atom) (local.get $value)) (then (br $done)))
+      ;; A function for toJSON counts though it is not enumerable; any other value that is not, as undefined, is left out.
+      (if (i32.eqz (local.get $enumerable))
+        (then
+          (local.set $plain (i32.ne (local.get $atom) (i32.load offset=232 (global.get $state))))
+          (br $done)))
+      (if (i32.eq (call $tag (local.get $value)) (i32.const 3))
+        (then (local.set $plain (i32.const 1)) (br $done)))
+      (if (i32.eqz (local.get $first))
+        (then (br_if $done (i32.eqz (call $put_byte (local.get $ctx) (i32.const 0x2c))))))
+      (br_if $done (i32.eqz (call $put_name (local.get $ctx) (local.get $atom))))
+      (local.set $plain (call $put_value (local.get $ctx) (local.get $value) (local.get $depth))))
+    (call $JS_FreeValue (local.get $ctx) (local.get $value))
+    (local.get $plain))
+
+  ;; A string in `data` or `blob` that is too long.
+  (func $is_marked (param $ctx i32) (param $atom i32) (param $value i64) (result i32)
+    (if
+      (i32.and
+        (i32.ne (local.get $atom) (i32.load offset=240 (global.get $state)))
+        (i32.ne (local.get $atom) (i32.load offset=244 (global.get $state))))
+      (then (return (i32.const 0))))
+    (if (i32.eqz (call $is_text (local.get $value))) (then (return (i32.const 0))))
+    (drop (call $JS_GetLength (local.get $ctx) (local.get $value) (i32.add (global.get $state) (i32.const 136))))
+    (i32.gt_u (i32.load offset=136 (global.get $state)) (global.get $most)))
+
+  ;; The descriptor of an own property that has no getter, which is then at state + 200; its value is to be freed.
+  (func $own_data (param $ctx i32) (param $object i64) (param $atom i32) (result i32)
+    (if
+      (i32.ne
+        (call $JS_GetOwnProperty
+          (local.get $ctx) (i32.add (global.get $state) (i32.const 200)) (local.get $object) (local.get $atom))
+        (i32.const 1))
+      (then (return (i32.const 0))))
+    ;; A descriptor is flags, and at 8 value, getter and setter; flag 16 says that it has these, 4 enumerable.
+    (if (i32.eqz (i32.and (i32.load offset=200 (global.get $state)) (i32.const 16))) (then (return (i32.const 1))))
+    (call $JS_FreeValue (local.get $ctx) (i64.load offset=216 (global.get $state)))
+    (call $JS_FreeValue (local.get $ctx) (i64.load offset=224 (global.get $state)))
+    (i32.const 0))
+
+  ;; Make room for `more` bytes.
+  (func $reserve (param $ctx i32) (param $more i32) (result i32)
+    (local $wanted i32)
+    (local $moved i32)
+    (local.set $wanted (i32.add (global.get $size) (local.get $more)))
+    (if (i32.le_u (local.get $wanted) (global.get $capacity)) (then (return (i32.const 1))))
+    (local.set $wanted (i32.add (local.get $wanted) (i32.add (i32.shr_u (local.get $wanted) (i32.const 1)) (i32.const 256))))
+    (local.set $moved (call $js_realloc (local.get $ctx) (global.get $out) (local.get $wanted)))
+    (if (i32.eqz (local.get $moved)) (then (global.set $full (i32.const 1)) (return (i32.const 0))))
+    (global.set $out (local.get $moved))
+    (global.set $capacity (local.get $wanted))
+    (i32.const 1))
+
+  (func $put_byte (param $ctx i32) (param $byte i32) (result i32)
+    (if (i32.eqz (call $reserve (local.get $ctx) (i32.const 1))) (then (return (i32.const 0))))
+    (call $write_byte (local.get $byte))
+    (i32.const 1))
+
+  ;; The same where there is room.
+  (func $write_byte (param $byte i32)
+    (i32.store8 (i32.add (global.get $out) (global.get $size)) (local.get $byte))
+    (global.set $size (i32.add (global.get $size) (i32.const 1))))
+
+  ;; At most 8 characters, the first in the lowest byte.
+  (func $put_word (param $ctx i32) (param $word i64) (param $length i32) (result i32)
+    (if (i32.eqz (call $reserve (local.get $ctx) (i32.const 8))) (then (return (i32.const 0))))
+    (i64.store (i32.add (global.get $out) (global.get $size)) (local.get $word))
+    (global.set $size (i32.add (global.get $size) (local.get $length)))
+    (i32.const 1))
+
+  (func $put_null (param $ctx i32) (result i32)
+    (call $put_word (local.get $ctx) (i64.const 0x6c6c756e) (i32.const 4)))
+
+  (func $put_integer (param $ctx i32) (param $value i32) (result i32)
+    (local $rest i32)
+    (local $end i32)
+    (local $at i32)
+    (if (i32.eqz (call $reserve (local.get $ctx) (i32.const 12))) (then (return (i32.const 0))))
+    (if (i32.lt_s (local.get $value) (i32.const 0))
+      (then
+        (call $write_byte (i32.const 0x2d))
+        (local.set $value (i32.sub (i32.const 0) (local.get $value)))))
+    (local.set $rest (local.get $value))
+    (loop $digits
+      (global.set $size (i32.add (global.get $size) (i32.const 1)))
+      (local.set $rest (i32.div_u (local.get $rest) (i32.const 10)))
+      (br_if $digits (local.get $rest)))
+    (local.set $at (i32.add (global.get $out) (global.get $size)))
+    (loop $digits
+      (local.set $at (i32.sub (local.get $at) (i32.const 1)))
+      (i32.store8 (local.get $at) (i32.add (i32.rem_u (local.get $value) (i32.const 10)) (i32.const 0x30)))
+      (local.set $value (i32.div_u (local.get $value) (i32.const 10)))
+      (br_if $digits (local.get $value)))
+    (i32.const 1))
+
+  (func $put_double (param $ctx i32) (param $value i64) (result i32)
+    (local $text i32)
+    (local $length i32)
+    (local $first i32)
+    (local.set $text
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (local.get $value) (i32.const 0)))
+    (if (i32.eqz (local.get $text)) (then (global.set $full (i32.const 1)) (return (i32.const 0))))
+    (local.set $length (i32.load offset=136 (global.get $state)))
+    (if (i32.eqz (call $reserve (local.get $ctx) (i32.add (local.get $length) (i32.const 8))))
+      (then (call $JS_FreeCString (local.get $ctx) (local.get $text)) (return (i32.const 0))))
+    (local.set $first (i32.load8_u (local.get $text)))
+    (if (i32.eq (local.get $first) (i32.const 0x2d)) (then (local.set $first (i32.load8_u offset=1 (local.get $text)))))
+    ;; NaN and Infinity begin with a letter.
+    (if (i32.gt_u (local.get $first) (i32.const 0x39))
+      (then (drop (call $put_null (local.get $ctx))))
+      (else
+        (memory.copy (i32.add (global.get $out) (global.get $size)) (local.get $text) (local.get $length))
+        (global.set $size (i32.add (global.get $size) (local.get $length)))))
+    (call $JS_FreeCString (local.get $ctx) (local.get $text))
+    (i32.const 1))
+
+  (func $put_string (param $ctx i32) (param $value i64) (result i32)
+    (call $put_text (local.get $ctx)
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (local.get $value) (i32.const 0))))
+
+  (func $put_name (param $ctx i32) (param $atom i32) (result i32)
+    (if
+      (i32.eqz
+        (call $put_text (local.get $ctx)
+          (call $JS_AtomToCStringLen
+            (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (local.get $atom))))
+      (then (return (i32.const 0))))
+    (call $put_byte (local.get $ctx) (i32.const 0x3a)))
+
+  ;; A text in quotes, which is freed; its size is at state + 136. Halves of surrogate pairs are three bytes in it.
+  (func $put_text (param $ctx i32) (param $text i32) (result i32)
+    (local $at i32)
+    (local $end i32)
+    (local $stop i32)
+    (local $byte i32)
+    (local $sixteen v128)
+    (if (i32.eqz (local.get $text)) (then (global.set $full (i32.const 1)) (return (i32.const 0))))
+    (local.set $at (local.get $text))
+    (local.set $end (i32.add (local.get $text) (i32.load offset=136 (global.get $state))))
+    (block $done
+      (br_if $done (i32.eqz (call $put_byte (local.get $ctx) (i32.const 0x22))))
+      (block $written
+        (loop $chunks
+          (br_if $written (i32.ge_u (local.get $at) (local.get $end)))
+          ;; Sixteen bytes make at most 6 times as many, and the quote.
+          (br_if $done (i32.eqz (call $reserve (local.get $ctx) (i32.const 112))))
+          (local.set $stop (i32.add (local.get $at) (i32.const 16)))
+          (if (i32.le_u (local.get $stop) (local.get $end))
+            (then
+              (local.set $sixteen (v128.load (local.get $at)))
+              (if
+                (i32.eqz
+                  (v128.any_true
+                    (v128.or
+                      (v128.or
+                        (i8x16.lt_u (local.get $sixteen) (v128.const i8x16 32 32 32 32 32 32 32 32 32 32 32 32 32 32 32 32))
+                        (i8x16.eq (local.get $sixteen) (v128.const i8x16 34 34 34 34 34 34 34 34 34 34 34 34 34 34 34 34)))
+                      (v128.or
+                        (i8x16.eq (local.get $sixteen) (v128.const i8x16 92 92 92 92 92 92 92 92 92 92 92 92 92 92 92 92))
+                        (i8x16.eq
+                          (local.get $sixteen)
+                          (v128.const i8x16 237 237 237 237 237 237 237 237 237 237 237 237 237 237 237 237))))))
+                (then
+                  (v128.store (i32.add (global.get $out) (global.get $size)) (local.get $sixteen))
+                  (global.set $size (i32.add (global.get $size) (i32.const 16)))
+                  (local.set $at (local.get $stop))
+                  (br $chunks))))
+            (else (local.set $stop (local.get $end))))
+          (loop $bytes
+            (local.set $byte (i32.load8_u (local.get $at)))
+            (local.set $at (i32.add (local.get $at) (i32.const 1)))
+            (if
+              (i32.or (i32.eq (local.get $byte) (i32.const 34)) (i32.eq (local.get $byte) (i32.const 92)))
+              (then
+                (call $write_byte (i32.const 92))
+                (call $write_byte (local.get $byte)))
+              (else
+                (if (i32.lt_u (local.get $byte) (i32.const 32))
+                  (then (call $write_control (local.get $byte)))
+                  (else
+                    (if
+                      (i32.and
+                        (i32.eq (local.get $byte) (i32.const 0xed))
+                        (i32.ge_u (i32.load8_u (local.get $at)) (i32.const 0xa0)))
+                      (then
+                        (call $write_unit
+                          (i32.or
+                            (i32.const 0xd000)
+                            (i32.or
+                              (i32.shl (i32.and (i32.load8_u (local.get $at)) (i32.const 63)) (i32.const 6))
+                              (i32.and (i32.load8_u offset=1 (local.get $at)) (i32.const 63)))))
+                        (local.set $at (i32.add (local.get $at) (i32.const 2))))
+                      (else (call $write_byte (local.get $byte))))))))
+            (br_if $bytes (i32.lt_u (local.get $at) (local.get $stop))))
+          (br $chunks)))
+      (call $JS_FreeCString (local.get $ctx) (local.get $text))
+      (return (call $put_byte (local.get $ctx) (i32.const 0x22))))
+    (call $JS_FreeCString (local.get $ctx) (local.get $text))
+    (i32.const 0))
+
+  (func $write_control (param $byte i32)
+    (local $letter i32)
+    (local.set $letter
+      (i32.or
+        (i32.or
+          (select (i32.const 0x62) (i32.const 0) (i32.eq (local.get $byte) (i32.const 8)))
+          (select (i32.const 0x74) (i32.const 0) (i32.eq (local.get $byte) (i32.const 9))))
+        (i32.or
+          (i32.or
+            (select (i32.const 0x6e) (i32.const 0) (i32.eq (local.get $byte) (i32.const 10)))
+            (select (i32.const 0x66) (i32.const 0) (i32.eq (local.get $byte) (i32.const 12))))
+          (select (i32.const 0x72) (i32.const 0) (i32.eq (local.get $byte) (i32.const 13))))))
+    (if (local.get $letter)
+      (then
+        (call $write_byte (i32.const 92))
+        (call $write_byte (local.get $letter)))
+      (else (call $write_unit (local.get $byte)))))
+
+  ;; An escape of a code unit.
+  (func $write_unit (param $unit i32)
+    (local $shift i32)
+    (call $write_byte (i32.const 92))
+    (call $write_byte (i32.const 0x75))
+    (local.set $shift (i32.const 16))
+    (loop $digits
+      (local.set $shift (i32.sub (local.get $shift) (i32.const 4)))
+      (call $write_byte (call $hex_digit (i32.shr_u (local.get $unit) (local.get $shift))))
+      (br_if $digits (local.get $shift))))
+
+  (func $hex_digit (param $number i32) (result i32)
+    (local.set $number (i32.and (local.get $number) (i32.const 15)))
+    (i32.add (local.get $number) (select (i32.const 87) (i32.const 48) (i32.gt_u (local.get $number) (i32.const 9)))))
 )

@@ -39,7 +39,16 @@ GLUE_IMPORTS = (
     "JS_ToBool",
     "JS_GetUint8Array",
     "JS_NewUint8ArrayCopy",
+    "JS_GetClassID",
+    "JS_GetClassProto",
+    "JS_GetPrototype",
+    "JS_GetLength",
+    "JS_GetOwnProperty",
+    "JS_GetOwnPropertyNames",
+    "JS_FreePropertyEnum",
     "js_malloc",
+    "JS_AtomToCStringLen",
+    "js_realloc",
     "js_free",
 )
 """In the order of the imports in `glue.wat`, its WASI import after them."""

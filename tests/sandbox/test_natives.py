@@ -1,4 +1,4 @@
-"""The glue's natives, as programs get to see them: random numbers, UUIDs, and UTF-8 in and out."""
+"""The glue's natives, as programs get to see them: random numbers, UUIDs, UTF-8 in and out, JSON of plain data."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from conftest import OpenCell, RunCode
+    from guest_harness import Told
 
     from codemode_mcp.sandbox.engine import Engine
 
@@ -131,17 +130,23 @@ def test_natives_of_other_kinds_cannot_be_reached_by_what_programs_overwrite(run
 
 
 @pytest.fixture(scope="module")
-def in_guest(engine: Engine) -> Iterator[Any]:
-    """`in_guest(code, value)`: what a program returns that has the value as `given`."""
+def told_by_guest(engine: Engine) -> Any:
+    """`told_by_guest(code, value)`: the turn of a program that has the value as `given`."""
 
-    def run_with(code: str, value: Any) -> Any:
+    def run_with(code: str, value: Any) -> Told:
         cell = Cell(engine, memory_limit=64 * MIB)
         try:
-            return cell.start(f"const given = {json.dumps(value)}; {code}").value
+            return cell.start(f"const given = JSON.parse({json.dumps(json.dumps(value))}); {code}")
         finally:
             cell.close()
 
     return run_with
+
+
+@pytest.fixture(scope="module")
+def in_guest(told_by_guest: Any) -> Any:
+    """`in_guest(code, value)`: what a program returns that has the value as `given`."""
+    return lambda code, value: told_by_guest(code, value).value
 
 
 def well_formed(text: str) -> str:
@@ -273,3 +278,160 @@ def test_a_program_without_memory_for_it_gets_an_error(run: RunCode) -> None:
         "return told"
     )
     assert run(code, memory_limit=24 * MIB).value == ["out of memory", "out of memory"]
+
+
+# JSON of plain data, which is what the prelude's own encoder makes
+
+BOTH_WAYS = """
+const shown = () => { try { text(value()) } catch (e) { text(String(e)) } };
+shown();
+Object.defineProperty(Object.prototype, "toJSON", { value: undefined, writable: true, configurable: true });
+shown();
+delete Object.prototype.toJSON;
+try { text(JSON.stringify(value()) ?? "null") } catch (e) { text(String(e)) }
+"""
+"""Prints a value by the glue, by the prelude alone (which has to ask for that toJSON), and by the engine."""
+
+
+def printed(run: RunCode, value: str) -> tuple[str, str, str]:
+    told = run(f"const value = () => {{ {value} }}; {BOTH_WAYS}", output_limit=8 * MIB)
+    first, second, third = told.texts
+    return first, second, third
+
+
+PLAIN = [
+    "return {}",
+    "return []",
+    "return [[], {}, [{}]]",
+    "return Object.create(null)",
+    "return [0, -0, 1, -1, 2147483647, -2147483648, 2147483648, 1e21, 1e-7, 0.1, 5e-324, 1.7976931348623157e308]",
+    "return [NaN, Infinity, -Infinity, null, true, false, undefined, new Array(1)[0]]",
+    "return { a: undefined, b: null, c: undefined }",
+    "return { a: undefined }",
+    "return { 2: 'b', x: 1, 1: 'a', '-1': 0 }",
+    "return { ['__proto__']: 1, constructor: 2, '': 3, 'a\"b': 4, 'é€𝄞\ud800': 5 }",
+    r"return ['', '\\ \" \u0000 \b\t\n\v\f\r \x1f \x7f \u2028 é € 𝄞', '\ud800']",
+    r"return ['\udfff!', '\udc00\ud800', '\ud7ff\ue000']",
+    r"return Array.from({ length: 40 }, (_, i) => 'x'.repeat(i) + '\"é'.repeat(i) + '\n' + '\ud834'.repeat(i % 3))",
+    "return Object.freeze({ a: Object.freeze([1]) })",
+    "const shared = { a: 1 }; return [shared, shared, { shared }]",
+    "let v = [1]; for (let i = 0; i < 98; i++) v = i % 2 ? [v] : { v }; return v",
+    "const v = { a: 1 }; Object.defineProperty(v, 'b', { value: 2 }); return v",
+    "return { [Symbol('s')]: 1, a: 2 }",
+    "const v = { a: 1, b: 2 }; delete v.a; v.a = 3; return v",
+    "const v = [1, 2]; v.extra = 3; v[Symbol.toStringTag] = 'Error'; return [v]",
+    "const v = { toJSON: 1, a: 2 }; return [v]",
+    "return Array.from({ length: 3000 }, (_, i) => i * i - 5000)",
+    "return Object.fromEntries(Array.from({ length: 500 }, (_, i) => ['key' + i, i / 7]))",
+    "return ('ab' + String(1 / 3)).repeat(3) + ['c'].join()",
+    "return { a: 'x' + { toString() { return 'y' } } }",
+]
+
+
+@pytest.mark.parametrize("value", PLAIN)
+def test_plain_data_is_told_as_the_engine_tells_it(run: RunCode, value: str) -> None:
+    by_glue, by_prelude, by_engine = printed(run, value)
+    if not value.startswith("return ("):
+        assert by_glue == by_engine
+    assert by_glue == by_prelude
+
+
+OTHER = [
+    "return { get a() { return 1 } }",
+    "return [1, , 3]",
+    "return [function f() {}, class A {}, Symbol('x'), 10n]",
+    "return { f() {}, a: 1 }",
+    "return new (class A { a = 1 })()",
+    "return new Date(0)",
+    "return [new Date(0), new Date(NaN)]",
+    "return new Map([['a', [1]]])",
+    "return new Set([1])",
+    "return { a: Object('b'), c: Object(1) }",
+    "return new Error('e')",
+    "return [{ toJSON() { return 'j' } }]",
+    "const v = {}; Object.defineProperty(v, 'toJSON', { value: () => 'k' }); return v",
+    "return { [Symbol.toStringTag]: 'Error', name: 'n', message: 'm' }",
+    "return [{ get [Symbol.toStringTag]() { return 'Map' } }]",
+    "const v = []; v.toJSON = () => 'arr'; return [v]",
+    "return new (class extends Array {})(1, 2, 3)",
+    "return Object.create({ toJSON: () => 'inherited' })",
+    "return Object.create({ a: 1 }, { b: { value: 2, enumerable: true } })",
+    "return Object.setPrototypeOf([1], null)",
+    "const v = { a: 1 }; v.v = v; return v",
+    "const v = [1]; v.push([v]); return v",
+    "let v = [1]; for (let i = 0; i < 99; i++) v = [v]; return v",
+    "let v = [1]; for (let i = 0; i < 100; i++) v = { v }; return v",
+    "let v = [() => 1]; for (let i = 0; i < 120; i++) v = [v, [1]]; return v",
+    "return new Uint8Array(3)",
+    "return /a/g",
+    "return new Proxy({ a: 1 }, {})",
+    "return new Proxy([1], { get: () => 2 })",
+    "return (function () { return arguments })(1, 2)",
+    "return { type: 'image', mimeType: 'a/b', data: 'QUJD'.repeat(50) }",
+    "return [{ uri: 'x:1', blob: 'QUJD'.repeat(50) }]",
+    "return [{ a: [{ type: 'image', mimeType: 'a/b', data: 'QUJD'.repeat(50) }, { data: 'x'.repeat(500) }] }]",
+    "return { a: Object.prototype, b: Array.prototype, c: Map.prototype }",
+    "return [Promise.resolve(1), { then: 1 }, globalThis.x]",
+    "return Array(3)",
+    "const v = []; v[5] = 1; return v",
+    "const v = [1]; Object.defineProperty(v, 0, { get: () => 7 }); return v",
+    "const v = [1, 2]; v.length = 5; return v",
+    "return new Array(50).fill(() => 1)",
+]
+
+
+@pytest.mark.parametrize("value", OTHER)
+def test_what_is_more_than_plain_data_is_told_as_before(run: RunCode, value: str) -> None:
+    by_glue, by_prelude, _ = printed(run, value)
+    assert by_glue == by_prelude
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e300, 1e300) | TEXTS,
+        lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS, inner, max_size=5),
+        max_leaves=25,
+    )
+)
+def test_any_plain_data_is_told_as_the_engine_tells_it(told_by_guest: Any, value: Any) -> None:
+    by_glue, by_engine = told_by_guest("text([given]); text(JSON.stringify([given]))", value).texts
+    assert by_glue == by_engine
+
+
+PLAINLY = '{"a":[1,2.5,"s"],"b":{"c":[[{}]]}}'
+
+
+@pytest.mark.parametrize(
+    ("attack", "expected"),
+    [
+        ("Array.prototype.toJSON = () => 'x'", '{"a":"x","b":{"c":"x"}}'),
+        ("Object.prototype.toJSON = () => 'x'", '"x"'),
+        ("Object.setPrototypeOf(Array.prototype, { toJSON: () => 'x' })", '{"a":"x","b":{"c":"x"}}'),
+        ("Object.prototype[Symbol.toStringTag] = 'Error'", "undefined: undefined"),
+        ("String.prototype.toJSON = () => touched++", PLAINLY),
+        ("Number.prototype.toString = () => touched++", PLAINLY),
+        ("JSON.stringify = () => touched++", PLAINLY),
+        ("Object.keys = () => touched++", PLAINLY),
+        ("Object.defineProperty(Object.prototype, 'a', { set() { touched++ } })", PLAINLY),
+        ("for (let i = 0; i < 9; i++) Object.defineProperty(Array.prototype, i, { set() { touched++ } })", PLAINLY),
+    ],
+)
+def test_what_programs_put_on_prototypes_is_asked_as_before_and_no_more(
+    run: RunCode, attack: str, expected: str
+) -> None:
+    code = "let touched = 0; const value = { a: [1, 2.5, 's'], b: { c: [[{}]] } };"
+    assert run(f"{code} {attack}; text(value); text(touched)").texts == [expected, "0"]
+
+
+def test_a_value_that_is_shared_endlessly_often_is_stopped_in_time(run: RunCode) -> None:
+    told = run("let v = [1]; for (let i = 0; i < 60; i++) v = [v, v]; return v", seconds=1.0)
+    assert told.stopped == "time" or told.out_of_memory
+
+
+def test_a_large_value_leaves_little_behind_in_memory(run: RunCode) -> None:
+    code = (
+        "const rows = Array.from({ length: 5000 }, (_, i) => ({ i, name: 'row ' + i, tags: ['a', 'b'] }));"
+        "for (let i = 0; i < 60; i++) store('k', rows.slice(0, 1000)); return rows.length"
+    )
+    assert run(code, memory_limit=32 * MIB).value == 5000
