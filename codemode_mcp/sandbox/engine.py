@@ -67,7 +67,7 @@ MAIL_OFFSET = 64
 SCRATCH = MAIL_OFFSET + MAIL
 """Bytes of guest memory for the glue's own use, and then short messages; `glue.wat` says what is where."""
 
-STATE = 256
+STATE = 288
 """Bytes of guest memory that the glue's natives keep for the whole life of a guest."""
 
 NATIVES: Final = (
@@ -78,6 +78,9 @@ NATIVES: Final = (
     ("encodeUtf8", 1),
     ("decodeUtf8", 2),
     ("plainJson", 3),
+    ("isProxy", 1),
+    ("setCollation", 1),
+    ("compare", 2),
 )
 """Name and length of the functions that the glue has for the prelude, in the order of their slots."""
 

@@ -19,6 +19,7 @@
   (import "engine" "JS_ToBool" (func $JS_ToBool (param i32 i64) (result i32)))
   (import "engine" "JS_GetUint8Array" (func $JS_GetUint8Array (param i32 i32 i64) (result i32)))
   (import "engine" "JS_NewUint8ArrayCopy" (func $JS_NewUint8ArrayCopy (param i32 i32 i32) (result i64)))
+  (import "engine" "JS_IsProxy" (func $JS_IsProxy (param i64) (result i32)))
   (import "engine" "JS_GetClassID" (func $JS_GetClassID (param i64) (result i32)))
   (import "engine" "JS_GetClassProto" (func $JS_GetClassProto (param i32 i32) (result i64)))
   (import "engine" "JS_GetPrototype" (func $JS_GetPrototype (param i32 i64) (result i64)))
@@ -98,7 +99,7 @@
 
   (elem (table 0) (offset (i32.const 580)) func $on_interrupt $on_rejection $on_module
     $seed $random $random_bytes $random_uuid $encode_utf8 $decode_utf8
-    $plain_json)
+    $plain_json $is_proxy $set_collation $compare)
 
   (func $is_exception (param $value i64) (result i32)
     (i64.eq (i64.shr_u (local.get $value) (i64.const 32)) (i64.const 6)))
@@ -188,7 +189,8 @@
   ;; values and read what the prelude has made for them; none writes to memory that a program holds. In the table they
   ;; follow the three above, in the order of `engine.NATIVES`.
   ;; State: 0 ChaCha20's state, 64 its last block, 128 how many bytes of that are left, 136 a size, 144 an address, 160 a
-  ;; UUID as text, 200 a property descriptor, 232 atoms: toJSON, Symbol.toStringTag, data, blob.
+  ;; UUID as text, 200 a property descriptor, 232 atoms: toJSON, Symbol.toStringTag, data, blob, 248 the
+  ;; table of `compare`, 256 and 272 how far that is in either text.
 
   (func $undefined (result i64) (i64.const 0x300000000))
   (func $exception (result i64) (i64.const 0x600000000))
@@ -443,6 +445,11 @@
         (local.set $from (local.get $next))
         (br $sequences)))
     (select (local.get $written) (i32.const -1) (local.get $malformed)))
+
+  (func $is_proxy (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (i64.or
+      (i64.const 0x100000000)
+      (i64.extend_i32_u (i32.ne (call $JS_IsProxy (i64.load (local.get $argv))) (i32.const 0)))))
 
   ;; plainJson(value, depth, most): JSON of a value, as the prelude's `encode` makes it, or undefined where that takes more
   ;; than reading data: the value has to be made of data in the built-in kinds of objects and arrays, fewer than 100 levels
@@ -862,4 +869,211 @@
   (func $hex_digit (param $number i32) (result i32)
     (local.set $number (i32.and (local.get $number) (i32.const 15)))
     (i32.add (local.get $number) (select (i32.const 87) (i32.const 48) (i32.gt_u (local.get $number) (i32.const 9)))))
+
+  ;; setCollation(table), a Uint8Array: two elements for each character of $entry, 32 bits each. An element is letter (18
+  ;; bits), accent (13) and case (1), in the order of their weight; 0 is none, all ones that only the prelude can tell.
+  (func $set_collation (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $bytes i32)
+    (local $table i32)
+    (local.set $bytes
+      (call $JS_GetUint8Array
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (i64.load (local.get $argv))))
+    (local.set $table (call $js_malloc (local.get $ctx) (i32.load offset=136 (global.get $state))))
+    (memory.copy (local.get $table) (local.get $bytes) (i32.load offset=136 (global.get $state)))
+    (i32.store offset=248 (global.get $state) (local.get $table))
+    (call $undefined))
+
+  ;; The place in the table of a character's elements, or 0: up to U+052F, from U+2000 to U+20CF, from U+3000 to U+30FF.
+  (func $entry (param $character i32) (result i32)
+    (local $index i32)
+    (local.set $index (local.get $character))
+    (block $found
+      (br_if $found (i32.lt_u (local.get $character) (i32.const 0x530)))
+      (local.set $index (i32.sub (local.get $character) (i32.const 0x1ad0)))
+      (br_if $found (i32.lt_u (i32.sub (local.get $character) (i32.const 0x2000)) (i32.const 0xd0)))
+      (local.set $index (i32.sub (local.get $character) (i32.const 0x2a00)))
+      (br_if $found (i32.lt_u (i32.sub (local.get $character) (i32.const 0x3000)) (i32.const 0x100)))
+      (return (i32.const 0)))
+    (i32.add (i32.load offset=248 (global.get $state)) (i32.shl (local.get $index) (i32.const 3))))
+
+  ;; The element of a letter that is in no table: it comes by its code, behind those that are.
+  (func $by_code (param $unit i32) (result i32)
+    (i32.shl (i32.add (i32.const 0x20040) (local.get $unit)) (i32.const 14)))
+
+  ;; The next element of a text, 0 at its end, -1 where only the prelude can tell. `cursor`: 0 next byte, 4 end, 8 and 12
+  ;; elements that come first.
+  (func $next_element (param $cursor i32) (result i32)
+    (local $at i32)
+    (local $byte i32)
+    (local $size i32)
+    (local $entry i32)
+    (local $element i32)
+    (loop $again
+      (local.set $element (i32.load offset=8 (local.get $cursor)))
+      (if (local.get $element)
+        (then
+          (i64.store offset=8 (local.get $cursor) (i64.extend_i32_u (i32.load offset=12 (local.get $cursor))))
+          (return (local.get $element))))
+      (local.set $at (i32.load (local.get $cursor)))
+      (if (i32.ge_u (local.get $at) (i32.load offset=4 (local.get $cursor))) (then (return (i32.const 0))))
+      (local.set $byte (i32.load8_u (local.get $at)))
+      (local.set $size (i32.const 1))
+      (if (i32.ge_u (local.get $byte) (i32.const 0x80))
+        (then
+          (if (i32.ge_u (local.get $byte) (i32.const 0xf0))
+            (then
+              (local.set $byte
+                (i32.or
+                  (i32.or
+                    (i32.shl (i32.and (local.get $byte) (i32.const 7)) (i32.const 18))
+                    (i32.shl (i32.and (i32.load8_u offset=1 (local.get $at)) (i32.const 63)) (i32.const 12)))
+                  (i32.or
+                    (i32.shl (i32.and (i32.load8_u offset=2 (local.get $at)) (i32.const 63)) (i32.const 6))
+                    (i32.and (i32.load8_u offset=3 (local.get $at)) (i32.const 63)))))
+              (local.set $size (i32.const 4)))
+            (else
+              (if (i32.ge_u (local.get $byte) (i32.const 0xe0))
+                (then
+                  (local.set $byte
+                    (i32.or
+                      (i32.shl (i32.and (local.get $byte) (i32.const 15)) (i32.const 12))
+                      (i32.or
+                        (i32.shl (i32.and (i32.load8_u offset=1 (local.get $at)) (i32.const 63)) (i32.const 6))
+                        (i32.and (i32.load8_u offset=2 (local.get $at)) (i32.const 63)))))
+                  (local.set $size (i32.const 3)))
+                (else
+                  (local.set $byte
+                    (i32.or
+                      (i32.shl (i32.and (local.get $byte) (i32.const 31)) (i32.const 6))
+                      (i32.and (i32.load8_u offset=1 (local.get $at)) (i32.const 63))))
+                  (local.set $size (i32.const 2))))))))
+      (i32.store (local.get $cursor) (i32.add (local.get $at) (local.get $size)))
+      (local.set $entry (call $entry (local.get $byte)))
+      (if (local.get $entry)
+        (then
+          (local.set $element (i32.load (local.get $entry)))
+          (i32.store offset=8 (local.get $cursor) (i32.load offset=4 (local.get $entry)))
+          (br_if $again (i32.eqz (local.get $element)))
+          (return (local.get $element))))
+      ;; Chinese.
+      (if (i32.lt_u (i32.sub (local.get $byte) (i32.const 0x4e00)) (i32.const 0x5200))
+        (then (return (call $by_code (local.get $byte)))))
+      ;; Korean: a syllable is two or three letters.
+      (local.set $size (i32.sub (local.get $byte) (i32.const 0xac00)))
+      (if (i32.lt_u (local.get $size) (i32.const 11172))
+        (then
+          (i32.store offset=8 (local.get $cursor)
+            (call $by_code
+              (i32.add
+                (i32.const 0x1161)
+                (i32.div_u (i32.rem_u (local.get $size) (i32.const 588)) (i32.const 28)))))
+          (if (i32.rem_u (local.get $size) (i32.const 28))
+            (then
+              (i32.store offset=12 (local.get $cursor)
+                (call $by_code (i32.add (i32.const 0x11a7) (i32.rem_u (local.get $size) (i32.const 28)))))))
+          (return (call $by_code (i32.add (i32.const 0x1100) (i32.div_u (local.get $size) (i32.const 588)))))))
+      ;; Emoji, as the two code units that they are: the first is a symbol.
+      (local.set $size (i32.sub (local.get $byte) (i32.const 0x10000)))
+      (if (i32.lt_u (i32.sub (local.get $byte) (i32.const 0x1f000)) (i32.const 0xc00))
+        (then
+          (i32.store offset=8 (local.get $cursor)
+            (call $by_code (i32.or (i32.const 0xdc00) (i32.and (local.get $size) (i32.const 0x3ff)))))
+          (return
+            (i32.shl
+              (i32.add (i32.const 0xe800) (i32.shr_u (local.get $size) (i32.const 10)))
+              (i32.const 14))))))
+    (i32.const -1))
+
+  ;; compare(a, b), two strings: -1, 0 or 1, as the prelude's `compareFully` has it; undefined where only that can tell.
+  (func $compare (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $a i32)
+    (local $b i32)
+    (local $order i32)
+    (local.set $a
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 260)) (i64.load (local.get $argv)) (i32.const 0)))
+    (if (i32.eqz (local.get $a)) (then (return (call $exception))))
+    (local.set $b
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 276)) (call $argument (local.get $argv) (i32.const 1))
+        (i32.const 0)))
+    (if (i32.eqz (local.get $b))
+      (then (call $JS_FreeCString (local.get $ctx) (local.get $a)) (return (call $exception))))
+    (local.set $order
+      (call $order
+        (local.get $a) (i32.load offset=260 (global.get $state)) (local.get $b) (i32.load offset=276 (global.get $state))))
+    (call $JS_FreeCString (local.get $ctx) (local.get $a))
+    (call $JS_FreeCString (local.get $ctx) (local.get $b))
+    (if (i32.eq (local.get $order) (i32.const 2)) (then (return (call $undefined))))
+    (i64.extend_i32_u (local.get $order)))
+
+  ;; 2 for what only the prelude can tell.
+  (func $order (param $a i32) (param $a_size i32) (param $b i32) (param $b_size i32) (result i32)
+    (local $shared i32)
+    (local $shorter i32)
+    (local $one i32)
+    (local $other i32)
+    (local $by_accent i32)
+    (local $by_case i32)
+    (local $difference i32)
+    ;; What both begin with decides nothing.
+    (local.set $shorter (select (local.get $a_size) (local.get $b_size) (i32.lt_u (local.get $a_size) (local.get $b_size))))
+    (block $different
+      (loop $same
+        (br_if $different (i32.gt_u (i32.add (local.get $shared) (i32.const 8)) (local.get $shorter)))
+        (br_if $different
+          (i64.ne
+            (i64.load (i32.add (local.get $a) (local.get $shared)))
+            (i64.load (i32.add (local.get $b) (local.get $shared)))))
+        (local.set $shared (i32.add (local.get $shared) (i32.const 8)))
+        (br $same)))
+    (block $different
+      (loop $same
+        (br_if $different (i32.ge_u (local.get $shared) (local.get $shorter)))
+        (br_if $different
+          (i32.ne
+            (i32.load8_u (i32.add (local.get $a) (local.get $shared)))
+            (i32.load8_u (i32.add (local.get $b) (local.get $shared)))))
+        (local.set $shared (i32.add (local.get $shared) (i32.const 1)))
+        (br $same)))
+    ;; Back to where a character begins, in both.
+    (block $begins
+      (loop $back
+        (br_if $begins (i32.eqz (local.get $shared)))
+        (br_if $begins
+          (i32.eqz
+            (i32.or
+              (call $continues (local.get $a) (local.get $a_size) (local.get $shared))
+              (call $continues (local.get $b) (local.get $b_size) (local.get $shared)))))
+        (local.set $shared (i32.sub (local.get $shared) (i32.const 1)))
+        (br $back)))
+    (i32.store offset=256 (global.get $state) (i32.add (local.get $a) (local.get $shared)))
+    (i32.store offset=260 (global.get $state) (i32.add (local.get $a) (local.get $a_size)))
+    (i64.store offset=264 (global.get $state) (i64.const 0))
+    (i32.store offset=272 (global.get $state) (i32.add (local.get $b) (local.get $shared)))
+    (i32.store offset=276 (global.get $state) (i32.add (local.get $b) (local.get $b_size)))
+    (i64.store offset=280 (global.get $state) (i64.const 0))
+    (loop $elements
+      (local.set $one (call $next_element (i32.add (global.get $state) (i32.const 256))))
+      (local.set $other (call $next_element (i32.add (global.get $state) (i32.const 272))))
+      (if (i32.or (i32.eq (local.get $one) (i32.const -1)) (i32.eq (local.get $other) (i32.const -1)))
+        (then (return (i32.const 2))))
+      (if (i32.eq (local.get $one) (local.get $other))
+        (then
+          (br_if $elements (local.get $one))
+          (return (select (local.get $by_accent) (local.get $by_case) (local.get $by_accent)))))
+      (local.set $difference (select (i32.const 1) (i32.const -1) (i32.gt_u (local.get $one) (local.get $other))))
+      (if (i32.ne (i32.shr_u (local.get $one) (i32.const 14)) (i32.shr_u (local.get $other) (i32.const 14)))
+        (then
+          ;; The rest may have what only the prelude can tell, but it would not change this.
+          (return (local.get $difference))))
+      (if (i32.ne (i32.shr_u (local.get $one) (i32.const 1)) (i32.shr_u (local.get $other) (i32.const 1)))
+        (then (if (i32.eqz (local.get $by_accent)) (then (local.set $by_accent (local.get $difference)))))
+        (else (if (i32.eqz (local.get $by_case)) (then (local.set $by_case (local.get $difference))))))
+      (br $elements))
+    (unreachable))
+
+  (func $continues (param $text i32) (param $size i32) (param $at i32) (result i32)
+    (if (i32.ge_u (local.get $at) (local.get $size)) (then (return (i32.const 0))))
+    (i32.eq (i32.and (i32.load8_u (i32.add (local.get $text) (local.get $at))) (i32.const 0xc0)) (i32.const 0x80)))
 )

@@ -39,6 +39,7 @@ GLUE_IMPORTS = (
     "JS_ToBool",
     "JS_GetUint8Array",
     "JS_NewUint8ArrayCopy",
+    "JS_IsProxy",
     "JS_GetClassID",
     "JS_GetClassProto",
     "JS_GetPrototype",

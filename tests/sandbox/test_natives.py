@@ -435,3 +435,54 @@ def test_a_large_value_leaves_little_behind_in_memory(run: RunCode) -> None:
         "for (let i = 0; i < 60; i++) store('k', rows.slice(0, 1000)); return rows.length"
     )
     assert run(code, memory_limit=32 * MIB).value == 5000
+
+
+# the order of texts
+
+ORDERS = """
+const alphabet = [..."abcABC019 -_.,'\\0", ..."éÉäÄßøŁæÆ…—€яйЙёΩώǖǘ中文國한국각が가カガ😀🎉𝄞ạệẞﬁ①",
+    "\\u0301", "\\u0308", "\\u0316", "\\u3099", "\\u0483", "\\ud83d", "\\udc00", "\\u1100", "A\\u030a", "\\u2028"];
+const pick = () => alphabet[Math.floor(Math.random() * alphabet.length)];
+const word = () => { let s = ""; for (let i = Math.floor(Math.random() * 7); i > 0; i--) s += pick(); return s };
+// A mark at the beginning counts for nothing, but makes a pair of texts one that the prelude alone compares.
+const check = (one, other) => {
+    const a = "x" + one, b = "x" + other;
+    const fast = a.localeCompare(b), slow = ("\\u0301" + a).localeCompare("\\u0300" + b);
+    if (fast !== slow || b.localeCompare(a) !== 0 - fast) wrong.push([a, b, fast, slow]);
+};
+const wrong = [];
+"""
+
+
+def test_texts_are_compared_alike_in_the_glue_and_in_the_prelude(run: RunCode) -> None:
+    code = """
+    for (let i = 0; i < 4000; i++) {
+        const start = Math.random() < 0.5 ? word() : "";
+        const a = start + word();
+        check(a, start + (Math.random() < 0.3 ? a.slice(start.length).toUpperCase() : word()));
+    }
+    return wrong.slice(0, 5);
+    """
+    assert run(ORDERS + code, seed=SEED, seconds=30.0).value == []
+
+
+def test_every_character_is_compared_alike_in_the_glue_and_in_the_prelude(run: RunCode) -> None:
+    code = """
+    for (let c = 1; c < 0x10000; c += c < 0x3200 ? 1 : 61) {
+        check(String.fromCharCode(c), "b");
+        check(String.fromCharCode(c), String.fromCharCode(c - 1));
+    }
+    return wrong.slice(0, 5);
+    """
+    assert run(ORDERS + code, seconds=30.0).value == []
+
+
+def test_twenty_thousand_names_are_sorted_in_a_second(run: RunCode) -> None:
+    code = (
+        "const names = Array.from({ length: 20000 }, (_, i) => 'Name ' + (i * 7919 % 20011) + ' ü');"
+        "const began = performance.now(); names.sort((a, b) => a.localeCompare(b));"
+        "return [performance.now() - began, names.slice(0, 3)]"
+    )
+    took, first = run(code, seconds=10.0).value
+    assert took < 2500
+    assert first == ["Name 0 ü", "Name 1 ü", "Name 10 ü"]
