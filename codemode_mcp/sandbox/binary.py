@@ -7,7 +7,7 @@ recursion would overwrite that data; `prepare` gives it a real stack, and lets o
 1. memory section: the minimum grows by `STACK_PAGES`;
 2. global section: the stack pointer starts at the end of that new region (the allocator never touches it, because it
    only uses what `memory.grow` returns later);
-3. table section: room for the three functions of the glue module;
+3. table section: room for the functions of the glue module that the engine calls;
 4. export section: the function table, and the stack pointer for the test which proves that it is at rest between turns.
 """
 
@@ -39,7 +39,7 @@ STACK_START = SHIPPED_PAGES * PAGE
 STACK_END = STACK_START + STACK_PAGES * PAGE
 """Where the stack is in memory; it grows downwards from `STACK_END`."""
 
-GLUE_SLOTS = 3
+GLUE_SLOTS = 13
 FIRST_GLUE_SLOT = 580
 """The number of entries the shipped table has; `glue.wat` names it too."""
 

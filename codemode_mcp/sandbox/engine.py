@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import struct
 import tempfile
 import threading
 import time
@@ -18,7 +19,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from importlib import metadata, resources
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 import wasmtime
 from wasmtime import _ffi as ffi
@@ -66,6 +67,26 @@ MAIL_OFFSET = 64
 SCRATCH = MAIL_OFFSET + MAIL
 """Bytes of guest memory for the glue's own use, and then short messages; `glue.wat` says what is where."""
 
+STATE = 288
+"""Bytes of guest memory that the glue's natives keep for the whole life of a guest."""
+
+NATIVES: Final = (
+    ("seed", 1),
+    ("random", 0),
+    ("randomBytes", 1),
+    ("randomUUID", 0),
+    ("encodeUtf8", 1),
+    ("decodeUtf8", 2),
+    ("plainJson", 3),
+    ("isProxy", 1),
+    ("setCollation", 1),
+    ("compare", 2),
+)
+"""Name and length of the functions that the glue has for the prelude, in the order of their slots."""
+
+_ATOMS_OFFSET = 232
+"""Where the natives find the atoms of property names, within `STATE`."""
+
 _BLOCK = 4096
 _BLANK = bytes(_BLOCK)
 
@@ -84,6 +105,7 @@ class Entries:
     ctx: int
     rt: int
     scratch: int
+    state: int
     start: int
     deliver: int
     collect: int
@@ -216,13 +238,14 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
 
 
 def prelude_source() -> str:
-    """All prelude files as one script. The web globals come first: they use nothing of ours and we capture none of
-    theirs; the numbered files share one scope, which no guest code can reach."""
+    """All prelude files as one function, which takes `NATIVES`. The web globals come first: they use nothing of ours
+    and we capture none of theirs; the numbered files share one scope, which no guest code can reach."""
     folder = resources.files("codemode_mcp.sandbox") / "prelude"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".js")), key=lambda f: f.name)
     web = [f.read_text("utf-8") for f in files if f.name.startswith("web_")]
     core = [f.read_text("utf-8") for f in files if f.name[:1].isdigit()]
-    return "\n;".join(web) + '\n;(function () {\n"use strict";\n' + "\n".join(core) + "\n})()"
+    whole = "\n;".join(web) + '\n;return (function () {\n"use strict";\n' + "\n".join(core) + "\n})()"
+    return "(function (natives) {\n" + whole + "\n})"
 
 
 def load_image(instance: Instance, image: Image) -> bool:
@@ -237,7 +260,7 @@ def load_image(instance: Instance, image: Image) -> bool:
 
 def bind(instance: Instance, entries: Entries) -> None:
     """Tell the glue where things are."""
-    instance.glue("bind", entries.ctx, entries.rt, entries.scratch, entries.on_rejection, entries.module_denied)
+    instance.glue("bind", *astuple(entries)[:4], entries.on_rejection, entries.module_denied)
 
 
 def _glue_source() -> str:
@@ -307,22 +330,66 @@ def _boot(instance: Instance) -> Entries:
     instance.call("JS_SetGCThreshold", rt, GC_THRESHOLD)
     ctx = instance.call("JS_NewContext", rt) & 0xFFFFFFFF
     scratch = instance.call("calloc", 1, SCRATCH) & 0xFFFFFFFF
-    # Until the prelude's functions are known, only the clock is needed.
-    instance.glue("bind", ctx, rt, scratch, 0, 0)
+    state = instance.call("calloc", 1, STATE) & 0xFFFFFFFF
+    _write_atoms(instance, ctx, state + _ATOMS_OFFSET)
+    # Until the prelude's functions are known, only the clock and the natives are needed.
+    instance.glue("bind", ctx, rt, scratch, state, 0, 0)
     source = prelude_source().encode()
     at = instance.call("malloc", len(source) + 1) & 0xFFFFFFFF
     name = instance.call("malloc", 16) & 0xFFFFFFFF
     instance.write(at, source + b"\0")
     instance.write(name, b"prelude\0")
-    result = instance.call("JS_Eval", ctx, at, len(source), name, 0)
-    if (result >> 32) & 0xFFFFFFFF == 6:
+    prelude = instance.call("JS_Eval", ctx, at, len(source), name, 0)
+    result = prelude if _is_exception(prelude) else _call(instance, ctx, prelude, _natives(instance, ctx))
+    if _is_exception(result):
         raise InternalError("the prelude failed: " + _exception_text(instance, ctx, scratch))
     functions = [instance.call("JS_GetPropertyUint32", ctx, result, i) for i in range(7)]
     instance.call("JS_FreeValue", ctx, result)
     instance.call("free", at)
     instance.call("free", name)
     instance.call("JS_RunGC", rt)
-    return Entries(ctx, rt, scratch, *functions)
+    return Entries(ctx, rt, scratch, state, *functions)
+
+
+def _write_atoms(instance: Instance, ctx: int, at: int) -> None:
+    """Leave the atoms that the glue compares with where it looks for them."""
+    instance.write(at, b"toJSON\0")
+    to_json = instance.call("JS_NewAtom", ctx, at)
+    symbols = _property(instance, ctx, instance.call("JS_GetGlobalObject", ctx), b"Symbol")
+    tag = instance.call("JS_ValueToAtom", ctx, _property(instance, ctx, symbols, b"toStringTag"))
+    instance.write(at, b"data\0")
+    data = instance.call("JS_NewAtom", ctx, at)
+    instance.write(at, b"blob\0")
+    blob = instance.call("JS_NewAtom", ctx, at)
+    instance.write(at, struct.pack("<4I", *(atom & 0xFFFFFFFF for atom in (to_json, tag, data, blob))))
+
+
+def _natives(instance: Instance, ctx: int) -> int:
+    """Make an object with the glue's functions for the prelude."""
+    natives = instance.call("JS_NewObject", ctx)
+    first = binary.FIRST_GLUE_SLOT + binary.GLUE_SLOTS - len(NATIVES)
+    for slot, (name, length) in enumerate(NATIVES, first):
+        at = instance.call("malloc", len(name) + 1) & 0xFFFFFFFF
+        instance.write(at, name.encode() + b"\0")
+        function = instance.call("JS_NewCFunction2", ctx, slot, at, length, 0, 0)
+        instance.call("JS_SetPropertyStr", ctx, natives, at, function)
+        instance.call("free", at)
+    return natives
+
+
+def _call(instance: Instance, ctx: int, function: int, argument: int) -> int:
+    """Call a function with one argument, both of which are freed."""
+    at = instance.call("malloc", 8) & 0xFFFFFFFF
+    instance.write(at, (argument & (1 << 64) - 1).to_bytes(8, "little"))
+    result = instance.call("JS_Call", ctx, function, 3 << 32, 1, at)
+    for value in (function, argument):
+        instance.call("JS_FreeValue", ctx, value)
+    instance.call("free", at)
+    return result
+
+
+def _is_exception(value: int) -> bool:
+    return (value >> 32) & 0xFFFFFFFF == 6
 
 
 def _image(memory: bytearray, entries: Entries, base: Image | None = None) -> Image:

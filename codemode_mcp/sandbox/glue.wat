@@ -1,8 +1,8 @@
 ;; What is added to the engine, in its own small module beside it: one coarse entry per turn, so that the host crosses
 ;; into WebAssembly a handful of times however many jobs a turn runs; the interrupt handler, so that a program that
-;; computes past its time is stopped by the engine itself with its state intact; the rejection tracker; and the module
-;; loader, which loads nothing.
-;; JSValues are 64 bits (NaN boxing), tag in the upper half: 3 undefined, 6 exception.
+;; computes past its time is stopped by the engine itself with its state intact; the rejection tracker; the module
+;; loader, which loads nothing; and the natives, functions that would be slow in JavaScript.
+;; JSValues are 64 bits (NaN boxing), tag in the upper half: 2 null, 3 undefined, 6 exception.
 (module
   (import "engine" "memory" (memory $memory 0))
   (import "engine" "table" (table 0 funcref))
@@ -14,6 +14,23 @@
   (import "engine" "JS_ToCStringLen2" (func $JS_ToCStringLen2 (param i32 i32 i64 i32) (result i32)))
   (import "engine" "JS_FreeCString" (func $JS_FreeCString (param i32 i32)))
   (import "engine" "JS_Throw" (func $JS_Throw (param i32 i64) (result i64)))
+  (import "engine" "JS_NewNumber" (func $JS_NewNumber (param i32 f64) (result i64)))
+  (import "engine" "JS_ToInt32" (func $JS_ToInt32 (param i32 i32 i64) (result i32)))
+  (import "engine" "JS_ToBool" (func $JS_ToBool (param i32 i64) (result i32)))
+  (import "engine" "JS_GetUint8Array" (func $JS_GetUint8Array (param i32 i32 i64) (result i32)))
+  (import "engine" "JS_NewUint8ArrayCopy" (func $JS_NewUint8ArrayCopy (param i32 i32 i32) (result i64)))
+  (import "engine" "JS_IsProxy" (func $JS_IsProxy (param i64) (result i32)))
+  (import "engine" "JS_GetClassID" (func $JS_GetClassID (param i64) (result i32)))
+  (import "engine" "JS_GetClassProto" (func $JS_GetClassProto (param i32 i32) (result i64)))
+  (import "engine" "JS_GetPrototype" (func $JS_GetPrototype (param i32 i64) (result i64)))
+  (import "engine" "JS_GetLength" (func $JS_GetLength (param i32 i64 i32) (result i32)))
+  (import "engine" "JS_GetOwnProperty" (func $JS_GetOwnProperty (param i32 i32 i64 i32) (result i32)))
+  (import "engine" "JS_GetOwnPropertyNames" (func $JS_GetOwnPropertyNames (param i32 i32 i32 i64 i32) (result i32)))
+  (import "engine" "JS_FreePropertyEnum" (func $JS_FreePropertyEnum (param i32 i32 i32)))
+  (import "engine" "js_malloc" (func $js_malloc (param i32 i32) (result i32)))
+  (import "engine" "JS_AtomToCStringLen" (func $JS_AtomToCStringLen (param i32 i32 i32) (result i32)))
+  (import "engine" "js_realloc" (func $js_realloc (param i32 i32 i32) (result i32)))
+  (import "engine" "js_free" (func $js_free (param i32 i32)))
   (import "wasi_snapshot_preview1" "clock_time_get" (func $clock_time_get (param i32 i64 i32) (result i32)))
 
   ;; WASI writes the time into the memory its caller exports.
@@ -24,16 +41,18 @@
   (global $ctx (mut i32) (i32.const 0))
   (global $rt (mut i32) (i32.const 0))
   (global $scratch (mut i32) (i32.const 0))   ;; guest memory that is ours, see below
+  (global $state (mut i32) (i32.const 0))     ;; likewise, but part of a snapshot; see the natives
   (global $tracker (mut i64) (i64.const 0))   ;; the prelude's onRejection
   (global $denial (mut i64) (i64.const 0))    ;; the prelude's moduleDenied
   (global $deadline (mut i64) (i64.const -1)) ;; on the monotonic clock, in nanoseconds; unsigned
   (global $stopped (mut i32) (i32.const 0))   ;; the deadline was met since `arm`
 
   (func (export "bind")
-    (param $ctx i32) (param $rt i32) (param $scratch i32) (param $tracker i64) (param $denial i64)
+    (param $ctx i32) (param $rt i32) (param $scratch i32) (param $state i32) (param $tracker i64) (param $denial i64)
     (global.set $ctx (local.get $ctx))
     (global.set $rt (local.get $rt))
     (global.set $scratch (local.get $scratch))
+    (global.set $state (local.get $state))
     (global.set $tracker (local.get $tracker))
     (global.set $denial (local.get $denial)))
 
@@ -78,7 +97,9 @@
       (then (drop (call $JS_Throw (local.get $ctx) (local.get $error)))))
     (i32.const 0))
 
-  (elem (table 0) (offset (i32.const 580)) func $on_interrupt $on_rejection $on_module)
+  (elem (table 0) (offset (i32.const 580)) func $on_interrupt $on_rejection $on_module
+    $seed $random $random_bytes $random_uuid $encode_utf8 $decode_utf8
+    $plain_json $is_proxy $set_collation $compare)
 
   (func $is_exception (param $value i64) (result i32)
     (i64.eq (i64.shr_u (local.get $value) (i64.const 32)) (i64.const 6)))
@@ -163,4 +184,896 @@
       (then
         (call $JS_FreeCString (global.get $ctx) (i32.load offset=12 (global.get $scratch)))
         (i32.store offset=12 (global.get $scratch) (i32.const 0)))))
+
+  ;; The natives: C functions for the prelude, which keeps all but `random` and `random_uuid` from programs. They make new
+  ;; values and read what the prelude has made for them; none writes to memory that a program holds. In the table they
+  ;; follow the three above, in the order of `engine.NATIVES`.
+  ;; State: 0 ChaCha20's state, 64 its last block, 128 how many bytes of that are left, 136 a size, 144 an address, 160 a
+  ;; UUID as text, 200 a property descriptor, 232 atoms: toJSON, Symbol.toStringTag, data, blob, 248 the
+  ;; table of `compare`, 256 and 272 how far that is in either text.
+
+  (func $undefined (result i64) (i64.const 0x300000000))
+  (func $exception (result i64) (i64.const 0x600000000))
+
+  ;; Argument `n` of a native.
+  (func $argument (param $argv i32) (param $n i32) (result i64)
+    (i64.load (i32.add (local.get $argv) (i32.shl (local.get $n) (i32.const 3)))))
+
+  ;; seed(bytes): begin with a key of 32 bytes.
+  (func $seed (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $bytes i32)
+    (local.set $bytes
+      (call $JS_GetUint8Array
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (i64.load (local.get $argv))))
+    (if (i32.ne (i32.load offset=136 (global.get $state)) (i32.const 32)) (then (unreachable)))
+    (i64.store (global.get $state) (i64.const 0x3320646e61707865))
+    (i64.store offset=8 (global.get $state) (i64.const 0x6b20657479622d32))
+    (memory.copy (i32.add (global.get $state) (i32.const 16)) (local.get $bytes) (i32.const 32))
+    (memory.fill (i32.add (global.get $state) (i32.const 48)) (i32.const 0) (i32.const 84))
+    (call $undefined))
+
+  ;; The next block of ChaCha20 (RFC 8439), a row of its matrix in each register. Counter and nonce are one counter of
+  ;; 64 bits and zeros: a key is of one run.
+  (func $block
+    (local $a v128)
+    (local $b v128)
+    (local $c v128)
+    (local $d v128)
+    (local $round i32)
+    (local.set $a (v128.load (global.get $state)))
+    (local.set $b (v128.load offset=16 (global.get $state)))
+    (local.set $c (v128.load offset=32 (global.get $state)))
+    (local.set $d (v128.load offset=48 (global.get $state)))
+    (loop $rounds
+      ;; Columns; then the diagonals are turned into columns.
+      (local.set $a (i32x4.add (local.get $a) (local.get $b)))
+      (local.set $d (v128.xor (local.get $d) (local.get $a)))
+      (local.set $d
+        (v128.or (i32x4.shl (local.get $d) (i32.const 16)) (i32x4.shr_u (local.get $d) (i32.const 16))))
+      (local.set $c (i32x4.add (local.get $c) (local.get $d)))
+      (local.set $b (v128.xor (local.get $b) (local.get $c)))
+      (local.set $b
+        (v128.or (i32x4.shl (local.get $b) (i32.const 12)) (i32x4.shr_u (local.get $b) (i32.const 20))))
+      (local.set $a (i32x4.add (local.get $a) (local.get $b)))
+      (local.set $d (v128.xor (local.get $d) (local.get $a)))
+      (local.set $d
+        (v128.or (i32x4.shl (local.get $d) (i32.const 8)) (i32x4.shr_u (local.get $d) (i32.const 24))))
+      (local.set $c (i32x4.add (local.get $c) (local.get $d)))
+      (local.set $b (v128.xor (local.get $b) (local.get $c)))
+      (local.set $b
+        (v128.or (i32x4.shl (local.get $b) (i32.const 7)) (i32x4.shr_u (local.get $b) (i32.const 25))))
+      (local.set $b (i8x16.shuffle 4 5 6 7 8 9 10 11 12 13 14 15 0 1 2 3 (local.get $b) (local.get $b)))
+      (local.set $c (i8x16.shuffle 8 9 10 11 12 13 14 15 0 1 2 3 4 5 6 7 (local.get $c) (local.get $c)))
+      (local.set $d (i8x16.shuffle 12 13 14 15 0 1 2 3 4 5 6 7 8 9 10 11 (local.get $d) (local.get $d)))
+      ;; Diagonals, and back.
+      (local.set $a (i32x4.add (local.get $a) (local.get $b)))
+      (local.set $d (v128.xor (local.get $d) (local.get $a)))
+      (local.set $d
+        (v128.or (i32x4.shl (local.get $d) (i32.const 16)) (i32x4.shr_u (local.get $d) (i32.const 16))))
+      (local.set $c (i32x4.add (local.get $c) (local.get $d)))
+      (local.set $b (v128.xor (local.get $b) (local.get $c)))
+      (local.set $b
+        (v128.or (i32x4.shl (local.get $b) (i32.const 12)) (i32x4.shr_u (local.get $b) (i32.const 20))))
+      (local.set $a (i32x4.add (local.get $a) (local.get $b)))
+      (local.set $d (v128.xor (local.get $d) (local.get $a)))
+      (local.set $d
+        (v128.or (i32x4.shl (local.get $d) (i32.const 8)) (i32x4.shr_u (local.get $d) (i32.const 24))))
+      (local.set $c (i32x4.add (local.get $c) (local.get $d)))
+      (local.set $b (v128.xor (local.get $b) (local.get $c)))
+      (local.set $b
+        (v128.or (i32x4.shl (local.get $b) (i32.const 7)) (i32x4.shr_u (local.get $b) (i32.const 25))))
+      (local.set $b (i8x16.shuffle 12 13 14 15 0 1 2 3 4 5 6 7 8 9 10 11 (local.get $b) (local.get $b)))
+      (local.set $c (i8x16.shuffle 8 9 10 11 12 13 14 15 0 1 2 3 4 5 6 7 (local.get $c) (local.get $c)))
+      (local.set $d (i8x16.shuffle 4 5 6 7 8 9 10 11 12 13 14 15 0 1 2 3 (local.get $d) (local.get $d)))
+      (local.set $round (i32.add (local.get $round) (i32.const 1)))
+      (br_if $rounds (i32.lt_u (local.get $round) (i32.const 10))))
+    (v128.store offset=64 (global.get $state) (i32x4.add (local.get $a) (v128.load (global.get $state))))
+    (v128.store offset=80 (global.get $state) (i32x4.add (local.get $b) (v128.load offset=16 (global.get $state))))
+    (v128.store offset=96 (global.get $state) (i32x4.add (local.get $c) (v128.load offset=32 (global.get $state))))
+    (v128.store offset=112 (global.get $state) (i32x4.add (local.get $d) (v128.load offset=48 (global.get $state))))
+    (i64.store offset=48 (global.get $state) (i64.add (i64.load offset=48 (global.get $state)) (i64.const 1)))
+    (i32.store offset=128 (global.get $state) (i32.const 64)))
+
+  (func $next_word (result i64)
+    (local $left i32)
+    (if (i32.eqz (i32.load offset=128 (global.get $state))) (then (call $block)))
+    (local.set $left (i32.load offset=128 (global.get $state)))
+    (i32.store offset=128 (global.get $state) (i32.sub (local.get $left) (i32.const 8)))
+    (i64.load offset=128 (i32.sub (global.get $state) (local.get $left))))
+
+  ;; random(): 53 bits, from 0 to below 1.
+  (func $random (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (call $JS_NewNumber (local.get $ctx)
+      (f64.mul (f64.convert_i64_u (i64.shr_u (call $next_word) (i64.const 11))) (f64.const 0x1p-53))))
+
+  ;; randomBytes(n), a Uint8Array.
+  (func $random_bytes (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $bytes i32)
+    (local $size i32)
+    (local $at i32)
+    (local $value i64)
+    (if (call $JS_ToInt32 (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (i64.load (local.get $argv)))
+      (then (return (call $exception))))
+    ;; Whole words are drawn, into a buffer with room for the last one.
+    (local.set $size (i32.load offset=136 (global.get $state)))
+    (local.set $bytes (call $js_malloc (local.get $ctx) (i32.add (local.get $size) (i32.const 8))))
+    (if (i32.eqz (local.get $bytes)) (then (return (call $exception))))
+    (loop $words
+      (i64.store (i32.add (local.get $bytes) (local.get $at)) (call $next_word))
+      (local.set $at (i32.add (local.get $at) (i32.const 8)))
+      (br_if $words (i32.lt_u (local.get $at) (local.get $size))))
+    (local.set $value (call $JS_NewUint8ArrayCopy (local.get $ctx) (local.get $bytes) (local.get $size)))
+    (call $js_free (local.get $ctx) (local.get $bytes))
+    (local.get $value))
+
+  ;; randomUUID(), of version 4.
+  (func $random_uuid (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $text i32)
+    (local $digit i32)
+    (local $i i32)
+    (local $bits i64)
+    (local.set $text (i32.add (global.get $state) (i32.const 160)))
+    (loop $characters
+      (if (i32.eqz (i32.and (local.get $i) (i32.const 15))) (then (local.set $bits (call $next_word))))
+      (local.set $digit (i32.and (i32.wrap_i64 (local.get $bits)) (i32.const 15)))
+      (local.set $bits (i64.shr_u (local.get $bits) (i64.const 4)))
+      (if (i32.eq (local.get $i) (i32.const 12)) (then (local.set $digit (i32.const 4))))
+      (if (i32.eq (local.get $i) (i32.const 16))
+        (then (local.set $digit (i32.or (i32.const 8) (i32.and (local.get $digit) (i32.const 3))))))
+      (if
+        (i32.or
+          (i32.or (i32.eq (local.get $i) (i32.const 8)) (i32.eq (local.get $i) (i32.const 12)))
+          (i32.or (i32.eq (local.get $i) (i32.const 16)) (i32.eq (local.get $i) (i32.const 20))))
+        (then
+          (i32.store8 (local.get $text) (i32.const 45))
+          (local.set $text (i32.add (local.get $text) (i32.const 1)))))
+      (i32.store8 (local.get $text) (call $hex_digit (local.get $digit)))
+      (local.set $text (i32.add (local.get $text) (i32.const 1)))
+      (local.set $i (i32.add (local.get $i) (i32.const 1)))
+      (br_if $characters (i32.lt_u (local.get $i) (i32.const 32))))
+    (call $JS_NewStringLen (local.get $ctx) (i32.add (global.get $state) (i32.const 160)) (i32.const 36)))
+
+  ;; encodeUtf8(text), a Uint8Array. The text has no lone surrogates.
+  (func $encode_utf8 (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $bytes i32)
+    (local $value i64)
+    (local.set $bytes
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (i64.load (local.get $argv)) (i32.const 0)))
+    (if (i32.eqz (local.get $bytes)) (then (return (call $exception))))
+    (local.set $value
+      (call $JS_NewUint8ArrayCopy (local.get $ctx) (local.get $bytes) (i32.load offset=136 (global.get $state))))
+    (call $JS_FreeCString (local.get $ctx) (local.get $bytes))
+    (local.get $value))
+
+  ;; decodeUtf8(bytes, fatal): a string, with U+FFFD for what is malformed; null where something is and that is fatal.
+  (func $decode_utf8 (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $bytes i32)
+    (local $size i32)
+    (local $mended i32)
+    (local $value i64)
+    (local.set $bytes
+      (call $JS_GetUint8Array
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (i64.load (local.get $argv))))
+    (if (i32.eqz (local.get $bytes)) (then (return (call $exception))))
+    (local.set $size (i32.load offset=136 (global.get $state)))
+    (local.set $mended (call $mend_utf8 (local.get $bytes) (local.get $size) (i32.const 0)))
+    (if (i32.eq (local.get $mended) (i32.const -1))
+      (then (return (call $JS_NewStringLen (local.get $ctx) (local.get $bytes) (local.get $size)))))
+    (if (call $JS_ToBool (local.get $ctx) (call $argument (local.get $argv) (i32.const 1)))
+      (then (return (i64.const 0x200000000))))
+    (local.set $mended (call $js_malloc (local.get $ctx) (local.get $mended)))
+    (if (i32.eqz (local.get $mended)) (then (return (call $exception))))
+    (local.set $size (call $mend_utf8 (local.get $bytes) (local.get $size) (local.get $mended)))
+    (local.set $value (call $JS_NewStringLen (local.get $ctx) (local.get $mended) (local.get $size)))
+    (call $js_free (local.get $ctx) (local.get $mended))
+    (local.get $value))
+
+  ;; Copy UTF-8 to `to`, unless that is 0. A malformed sequence is replaced up to, not including, the first byte that breaks
+  ;; it (WHATWG Encoding, 8.1.1). The size of the copy, or -1 when it is the same.
+  (func $mend_utf8 (param $from i32) (param $size i32) (param $to i32) (result i32)
+    (local $end i32)
+    (local $next i32)
+    (local $byte i32)
+    (local $needed i32)
+    (local $lower i32)
+    (local $upper i32)
+    (local $written i32)
+    (local $malformed i32)
+    (local.set $end (i32.add (local.get $from) (local.get $size)))
+    (block $done
+      (loop $sequences
+        (block $other
+          (loop $ascii
+            (br_if $other (i32.gt_u (i32.add (local.get $from) (i32.const 8)) (local.get $end)))
+            (br_if $other
+              (i64.ne (i64.and (i64.load (local.get $from)) (i64.const 0x8080808080808080)) (i64.const 0)))
+            (if (local.get $to)
+              (then (i64.store (i32.add (local.get $to) (local.get $written)) (i64.load (local.get $from)))))
+            (local.set $from (i32.add (local.get $from) (i32.const 8)))
+            (local.set $written (i32.add (local.get $written) (i32.const 8)))
+            (br $ascii)))
+        (br_if $done (i32.ge_u (local.get $from) (local.get $end)))
+        (local.set $byte (i32.load8_u (local.get $from)))
+        (local.set $next (i32.add (local.get $from) (i32.const 1)))
+        (local.set $lower (i32.const 0x80))
+        (local.set $upper (i32.const 0xbf))
+        (local.set $needed
+          (if (result i32) (i32.lt_u (local.get $byte) (i32.const 0xe0))
+            (then (i32.ge_u (local.get $byte) (i32.const 0x80)))
+            (else (select (i32.const 2) (i32.const 3) (i32.lt_u (local.get $byte) (i32.const 0xf0))))))
+        ;; No overlong forms, no surrogates, nothing above U+10FFFF.
+        (if (i32.eq (local.get $byte) (i32.const 0xe0)) (then (local.set $lower (i32.const 0xa0))))
+        (if (i32.eq (local.get $byte) (i32.const 0xed)) (then (local.set $upper (i32.const 0x9f))))
+        (if (i32.eq (local.get $byte) (i32.const 0xf0)) (then (local.set $lower (i32.const 0x90))))
+        (if (i32.eq (local.get $byte) (i32.const 0xf4)) (then (local.set $upper (i32.const 0x8f))))
+        ;; What begins no sequence: a range that nothing is in.
+        (if
+          (i32.or
+            (i32.and
+              (i32.ge_u (local.get $byte) (i32.const 0x80))
+              (i32.lt_u (local.get $byte) (i32.const 0xc2)))
+            (i32.gt_u (local.get $byte) (i32.const 0xf4)))
+          (then (local.set $lower (i32.const 0x100))))
+        (block $broken
+          (loop $trail
+            (br_if $broken (i32.eqz (local.get $needed)))
+            (br_if $broken (i32.ge_u (local.get $next) (local.get $end)))
+            (local.set $byte (i32.load8_u (local.get $next)))
+            (br_if $broken (i32.lt_u (local.get $byte) (local.get $lower)))
+            (br_if $broken (i32.gt_u (local.get $byte) (local.get $upper)))
+            (local.set $lower (i32.const 0x80))
+            (local.set $upper (i32.const 0xbf))
+            (local.set $needed (i32.sub (local.get $needed) (i32.const 1)))
+            (local.set $next (i32.add (local.get $next) (i32.const 1)))
+            (br $trail)))
+        (if (local.get $needed)
+          (then
+            (local.set $malformed (i32.const 1))
+            (if (local.get $to)
+              (then
+                (i32.store16 (i32.add (local.get $to) (local.get $written)) (i32.const 0xbfef))
+                (i32.store8 offset=2 (i32.add (local.get $to) (local.get $written)) (i32.const 0xbd))))
+            (local.set $written (i32.add (local.get $written) (i32.const 3))))
+          (else
+            (local.set $size (i32.sub (local.get $next) (local.get $from)))
+            (if (local.get $to)
+              (then
+                (memory.copy
+                  (i32.add (local.get $to) (local.get $written)) (local.get $from) (local.get $size))))
+            (local.set $written (i32.add (local.get $written) (local.get $size)))))
+        (local.set $from (local.get $next))
+        (br $sequences)))
+    (select (local.get $written) (i32.const -1) (local.get $malformed)))
+
+  (func $is_proxy (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (i64.or
+      (i64.const 0x100000000)
+      (i64.extend_i32_u (i32.ne (call $JS_IsProxy (i64.load (local.get $argv))) (i32.const 0)))))
+
+  ;; plainJson(value, depth, most): JSON of a value, as the prelude's `encode` makes it, or undefined where that takes more
+  ;; than reading data: the value has to be made of data in the built-in kinds of objects and arrays, fewer than 100 levels
+  ;; deep with the `depth` that it is at, without a string in `data` or `blob` that is longer than `most`. Nothing of the
+  ;; program's runs. Undefined also where there is not enough memory, and for what takes too long to tell.
+  (global $out (mut i32) (i32.const 0))      ;; what is written so far
+  (global $size (mut i32) (i32.const 0))
+  (global $capacity (mut i32) (i32.const 0))
+  (global $full (mut i32) (i32.const 0))     ;; there was no memory for it; an exception is pending
+  (global $most (mut i32) (i32.const 0))
+  (global $visits (mut i32) (i32.const 0))   ;; values that may still be looked at
+  (global $objects (mut i64) (i64.const 0))  ;; Object.prototype
+  (global $arrays (mut i64) (i64.const 0))   ;; Array.prototype
+
+  (func $plain_json (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $depth i32)
+    (local $result i64)
+    (drop
+      (call $JS_ToInt32 (local.get $ctx) (i32.add (global.get $state) (i32.const 136))
+        (call $argument (local.get $argv) (i32.const 1))))
+    (local.set $depth (i32.load offset=136 (global.get $state)))
+    (drop
+      (call $JS_ToInt32 (local.get $ctx) (i32.add (global.get $state) (i32.const 136))
+        (call $argument (local.get $argv) (i32.const 2))))
+    (global.set $most (i32.load offset=136 (global.get $state)))
+    (global.set $out (i32.const 0))
+    (global.set $size (i32.const 0))
+    (global.set $capacity (i32.const 0))
+    (global.set $full (i32.const 0))
+    (global.set $visits (i32.const 2000000))
+    (global.set $objects (call $JS_GetClassProto (local.get $ctx) (i32.const 1)))
+    (global.set $arrays (call $JS_GetClassProto (local.get $ctx) (i32.const 2)))
+    (local.set $result (call $undefined))
+    (if (i32.or (call $is_text (i64.load (local.get $argv))) (call $plain_prototypes (local.get $ctx)))
+      (then
+        (if (call $put_value (local.get $ctx) (i64.load (local.get $argv)) (local.get $depth))
+          (then
+            (local.set $result
+              (call $JS_NewStringLen (local.get $ctx) (global.get $out) (global.get $size)))))))
+    (if (i32.or (global.get $full) (call $is_exception (local.get $result)))
+      (then
+        (call $drop_exception)
+        (local.set $result (call $undefined))))
+    (call $js_free (local.get $ctx) (global.get $out))
+    (call $JS_FreeValue (local.get $ctx) (global.get $objects))
+    (call $JS_FreeValue (local.get $ctx) (global.get $arrays))
+    (local.get $result))
+
+  (func $has_own (param $ctx i32) (param $object i64) (param $atom i32) (result i32)
+    (i32.ne (call $JS_GetOwnProperty (local.get $ctx) (i32.const 0) (local.get $object) (local.get $atom)) (i32.const 0)))
+
+  ;; The prototype of `object` is `expected`, or null where that will do.
+  (func $inherits (param $ctx i32) (param $object i64) (param $expected i64) (param $or_null i32) (result i32)
+    (local $prototype i64)
+    (local.set $prototype (call $JS_GetPrototype (local.get $ctx) (local.get $object)))
+    (call $JS_FreeValue (local.get $ctx) (local.get $prototype))
+    (i32.or
+      (i64.eq (local.get $prototype) (local.get $expected))
+      (i32.and (local.get $or_null) (i64.eq (i64.shr_u (local.get $prototype) (i64.const 32)) (i64.const 2)))))
+
+  ;; The program has put no toJSON on the prototypes, and no tag.
+  (func $plain_prototypes (param $ctx i32) (result i32)
+    (if (i32.eqz (call $inherits (local.get $ctx) (global.get $arrays) (global.get $objects) (i32.const 0)))
+      (then (return (i32.const 0))))
+    (if (call $has_own (local.get $ctx) (global.get $arrays) (i32.load offset=232 (global.get $state)))
+      (then (return (i32.const 0))))
+    (if (call $has_own (local.get $ctx) (global.get $objects) (i32.load offset=232 (global.get $state)))
+      (then (return (i32.const 0))))
+    (i32.eqz (call $has_own (local.get $ctx) (global.get $objects) (i32.load offset=236 (global.get $state)))))
+
+  ;; The tag of a value: from -9 to 7, or another for a double.
+  (func $tag (param $value i64) (result i32) (i32.wrap_i64 (i64.shr_u (local.get $value) (i64.const 32))))
+
+  (func $is_text (param $value i64) (result i32)
+    (i32.lt_u (i32.sub (call $tag (local.get $value)) (i32.const -7)) (i32.const 2)))
+
+  ;; The functions that follow return 0 when the value is not plain, or there is no memory.
+  (func $put_value (param $ctx i32) (param $value i64) (param $depth i32) (result i32)
+    (local $tag i32)
+    (local $class i32)
+    (global.set $visits (i32.sub (global.get $visits) (i32.const 1)))
+    (if (i32.eqz (global.get $visits)) (then (return (i32.const 0))))
+    (local.set $tag (call $tag (local.get $value)))
+    (if (i32.eqz (local.get $tag))
+      (then (return (call $put_integer (local.get $ctx) (i32.wrap_i64 (local.get $value))))))
+    (if (call $is_text (local.get $value)) (then (return (call $put_string (local.get $ctx) (local.get $value)))))
+    (if (i32.eq (local.get $tag) (i32.const -1))
+      (then
+        (if (i32.ge_u (local.get $depth) (i32.const 100)) (then (return (i32.const 0))))
+        (local.set $class (call $JS_GetClassID (local.get $value)))
+        (if (i32.eq (local.get $class) (i32.const 1))
+          (then (return (call $put_object (local.get $ctx) (local.get $value) (local.get $depth)))))
+        (if (i32.eq (local.get $class) (i32.const 2))
+          (then (return (call $put_array (local.get $ctx) (local.get $value) (local.get $depth)))))
+        (return (i32.const 0))))
+    (if (i32.eq (local.get $tag) (i32.const 1))
+      (then
+        (if (i32.wrap_i64 (local.get $value))
+          (then (return (call $put_word (local.get $ctx) (i64.const 0x65757274) (i32.const 4)))))
+        (return (call $put_word (local.get $ctx) (i64.const 0x65736c6166) (i32.const 5)))))
+    (if (i32.lt_u (local.get $tag) (i32.const 4)) (then (return (call $put_null (local.get $ctx)))))
+    (if (i32.and (i32.ge_s (local.get $tag) (i32.const -9)) (i32.le_s (local.get $tag) (i32.const 7)))
+      (then (return (i32.const 0))))
+    (call $put_double (local.get $ctx) (local.get $value)))
+
+  (func $put_array (param $ctx i32) (param $array i64) (param $depth i32) (result i32)
+    (local $i i32)
+    (local $length i64)
+    (local $value i64)
+    (local $plain i32)
+    (if (i32.eqz (call $inherits (local.get $ctx) (local.get $array) (global.get $arrays) (i32.const 0)))
+      (then (return (i32.const 0))))
+    (if (call $has_own (local.get $ctx) (local.get $array) (i32.load offset=232 (global.get $state)))
+      (then (return (i32.const 0))))
+    (if (call $JS_GetLength (local.get $ctx) (local.get $array) (i32.add (global.get $state) (i32.const 136)))
+      (then (call $drop_exception) (return (i32.const 0))))
+    (local.set $length (i64.load offset=136 (global.get $state)))
+    (if (i64.gt_u (local.get $length) (i64.extend_i32_u (global.get $visits))) (then (return (i32.const 0))))
+    (if (i32.eqz (call $put_byte (local.get $ctx) (i32.const 0x5b))) (then (return (i32.const 0))))
+    (block $done
+      (loop $items
+        (br_if $done (i32.ge_u (local.get $i) (i32.wrap_i64 (local.get $length))))
+        (if (local.get $i)
+          (then (if (i32.eqz (call $put_byte (local.get $ctx) (i32.const 0x2c))) (then (return (i32.const 0))))))
+        ;; Atoms of integers below 2^31 are the integers, tagged.
+        (if
+          (i32.eqz
+            (call $own_data (local.get $ctx) (local.get $array) (i32.or (local.get $i) (i32.const 0x80000000))))
+          (then (return (i32.const 0))))
+        (local.set $value (i64.load offset=208 (global.get $state)))
+        (local.set $plain
+          (call $put_value (local.get $ctx) (local.get $value) (i32.add (local.get $depth) (i32.const 1))))
+        (call $JS_FreeValue (local.get $ctx) (local.get $value))
+        (if (i32.eqz (local.get $plain)) (then (return (i32.const 0))))
+        (local.set $i (i32.add (local.get $i) (i32.const 1)))
+        (br $items)))
+    (call $put_byte (local.get $ctx) (i32.const 0x5d)))
+
+  (func $put_object (param $ctx i32) (param $object i64) (param $depth i32) (result i32)
+    (local $names i32)
+    (local $count i32)
+    (local $i i32)
+    (local $plain i32)
+    (local $start i32)
+    (if (i32.eqz (call $inherits (local.get $ctx) (local.get $object) (global.get $objects) (i32.const 1)))
+      (then (return (i32.const 0))))
+    (if (call $has_own (local.get $ctx) (local.get $object) (i32.load offset=236 (global.get $state)))
+      (then (return (i32.const 0))))
+    (if (i32.eqz (call $put_byte (local.get $ctx) (i32.const 0x7b))) (then (return (i32.const 0))))
+    ;; 1: strings, whether they are enumerable or not.
+    (if
+      (call $JS_GetOwnPropertyNames
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 144)) (i32.add (global.get $state) (i32.const 136))
+        (local.get $object) (i32.const 1))
+      (then (global.set $full (i32.const 1)) (return (i32.const 0))))
+    (local.set $names (i32.load offset=144 (global.get $state)))
+    (local.set $count (i32.load offset=136 (global.get $state)))
+    (local.set $plain (i32.const 1))
+    (local.set $start (global.get $size))
+    (block $done
+      (loop $members
+        (br_if $done (i32.ge_u (local.get $i) (local.get $count)))
+        (local.set $plain
+          (call $put_member
+            (local.get $ctx)
+            (local.get $object)
+            ;; A name is 8 bytes: enumerable, atom.
+            (i32.load offset=4 (i32.add (local.get $names) (i32.shl (local.get $i) (i32.const 3))))
+            (i32.eq (global.get $size) (local.get $start))
+            (i32.add (local.get $depth) (i32.const 1))))
+        (local.set $i (i32.add (local.get $i) (i32.const 1)))
+        (br_if $members (local.get $plain))))
+    (call $JS_FreePropertyEnum (local.get $ctx) (local.get $names) (local.get $count))
+    (if (i32.eqz (local.get $plain)) (then (return (i32.const 0))))
+    (call $put_byte (local.get $ctx) (i32.const 0x7d)))
+
+  (func $put_member (param $ctx i32) (param $object i64) (param $atom i32) (param $first i32) (param $depth i32)
+    (result i32)
+    (local $value i64)
+    (local $plain i32)
+    (local $enumerable i32)
+    (if (i32.eqz (call $own_data (local.get $ctx) (local.get $object) (local.get $atom))) (then (return (i32.const 0))))
+    (local.set $enumerable (i32.and (i32.load offset=200 (global.get $state)) (i32.const 4)))
+    (local.set $value (i64.load offset=208 (global.get $state)))
+    (block $done
+      (if (call $is_marked (local.get $ctx) (local.get $atom) (local.get $value)) (then (br $done)))
+      ;; A function for toJSON counts though it is not enumerable; any other value that is not, as undefined, is left out.
+      (if (i32.eqz (local.get $enumerable))
+        (then
+          (local.set $plain (i32.ne (local.get $atom) (i32.load offset=232 (global.get $state))))
+          (br $done)))
+      (if (i32.eq (call $tag (local.get $value)) (i32.const 3))
+        (then (local.set $plain (i32.const 1)) (br $done)))
+      (if (i32.eqz (local.get $first))
+        (then (br_if $done (i32.eqz (call $put_byte (local.get $ctx) (i32.const 0x2c))))))
+      (br_if $done (i32.eqz (call $put_name (local.get $ctx) (local.get $atom))))
+      (local.set $plain (call $put_value (local.get $ctx) (local.get $value) (local.get $depth))))
+    (call $JS_FreeValue (local.get $ctx) (local.get $value))
+    (local.get $plain))
+
+  ;; A string in `data` or `blob` that is too long.
+  (func $is_marked (param $ctx i32) (param $atom i32) (param $value i64) (result i32)
+    (if
+      (i32.and
+        (i32.ne (local.get $atom) (i32.load offset=240 (global.get $state)))
+        (i32.ne (local.get $atom) (i32.load offset=244 (global.get $state))))
+      (then (return (i32.const 0))))
+    (if (i32.eqz (call $is_text (local.get $value))) (then (return (i32.const 0))))
+    (drop (call $JS_GetLength (local.get $ctx) (local.get $value) (i32.add (global.get $state) (i32.const 136))))
+    (i32.gt_u (i32.load offset=136 (global.get $state)) (global.get $most)))
+
+  ;; The descriptor of an own property that has no getter, which is then at state + 200; its value is to be freed.
+  (func $own_data (param $ctx i32) (param $object i64) (param $atom i32) (result i32)
+    (if
+      (i32.ne
+        (call $JS_GetOwnProperty
+          (local.get $ctx) (i32.add (global.get $state) (i32.const 200)) (local.get $object) (local.get $atom))
+        (i32.const 1))
+      (then (return (i32.const 0))))
+    ;; A descriptor is flags, and at 8 value, getter and setter; flag 16 says that it has these, 4 enumerable.
+    (if (i32.eqz (i32.and (i32.load offset=200 (global.get $state)) (i32.const 16))) (then (return (i32.const 1))))
+    (call $JS_FreeValue (local.get $ctx) (i64.load offset=216 (global.get $state)))
+    (call $JS_FreeValue (local.get $ctx) (i64.load offset=224 (global.get $state)))
+    (i32.const 0))
+
+  ;; Make room for `more` bytes.
+  (func $reserve (param $ctx i32) (param $more i32) (result i32)
+    (local $wanted i32)
+    (local $moved i32)
+    (local.set $wanted (i32.add (global.get $size) (local.get $more)))
+    (if (i32.le_u (local.get $wanted) (global.get $capacity)) (then (return (i32.const 1))))
+    (local.set $wanted (i32.add (local.get $wanted) (i32.add (i32.shr_u (local.get $wanted) (i32.const 1)) (i32.const 256))))
+    (local.set $moved (call $js_realloc (local.get $ctx) (global.get $out) (local.get $wanted)))
+    (if (i32.eqz (local.get $moved)) (then (global.set $full (i32.const 1)) (return (i32.const 0))))
+    (global.set $out (local.get $moved))
+    (global.set $capacity (local.get $wanted))
+    (i32.const 1))
+
+  (func $put_byte (param $ctx i32) (param $byte i32) (result i32)
+    (if (i32.eqz (call $reserve (local.get $ctx) (i32.const 1))) (then (return (i32.const 0))))
+    (call $write_byte (local.get $byte))
+    (i32.const 1))
+
+  ;; The same where there is room.
+  (func $write_byte (param $byte i32)
+    (i32.store8 (i32.add (global.get $out) (global.get $size)) (local.get $byte))
+    (global.set $size (i32.add (global.get $size) (i32.const 1))))
+
+  ;; At most 8 characters, the first in the lowest byte.
+  (func $put_word (param $ctx i32) (param $word i64) (param $length i32) (result i32)
+    (if (i32.eqz (call $reserve (local.get $ctx) (i32.const 8))) (then (return (i32.const 0))))
+    (i64.store (i32.add (global.get $out) (global.get $size)) (local.get $word))
+    (global.set $size (i32.add (global.get $size) (local.get $length)))
+    (i32.const 1))
+
+  (func $put_null (param $ctx i32) (result i32)
+    (call $put_word (local.get $ctx) (i64.const 0x6c6c756e) (i32.const 4)))
+
+  (func $put_integer (param $ctx i32) (param $value i32) (result i32)
+    (local $rest i32)
+    (local $end i32)
+    (local $at i32)
+    (if (i32.eqz (call $reserve (local.get $ctx) (i32.const 12))) (then (return (i32.const 0))))
+    (if (i32.lt_s (local.get $value) (i32.const 0))
+      (then
+        (call $write_byte (i32.const 0x2d))
+        (local.set $value (i32.sub (i32.const 0) (local.get $value)))))
+    (local.set $rest (local.get $value))
+    (loop $digits
+      (global.set $size (i32.add (global.get $size) (i32.const 1)))
+      (local.set $rest (i32.div_u (local.get $rest) (i32.const 10)))
+      (br_if $digits (local.get $rest)))
+    (local.set $at (i32.add (global.get $out) (global.get $size)))
+    (loop $digits
+      (local.set $at (i32.sub (local.get $at) (i32.const 1)))
+      (i32.store8 (local.get $at) (i32.add (i32.rem_u (local.get $value) (i32.const 10)) (i32.const 0x30)))
+      (local.set $value (i32.div_u (local.get $value) (i32.const 10)))
+      (br_if $digits (local.get $value)))
+    (i32.const 1))
+
+  (func $put_double (param $ctx i32) (param $value i64) (result i32)
+    (local $text i32)
+    (local $length i32)
+    (local $first i32)
+    (local.set $text
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (local.get $value) (i32.const 0)))
+    (if (i32.eqz (local.get $text)) (then (global.set $full (i32.const 1)) (return (i32.const 0))))
+    (local.set $length (i32.load offset=136 (global.get $state)))
+    (if (i32.eqz (call $reserve (local.get $ctx) (i32.add (local.get $length) (i32.const 8))))
+      (then (call $JS_FreeCString (local.get $ctx) (local.get $text)) (return (i32.const 0))))
+    (local.set $first (i32.load8_u (local.get $text)))
+    (if (i32.eq (local.get $first) (i32.const 0x2d)) (then (local.set $first (i32.load8_u offset=1 (local.get $text)))))
+    ;; NaN and Infinity begin with a letter.
+    (if (i32.gt_u (local.get $first) (i32.const 0x39))
+      (then (drop (call $put_null (local.get $ctx))))
+      (else
+        (memory.copy (i32.add (global.get $out) (global.get $size)) (local.get $text) (local.get $length))
+        (global.set $size (i32.add (global.get $size) (local.get $length)))))
+    (call $JS_FreeCString (local.get $ctx) (local.get $text))
+    (i32.const 1))
+
+  (func $put_string (param $ctx i32) (param $value i64) (result i32)
+    (call $put_text (local.get $ctx)
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (local.get $value) (i32.const 0))))
+
+  (func $put_name (param $ctx i32) (param $atom i32) (result i32)
+    (if
+      (i32.eqz
+        (call $put_text (local.get $ctx)
+          (call $JS_AtomToCStringLen
+            (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (local.get $atom))))
+      (then (return (i32.const 0))))
+    (call $put_byte (local.get $ctx) (i32.const 0x3a)))
+
+  ;; A text in quotes, which is freed; its size is at state + 136. Halves of surrogate pairs are three bytes in it.
+  (func $put_text (param $ctx i32) (param $text i32) (result i32)
+    (local $at i32)
+    (local $end i32)
+    (local $stop i32)
+    (local $byte i32)
+    (local $sixteen v128)
+    (if (i32.eqz (local.get $text)) (then (global.set $full (i32.const 1)) (return (i32.const 0))))
+    (local.set $at (local.get $text))
+    (local.set $end (i32.add (local.get $text) (i32.load offset=136 (global.get $state))))
+    (block $done
+      (br_if $done (i32.eqz (call $put_byte (local.get $ctx) (i32.const 0x22))))
+      (block $written
+        (loop $chunks
+          (br_if $written (i32.ge_u (local.get $at) (local.get $end)))
+          ;; Sixteen bytes make at most 6 times as many, and the quote.
+          (br_if $done (i32.eqz (call $reserve (local.get $ctx) (i32.const 112))))
+          (local.set $stop (i32.add (local.get $at) (i32.const 16)))
+          (if (i32.le_u (local.get $stop) (local.get $end))
+            (then
+              (local.set $sixteen (v128.load (local.get $at)))
+              (if
+                (i32.eqz
+                  (v128.any_true
+                    (v128.or
+                      (v128.or
+                        (i8x16.lt_u (local.get $sixteen) (v128.const i8x16 32 32 32 32 32 32 32 32 32 32 32 32 32 32 32 32))
+                        (i8x16.eq (local.get $sixteen) (v128.const i8x16 34 34 34 34 34 34 34 34 34 34 34 34 34 34 34 34)))
+                      (v128.or
+                        (i8x16.eq (local.get $sixteen) (v128.const i8x16 92 92 92 92 92 92 92 92 92 92 92 92 92 92 92 92))
+                        (i8x16.eq
+                          (local.get $sixteen)
+                          (v128.const i8x16 237 237 237 237 237 237 237 237 237 237 237 237 237 237 237 237))))))
+                (then
+                  (v128.store (i32.add (global.get $out) (global.get $size)) (local.get $sixteen))
+                  (global.set $size (i32.add (global.get $size) (i32.const 16)))
+                  (local.set $at (local.get $stop))
+                  (br $chunks))))
+            (else (local.set $stop (local.get $end))))
+          (loop $bytes
+            (local.set $byte (i32.load8_u (local.get $at)))
+            (local.set $at (i32.add (local.get $at) (i32.const 1)))
+            (if
+              (i32.or (i32.eq (local.get $byte) (i32.const 34)) (i32.eq (local.get $byte) (i32.const 92)))
+              (then
+                (call $write_byte (i32.const 92))
+                (call $write_byte (local.get $byte)))
+              (else
+                (if (i32.lt_u (local.get $byte) (i32.const 32))
+                  (then (call $write_control (local.get $byte)))
+                  (else
+                    (if
+                      (i32.and
+                        (i32.eq (local.get $byte) (i32.const 0xed))
+                        (i32.ge_u (i32.load8_u (local.get $at)) (i32.const 0xa0)))
+                      (then
+                        (call $write_unit
+                          (i32.or
+                            (i32.const 0xd000)
+                            (i32.or
+                              (i32.shl (i32.and (i32.load8_u (local.get $at)) (i32.const 63)) (i32.const 6))
+                              (i32.and (i32.load8_u offset=1 (local.get $at)) (i32.const 63)))))
+                        (local.set $at (i32.add (local.get $at) (i32.const 2))))
+                      (else (call $write_byte (local.get $byte))))))))
+            (br_if $bytes (i32.lt_u (local.get $at) (local.get $stop))))
+          (br $chunks)))
+      (call $JS_FreeCString (local.get $ctx) (local.get $text))
+      (return (call $put_byte (local.get $ctx) (i32.const 0x22))))
+    (call $JS_FreeCString (local.get $ctx) (local.get $text))
+    (i32.const 0))
+
+  (func $write_control (param $byte i32)
+    (local $letter i32)
+    (local.set $letter
+      (i32.or
+        (i32.or
+          (select (i32.const 0x62) (i32.const 0) (i32.eq (local.get $byte) (i32.const 8)))
+          (select (i32.const 0x74) (i32.const 0) (i32.eq (local.get $byte) (i32.const 9))))
+        (i32.or
+          (i32.or
+            (select (i32.const 0x6e) (i32.const 0) (i32.eq (local.get $byte) (i32.const 10)))
+            (select (i32.const 0x66) (i32.const 0) (i32.eq (local.get $byte) (i32.const 12))))
+          (select (i32.const 0x72) (i32.const 0) (i32.eq (local.get $byte) (i32.const 13))))))
+    (if (local.get $letter)
+      (then
+        (call $write_byte (i32.const 92))
+        (call $write_byte (local.get $letter)))
+      (else (call $write_unit (local.get $byte)))))
+
+  ;; An escape of a code unit.
+  (func $write_unit (param $unit i32)
+    (local $shift i32)
+    (call $write_byte (i32.const 92))
+    (call $write_byte (i32.const 0x75))
+    (local.set $shift (i32.const 16))
+    (loop $digits
+      (local.set $shift (i32.sub (local.get $shift) (i32.const 4)))
+      (call $write_byte (call $hex_digit (i32.shr_u (local.get $unit) (local.get $shift))))
+      (br_if $digits (local.get $shift))))
+
+  (func $hex_digit (param $number i32) (result i32)
+    (local.set $number (i32.and (local.get $number) (i32.const 15)))
+    (i32.add (local.get $number) (select (i32.const 87) (i32.const 48) (i32.gt_u (local.get $number) (i32.const 9)))))
+
+  ;; setCollation(table), a Uint8Array: two elements for each character of $entry, 32 bits each. An element is letter (18
+  ;; bits), accent (13) and case (1), in the order of their weight; 0 is none, all ones that only the prelude can tell.
+  (func $set_collation (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $bytes i32)
+    (local $table i32)
+    (local.set $bytes
+      (call $JS_GetUint8Array
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (i64.load (local.get $argv))))
+    (local.set $table (call $js_malloc (local.get $ctx) (i32.load offset=136 (global.get $state))))
+    (memory.copy (local.get $table) (local.get $bytes) (i32.load offset=136 (global.get $state)))
+    (i32.store offset=248 (global.get $state) (local.get $table))
+    (call $undefined))
+
+  ;; The place in the table of a character's elements, or 0: up to U+052F, from U+2000 to U+20CF, from U+3000 to U+30FF.
+  (func $entry (param $character i32) (result i32)
+    (local $index i32)
+    (local.set $index (local.get $character))
+    (block $found
+      (br_if $found (i32.lt_u (local.get $character) (i32.const 0x530)))
+      (local.set $index (i32.sub (local.get $character) (i32.const 0x1ad0)))
+      (br_if $found (i32.lt_u (i32.sub (local.get $character) (i32.const 0x2000)) (i32.const 0xd0)))
+      (local.set $index (i32.sub (local.get $character) (i32.const 0x2a00)))
+      (br_if $found (i32.lt_u (i32.sub (local.get $character) (i32.const 0x3000)) (i32.const 0x100)))
+      (return (i32.const 0)))
+    (i32.add (i32.load offset=248 (global.get $state)) (i32.shl (local.get $index) (i32.const 3))))
+
+  ;; The element of a letter that is in no table: it comes by its code, behind those that are.
+  (func $by_code (param $unit i32) (result i32)
+    (i32.shl (i32.add (i32.const 0x20040) (local.get $unit)) (i32.const 14)))
+
+  ;; The next element of a text, 0 at its end, -1 where only the prelude can tell. `cursor`: 0 next byte, 4 end, 8 and 12
+  ;; elements that come first.
+  (func $next_element (param $cursor i32) (result i32)
+    (local $at i32)
+    (local $byte i32)
+    (local $size i32)
+    (local $entry i32)
+    (local $element i32)
+    (loop $again
+      (local.set $element (i32.load offset=8 (local.get $cursor)))
+      (if (local.get $element)
+        (then
+          (i64.store offset=8 (local.get $cursor) (i64.extend_i32_u (i32.load offset=12 (local.get $cursor))))
+          (return (local.get $element))))
+      (local.set $at (i32.load (local.get $cursor)))
+      (if (i32.ge_u (local.get $at) (i32.load offset=4 (local.get $cursor))) (then (return (i32.const 0))))
+      (local.set $byte (i32.load8_u (local.get $at)))
+      (local.set $size (i32.const 1))
+      (if (i32.ge_u (local.get $byte) (i32.const 0x80))
+        (then
+          (if (i32.ge_u (local.get $byte) (i32.const 0xf0))
+            (then
+              (local.set $byte
+                (i32.or
+                  (i32.or
+                    (i32.shl (i32.and (local.get $byte) (i32.const 7)) (i32.const 18))
+                    (i32.shl (i32.and (i32.load8_u offset=1 (local.get $at)) (i32.const 63)) (i32.const 12)))
+                  (i32.or
+                    (i32.shl (i32.and (i32.load8_u offset=2 (local.get $at)) (i32.const 63)) (i32.const 6))
+                    (i32.and (i32.load8_u offset=3 (local.get $at)) (i32.const 63)))))
+              (local.set $size (i32.const 4)))
+            (else
+              (if (i32.ge_u (local.get $byte) (i32.const 0xe0))
+                (then
+                  (local.set $byte
+                    (i32.or
+                      (i32.shl (i32.and (local.get $byte) (i32.const 15)) (i32.const 12))
+                      (i32.or
+                        (i32.shl (i32.and (i32.load8_u offset=1 (local.get $at)) (i32.const 63)) (i32.const 6))
+                        (i32.and (i32.load8_u offset=2 (local.get $at)) (i32.const 63)))))
+                  (local.set $size (i32.const 3)))
+                (else
+                  (local.set $byte
+                    (i32.or
+                      (i32.shl (i32.and (local.get $byte) (i32.const 31)) (i32.const 6))
+                      (i32.and (i32.load8_u offset=1 (local.get $at)) (i32.const 63))))
+                  (local.set $size (i32.const 2))))))))
+      (i32.store (local.get $cursor) (i32.add (local.get $at) (local.get $size)))
+      (local.set $entry (call $entry (local.get $byte)))
+      (if (local.get $entry)
+        (then
+          (local.set $element (i32.load (local.get $entry)))
+          (i32.store offset=8 (local.get $cursor) (i32.load offset=4 (local.get $entry)))
+          (br_if $again (i32.eqz (local.get $element)))
+          (return (local.get $element))))
+      ;; Chinese.
+      (if (i32.lt_u (i32.sub (local.get $byte) (i32.const 0x4e00)) (i32.const 0x5200))
+        (then (return (call $by_code (local.get $byte)))))
+      ;; Korean: a syllable is two or three letters.
+      (local.set $size (i32.sub (local.get $byte) (i32.const 0xac00)))
+      (if (i32.lt_u (local.get $size) (i32.const 11172))
+        (then
+          (i32.store offset=8 (local.get $cursor)
+            (call $by_code
+              (i32.add
+                (i32.const 0x1161)
+                (i32.div_u (i32.rem_u (local.get $size) (i32.const 588)) (i32.const 28)))))
+          (if (i32.rem_u (local.get $size) (i32.const 28))
+            (then
+              (i32.store offset=12 (local.get $cursor)
+                (call $by_code (i32.add (i32.const 0x11a7) (i32.rem_u (local.get $size) (i32.const 28)))))))
+          (return (call $by_code (i32.add (i32.const 0x1100) (i32.div_u (local.get $size) (i32.const 588)))))))
+      ;; Emoji, as the two code units that they are: the first is a symbol.
+      (local.set $size (i32.sub (local.get $byte) (i32.const 0x10000)))
+      (if (i32.lt_u (i32.sub (local.get $byte) (i32.const 0x1f000)) (i32.const 0xc00))
+        (then
+          (i32.store offset=8 (local.get $cursor)
+            (call $by_code (i32.or (i32.const 0xdc00) (i32.and (local.get $size) (i32.const 0x3ff)))))
+          (return
+            (i32.shl
+              (i32.add (i32.const 0xe800) (i32.shr_u (local.get $size) (i32.const 10)))
+              (i32.const 14))))))
+    (i32.const -1))
+
+  ;; compare(a, b), two strings: -1, 0 or 1, as the prelude's `compareFully` has it; undefined where only that can tell.
+  (func $compare (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $a i32)
+    (local $b i32)
+    (local $order i32)
+    (local.set $a
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 260)) (i64.load (local.get $argv)) (i32.const 0)))
+    (if (i32.eqz (local.get $a)) (then (return (call $exception))))
+    (local.set $b
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 276)) (call $argument (local.get $argv) (i32.const 1))
+        (i32.const 0)))
+    (if (i32.eqz (local.get $b))
+      (then (call $JS_FreeCString (local.get $ctx) (local.get $a)) (return (call $exception))))
+    (local.set $order
+      (call $order
+        (local.get $a) (i32.load offset=260 (global.get $state)) (local.get $b) (i32.load offset=276 (global.get $state))))
+    (call $JS_FreeCString (local.get $ctx) (local.get $a))
+    (call $JS_FreeCString (local.get $ctx) (local.get $b))
+    (if (i32.eq (local.get $order) (i32.const 2)) (then (return (call $undefined))))
+    (i64.extend_i32_u (local.get $order)))
+
+  ;; 2 for what only the prelude can tell.
+  (func $order (param $a i32) (param $a_size i32) (param $b i32) (param $b_size i32) (result i32)
+    (local $shared i32)
+    (local $shorter i32)
+    (local $one i32)
+    (local $other i32)
+    (local $by_accent i32)
+    (local $by_case i32)
+    (local $difference i32)
+    ;; What both begin with decides nothing.
+    (local.set $shorter (select (local.get $a_size) (local.get $b_size) (i32.lt_u (local.get $a_size) (local.get $b_size))))
+    (block $different
+      (loop $same
+        (br_if $different (i32.gt_u (i32.add (local.get $shared) (i32.const 8)) (local.get $shorter)))
+        (br_if $different
+          (i64.ne
+            (i64.load (i32.add (local.get $a) (local.get $shared)))
+            (i64.load (i32.add (local.get $b) (local.get $shared)))))
+        (local.set $shared (i32.add (local.get $shared) (i32.const 8)))
+        (br $same)))
+    (block $different
+      (loop $same
+        (br_if $different (i32.ge_u (local.get $shared) (local.get $shorter)))
+        (br_if $different
+          (i32.ne
+            (i32.load8_u (i32.add (local.get $a) (local.get $shared)))
+            (i32.load8_u (i32.add (local.get $b) (local.get $shared)))))
+        (local.set $shared (i32.add (local.get $shared) (i32.const 1)))
+        (br $same)))
+    ;; Back to where a character begins, in both.
+    (block $begins
+      (loop $back
+        (br_if $begins (i32.eqz (local.get $shared)))
+        (br_if $begins
+          (i32.eqz
+            (i32.or
+              (call $continues (local.get $a) (local.get $a_size) (local.get $shared))
+              (call $continues (local.get $b) (local.get $b_size) (local.get $shared)))))
+        (local.set $shared (i32.sub (local.get $shared) (i32.const 1)))
+        (br $back)))
+    (i32.store offset=256 (global.get $state) (i32.add (local.get $a) (local.get $shared)))
+    (i32.store offset=260 (global.get $state) (i32.add (local.get $a) (local.get $a_size)))
+    (i64.store offset=264 (global.get $state) (i64.const 0))
+    (i32.store offset=272 (global.get $state) (i32.add (local.get $b) (local.get $shared)))
+    (i32.store offset=276 (global.get $state) (i32.add (local.get $b) (local.get $b_size)))
+    (i64.store offset=280 (global.get $state) (i64.const 0))
+    (loop $elements
+      (local.set $one (call $next_element (i32.add (global.get $state) (i32.const 256))))
+      (local.set $other (call $next_element (i32.add (global.get $state) (i32.const 272))))
+      (if (i32.or (i32.eq (local.get $one) (i32.const -1)) (i32.eq (local.get $other) (i32.const -1)))
+        (then (return (i32.const 2))))
+      (if (i32.eq (local.get $one) (local.get $other))
+        (then
+          (br_if $elements (local.get $one))
+          (return (select (local.get $by_accent) (local.get $by_case) (local.get $by_accent)))))
+      (local.set $difference (select (i32.const 1) (i32.const -1) (i32.gt_u (local.get $one) (local.get $other))))
+      (if (i32.ne (i32.shr_u (local.get $one) (i32.const 14)) (i32.shr_u (local.get $other) (i32.const 14)))
+        (then
+          ;; The rest may have what only the prelude can tell, but it would not change this.
+          (return (local.get $difference))))
+      (if (i32.ne (i32.shr_u (local.get $one) (i32.const 1)) (i32.shr_u (local.get $other) (i32.const 1)))
+        (then (if (i32.eqz (local.get $by_accent)) (then (local.set $by_accent (local.get $difference)))))
+        (else (if (i32.eqz (local.get $by_case)) (then (local.set $by_case (local.get $difference))))))
+      (br $elements))
+    (unreachable))
+
+  (func $continues (param $text i32) (param $size i32) (param $at i32) (result i32)
+    (if (i32.ge_u (local.get $at) (local.get $size)) (then (return (i32.const 0))))
+    (i32.eq (i32.and (i32.load8_u (i32.add (local.get $text) (local.get $at))) (i32.const 0xc0)) (i32.const 0x80)))
 )

@@ -34,6 +34,23 @@ GLUE_IMPORTS = (
     "JS_ToCStringLen2",
     "JS_FreeCString",
     "JS_Throw",
+    "JS_NewNumber",
+    "JS_ToInt32",
+    "JS_ToBool",
+    "JS_GetUint8Array",
+    "JS_NewUint8ArrayCopy",
+    "JS_IsProxy",
+    "JS_GetClassID",
+    "JS_GetClassProto",
+    "JS_GetPrototype",
+    "JS_GetLength",
+    "JS_GetOwnProperty",
+    "JS_GetOwnPropertyNames",
+    "JS_FreePropertyEnum",
+    "js_malloc",
+    "JS_AtomToCStringLen",
+    "js_realloc",
+    "js_free",
 )
 """In the order of the imports in `glue.wat`, its WASI import after them."""
 

@@ -149,7 +149,7 @@ def test_a_large_turn_is_read_or_refused_in_time(text: str) -> None:
 BASE = bytes(range(256)) * (4 * PAGE // 256)
 IMAGE = Image(
     BASE,
-    Entries(0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+    Entries(*range(11)),
     hashlib.sha256(BASE).hexdigest(),
     hashlib.sha256(b"prelude").hexdigest(),
 )

@@ -1,7 +1,7 @@
 """A minimal QuickJS-NG instance for the prelude's own tests.
 
 It stands alone on purpose: these tests judge the scripts in `codemode_mcp/sandbox/prelude/web_*.js` and must not depend
-on how the real guest is started, limited or snapshotted.
+on how the real guest is started, limited or snapshotted. What they share with it is the glue's natives.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from typing import Any
 
 import wasmtime
 
-PRELUDE = Path(__file__).parents[2] / "codemode_mcp" / "sandbox" / "prelude"
+from codemode_mcp.sandbox import binary
+from codemode_mcp.sandbox.engine import NATIVES, STATE
+from codemode_mcp.sandbox.instance import GLUE_IMPORTS
+
+SANDBOX = Path(__file__).parents[2] / "codemode_mcp" / "sandbox"
+PRELUDE = SANDBOX / "prelude"
 ENGINE_PACKAGE = "qjs-wasi-reactor.wasm"
 
 _TAG_EXCEPTION = 6
@@ -45,7 +50,7 @@ class Engine:
     """One runtime and one context with the web prelude evaluated. Not reusable after a trap."""
 
     def __init__(self, *, scripts: list[Path] | None = None) -> None:
-        engine, module = _compiled()
+        engine, module, glue = _compiled()
         linker = wasmtime.Linker(engine)
         linker.define_wasi()
         self._store = wasmtime.Store(engine)
@@ -57,8 +62,15 @@ class Engine:
         self._runtime = self._call("JS_NewRuntime")
         self._limit_stack()
         self._context = self._call("JS_NewContext", self._runtime)
+        self._bind_glue(linker, glue)
         for script in prelude_scripts() if scripts is None else scripts:
-            self.eval(script.read_text(encoding="utf-8"), script.name)
+            self.load(script)
+
+    def load(self, script: Path) -> None:
+        """Evaluate a script of the prelude, which finds the natives as in the real guest."""
+        self._call("JS_SetPropertyStr", self._context, self._globals, self._string("natives"), self._natives())
+        self.eval(f"(function (natives) {{{script.read_text(encoding='utf-8')}\n}})(natives)", script.name)
+        self.eval("delete globalThis.natives")
 
     def eval(self, source: str, filename: str = "test.js") -> str:
         """Run a classic script, then the job queue, and return `String(result)`."""
@@ -115,6 +127,23 @@ class Engine:
                 return
         raise RuntimeError("the runtime's stack fields were not found")
 
+    def _bind_glue(self, linker: wasmtime.Linker, module: wasmtime.Module) -> None:
+        clock = linker.get(self._store, "wasi_snapshot_preview1", "clock_time_get")
+        glue = wasmtime.Instance(self._store, module, [*(self._exports[name] for name in GLUE_IMPORTS), clock])
+        scratch, state = self._call("calloc", 1, 128), self._call("calloc", 1, STATE)
+        bind = glue.exports(self._store)["bind"]
+        bind(self._store, self._context, self._runtime, scratch, state, 0, 0)  # type: ignore[operator]
+        self._globals = self._call("JS_GetGlobalObject", self._context)
+
+    def _natives(self) -> Any:
+        natives = self._call("JS_NewObject", self._context)
+        first = binary.FIRST_GLUE_SLOT + binary.GLUE_SLOTS - len(NATIVES)
+        for slot, (name, length) in enumerate(NATIVES, first):
+            at = self._string(name)
+            native = self._call("JS_NewCFunction2", self._context, slot, at, length, 0, 0)
+            self._call("JS_SetPropertyStr", self._context, natives, at, native)
+        return natives
+
     def _word(self, address: int) -> int:
         return int.from_bytes(self._memory.read(self._store, address, address + 4), "little")
 
@@ -157,9 +186,11 @@ def _tag(value: int) -> int:
 
 
 @functools.cache
-def _compiled() -> tuple[wasmtime.Engine, wasmtime.Module]:
+def _compiled() -> tuple[wasmtime.Engine, wasmtime.Module, wasmtime.Module]:
     config = wasmtime.Config()
     config.cache = True
     config.max_wasm_stack = _NATIVE_STACK
     engine = wasmtime.Engine(config)
-    return engine, wasmtime.Module(engine, engine_path().read_bytes())
+    glue = wasmtime.wat2wasm((SANDBOX / "glue.wat").read_text("utf-8"))
+    prepared = binary.prepare(engine_path().read_bytes())
+    return engine, wasmtime.Module(engine, prepared), wasmtime.Module(engine, bytes(glue))

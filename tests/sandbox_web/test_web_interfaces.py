@@ -99,7 +99,7 @@ def test_a_script_adds_nothing_but_its_globals(script: Path) -> None:
     before = prelude_scripts()[: prelude_scripts().index(script)]
     engine = Engine(scripts=before)
     old = set(engine.json(names))
-    engine.eval(script.read_text(encoding="utf-8"), script.name)
+    engine.load(script)
     assert set(engine.json(names)) - old == known[script.name]
 
 

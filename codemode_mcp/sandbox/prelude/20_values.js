@@ -76,11 +76,18 @@ function binaryMark(object, key, data) {
   return "[" + what + ", " + withThousands(mathFloor((length * 3) / 4)) + " bytes; " + show + "]";
 }
 
+// Most values are plain data, all of them or most of what they are made of: the glue does for these. What is no such data
+// is looked through at each of the first levels, and no further, so that this costs little.
+const { plainJson } = natives;
+const PLAIN_DEPTH = 3;
+const LARGE = 2_000_000; // the glue takes more memory for a text
+const MAX_STRING = 2147483647;
+
 // Text of one JSON value, or undefined where a member of an object is left out, as JSON.stringify does.
 function encode(v, ancestors, depth) {
   switch (typeof v) {
     case "string":
-      return jsonStringify(v);
+      return (v.length < LARGE ? plainJson(v, depth, MAX_STRING) : undefined) ?? jsonStringify(v);
     case "number":
       return isFinite_(v) ? "" + v : "null";
     case "boolean":
@@ -95,6 +102,10 @@ function encode(v, ancestors, depth) {
       return undefined;
   }
   if (v === null) return "null";
+  if (depth < PLAIN_DEPTH) {
+    const text = plainJson(v, depth, marking ? MIN_MARKED : MAX_STRING);
+    if (text !== undefined) return text;
+  }
   for (let a = ancestors; a !== null; a = a.up) if (a.value === v) return '"[Circular]"';
   if (depth >= MAX_DEPTH) return '"[Too deep]"';
   const here = { __proto__: null, value: v, up: ancestors };

@@ -265,24 +265,6 @@ function compareLists(a, b, length) {
   return 0;
 }
 
-function compareTexts(a, b) {
-  if (a === b) return 0;
-  let i = 0;
-  while (i < a.length && a[i] === b[i]) i += 1; // what both begin with decides nothing
-  let j = i;
-  let byCase = 0;
-  for (;;) {
-    let first = 0;
-    let second = 0;
-    while (first === 0 && i < a.length) first = asciiRanks[a[i++]];
-    while (second === 0 && j < b.length) second = asciiRanks[b[j++]];
-    if (first === undefined || second === undefined) return compareFully(a, b);
-    if (first !== second) return first < second ? -1 : 1;
-    if (first === 0) return byCase;
-    if (byCase === 0 && a[i - 1] !== b[j - 1]) byCase = a[i - 1] > b[j - 1] ? -1 : 1; // small letters first
-  }
-}
-
 function compareFully(a, b) {
   const one = collated(a);
   const other = collated(b);
@@ -292,6 +274,31 @@ function compareFully(a, b) {
   if (one.length !== other.length) return one.length < other.length ? -1 : 1;
   const byAccents = compareLists(one.accents, other.accents, shorter);
   return byAccents !== 0 ? byAccents : compareLists(one.cases, other.cases, shorter);
+}
+
+// What the glue compares by: two elements for each of the characters that it knows. See `glue.wat` for their form.
+const UNKNOWN = 0xffffffff;
+
+function elements(character) {
+  if (/\p{M}/u.test(character)) return [UNKNOWN, UNKNOWN]; // its place in a text counts
+  const found = collated(character);
+  return found.length > 2 ? [UNKNOWN, UNKNOWN] : [elementOf(found, 0), elementOf(found, 1)];
+}
+
+function elementOf(found, i) {
+  if (i >= found.length) return 0;
+  const accent = ACCENTS.indexOf(found.accents[i]);
+  return found.letters[i] * 16384 + accent * 2 + found.cases[i];
+}
+
+const KNOWN = [[0, 0x530], [0x2000, 0x20d0], [0x3000, 0x3100]].flatMap(([start, end]) =>
+  Array.from({ length: end - start }, (_, i) => NativeString.fromCharCode(start + i)));
+const ACCENTS = [...new Set(KNOWN.flatMap((character) => Object.values(collated(character).accents)))].sort((a, b) => a - b);
+natives.setCollation(new NativeUint8Array(new NativeUint32Array(KNOWN.flatMap(elements)).buffer));
+const compareKnown = natives.compare;
+
+function compareTexts(a, b) {
+  return a === b ? 0 : (compareKnown(a, b) ?? compareFully(a, b));
 }
 
 const ORDER = "for another order compare what you make of both, such as a.toLowerCase() or Number(a)";
@@ -306,6 +313,7 @@ const toLowerCase = uncurry(String.prototype.toLowerCase);
 
 locale(String.prototype, {
   localeCompare(that, locales = undefined, given = undefined) {
+    if (typeof this === "string" && typeof that === "string" && locales === undefined && given === undefined) return compareTexts(this, that);
     const text = thisText("localeCompare", this);
     const other = NativeString(that);
     checkLocale("localeCompare", locales, ORDER);

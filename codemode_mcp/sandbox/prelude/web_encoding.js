@@ -9,6 +9,7 @@
   // Guest code may overwrite any built-in later; what is used after load time is taken now. For the same reason nothing
   // below iterates or destructures an array, or uses a template literal, which is a call of String.prototype.concat in
   // this engine: a guest can replace what they look up.
+  const { encodeUtf8, decodeUtf8 } = natives;
   const uncurry = Function.prototype.bind.bind(Function.prototype.call);
   const getter = (object, name) => uncurry(Object.getOwnPropertyDescriptor(object, name).get);
   const { apply, defineProperty, getPrototypeOf, ownKeys } = Reflect;
@@ -17,6 +18,7 @@
   const charCodeAt = uncurry(String.prototype.charCodeAt);
   const stringSlice = uncurry(String.prototype.slice);
   const toLowerCase = uncurry(String.prototype.toLowerCase);
+  const toWellFormed = uncurry(String.prototype.toWellFormed);
   const NativeString = String;
   const NativeUint8Array = Uint8Array;
   const NativeUint16Array = Uint16Array;
@@ -26,7 +28,6 @@
   const typedArrayOffset = getter(TypedArrayPrototype, "byteOffset");
   const typedArrayByteLength = getter(TypedArrayPrototype, "byteLength");
   const typedArraySet = uncurry(TypedArrayPrototype.set);
-  const typedArraySlice = uncurry(TypedArrayPrototype.slice);
   const typedArraySubarray = uncurry(TypedArrayPrototype.subarray);
   const dataViewBuffer = getter(DataView.prototype, "buffer");
   const dataViewOffset = getter(DataView.prototype, "byteOffset");
@@ -35,6 +36,7 @@
   const sharedArrayBufferByteLength = getter(SharedArrayBuffer.prototype, "byteLength");
 
   const REPLACEMENT = 0xfffd;
+  const MALFORMED = "The encoded data was not valid";
   const CHUNK = 1024; // code units made into a string at once: `apply` puts each on the engine's small stack
   const NO_BYTES = new NativeUint8Array(0);
 
@@ -62,52 +64,6 @@
   const isLeading = (unit) => (unit & 0xfc00) === 0xd800;
   const isTrailing = (unit) => (unit & 0xfc00) === 0xdc00;
 
-  /**
-   * Encode as much of `source` from `start` on as fits behind `offset`. A lone surrogate becomes U+FFFD (the conversion
-   * to USVString). Both results count from the beginning.
-   */
-  function encodeUtf8(source, start, bytes, offset) {
-    const length = source.length;
-    const room = typedArrayByteLength(bytes);
-    let read = start;
-    let written = offset;
-    while (read < length) {
-      let codePoint = charCodeAt(source, read);
-      if (codePoint < 0x80) {
-        if (written >= room) break;
-        bytes[written++] = codePoint;
-        read++;
-        continue;
-      }
-      let units = 1;
-      if (isSurrogate(codePoint)) {
-        const next = read + 1 < length ? charCodeAt(source, read + 1) : 0;
-        if (isLeading(codePoint) && isTrailing(next)) {
-          codePoint = 0x10000 + ((codePoint & 0x3ff) << 10) + (next & 0x3ff);
-          units = 2;
-        } else {
-          codePoint = REPLACEMENT;
-        }
-      }
-      const size = codePoint < 0x800 ? 2 : codePoint < 0x10000 ? 3 : 4;
-      if (written + size > room) break;
-      if (size === 2) {
-        bytes[written++] = 0xc0 | (codePoint >> 6);
-      } else {
-        if (size === 3) {
-          bytes[written++] = 0xe0 | (codePoint >> 12);
-        } else {
-          bytes[written++] = 0xf0 | (codePoint >> 18);
-          bytes[written++] = 0x80 | ((codePoint >> 12) & 0x3f);
-        }
-        bytes[written++] = 0x80 | ((codePoint >> 6) & 0x3f);
-      }
-      bytes[written++] = 0x80 | (codePoint & 0x3f);
-      read += units;
-    }
-    return { read, written };
-  }
-
   /** Collects UTF-16 code units into one string. */
   class Output {
     #units = new NativeUint16Array(CHUNK);
@@ -117,14 +73,6 @@
     unit(unit) {
       if (this.#count === CHUNK) this.#flush();
       this.#units[this.#count++] = unit;
-    }
-
-    codePoint(codePoint) {
-      if (codePoint >= 0x10000) {
-        this.unit(0xd800 | ((codePoint - 0x10000) >> 10));
-        codePoint = 0xdc00 | (codePoint & 0x3ff);
-      }
-      this.unit(codePoint);
     }
 
     /** Copy bytes below 0x80 from `index` on; return the index of the first other one. */
@@ -158,53 +106,25 @@
   }
 
   function malformed(output, fatal) {
-    if (fatal) throw new TypeError("The encoded data was not valid");
+    if (fatal) throw new TypeError(MALFORMED);
     output.unit(REPLACEMENT);
   }
 
-  // Each decoder appends to `output` and returns how many bytes it consumed. With `final` unset it stops before a
+  // These decoders append to `output` and return how many bytes they consumed. With `final` unset they stop before a
   // sequence that the end of the input cuts short, so that the next chunk can complete it.
 
-  /** 8.1.1 "UTF-8 decoder". A malformed sequence is replaced up to, not including, the first byte that breaks it. */
-  function decodeUtf8(bytes, final, fatal, output) {
+  /** The index of a UTF-8 sequence that the end of the input cuts short; the length if there is none. */
+  function completeUtf8(bytes) {
     const length = typedArrayByteLength(bytes);
-    let index = 0;
-    for (;;) {
-      index = output.ascii(bytes, index, length);
-      if (index === length) return length;
+    for (let index = length - 1; index >= 0 && index >= length - 3; index--) {
       const lead = bytes[index];
-      let needed = 0;
-      let lower = 0x80;
-      let upper = 0xbf;
-      if (lead >= 0xc2 && lead <= 0xdf) {
-        needed = 1;
-      } else if (lead >= 0xe0 && lead <= 0xef) {
-        needed = 2;
-        if (lead === 0xe0) lower = 0xa0; // no overlong forms
-        if (lead === 0xed) upper = 0x9f; // no surrogates
-      } else if (lead >= 0xf0 && lead <= 0xf4) {
-        needed = 3;
-        if (lead === 0xf0) lower = 0x90;
-        if (lead === 0xf4) upper = 0x8f; // nothing above U+10FFFF
-      } else {
-        malformed(output, fatal);
-        index++;
-        continue;
-      }
-      let codePoint = lead & (0x3f >> needed);
-      let next = index + 1;
-      for (; needed > 0 && next < length; needed--, next++) {
-        const byte = bytes[next];
-        if (byte < lower || byte > upper) break;
-        lower = 0x80;
-        upper = 0xbf;
-        codePoint = (codePoint << 6) | (byte & 0x3f);
-      }
-      if (needed > 0 && next === length && !final) return index;
-      if (needed > 0) malformed(output, fatal);
-      else output.codePoint(codePoint);
-      index = next;
+      if (lead >= 0x80 && lead < 0xc0) continue;
+      const needed = lead < 0xc2 || lead > 0xf4 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+      if (index + needed <= length) return length;
+      // What is there may be malformed already: decoded alone, it is one U+FFFD where it is only cut short.
+      return decodeUtf8(copyFrom(bytes, index), false) === "\ufffd" ? index : length;
     }
+    return length;
   }
 
   /** 14.2.1 "shared UTF-16 decoder". */
@@ -289,6 +209,11 @@
     return copy;
   }
 
+  /** The first bytes of an array made here. */
+  function firstOf(bytes, length) {
+    return length === typedArrayByteLength(bytes) ? bytes : new NativeUint8Array(typedArrayBuffer(bytes), 0, length);
+  }
+
   /** Web IDL DOMString: unlike String(), it refuses a symbol. */
   function toText(value) {
     if (typeof value === "symbol") throw new TypeError("Cannot convert a symbol to a string");
@@ -313,16 +238,7 @@
 
     encode(input = "") {
       this.#brand;
-      const source = toText(input);
-      let bytes = new NativeUint8Array(source.length);
-      let { read, written } = encodeUtf8(source, 0, bytes, 0);
-      if (read < source.length) {
-        const larger = new NativeUint8Array(written + 3 * (source.length - read));
-        typedArraySet(larger, typedArraySubarray(bytes, 0, written));
-        bytes = larger;
-        ({ read, written } = encodeUtf8(source, read, bytes, written));
-      }
-      return written === typedArrayByteLength(bytes) ? bytes : typedArraySlice(bytes, 0, written);
+      return encodeUtf8(toWellFormed(toText(input)));
     }
 
     encodeInto(source, destination) {
@@ -332,7 +248,19 @@
       if (!isView(destination) || typedArrayName(destination) !== "Uint8Array") {
         throw new TypeError("TextEncoder.encodeInto: the destination is not a Uint8Array");
       }
-      return encodeUtf8(text, 0, destination, 0);
+      const room = typedArrayByteLength(destination);
+      // A unit takes a byte or more. A pair that this cuts would not fit: half of it takes three.
+      const beginning = stringSlice(text, 0, room);
+      const bytes = encodeUtf8(toWellFormed(beginning));
+      let read = beginning.length;
+      let written = typedArrayByteLength(bytes);
+      if (written > room) {
+        written = room;
+        while ((bytes[written] & 0xc0) === 0x80) written--;
+        read = written === 0 ? 0 : decodeUtf8(firstOf(bytes, written), false).length;
+      }
+      if (written > 0) typedArraySet(destination, firstOf(bytes, written));
+      return { read, written };
     }
   }
 
@@ -374,27 +302,33 @@
       const wasStreaming = this.#streaming;
       const stream = Boolean(dictionary(options, "TextDecoder.decode").stream);
       let bytes = input === undefined ? NO_BYTES : bytesOf(input);
-      if (!wasStreaming) {
-        this.#bomSeen = false;
-      } else if (typedArrayByteLength(this.#pending) > 0) {
-        const pending = typedArrayByteLength(this.#pending);
+      if (!wasStreaming) this.#bomSeen = false;
+      const pending = wasStreaming ? typedArrayByteLength(this.#pending) : 0;
+      if (pending > 0 || this.#encoding === "utf-8") {
         const joined = new NativeUint8Array(pending + typedArrayByteLength(bytes));
-        typedArraySet(joined, this.#pending);
-        typedArraySet(joined, bytes, pending);
+        if (pending > 0) typedArraySet(joined, this.#pending);
+        if (typedArrayByteLength(joined) > pending) typedArraySet(joined, bytes, pending);
         bytes = joined;
       }
       this.#pending = NO_BYTES;
       this.#streaming = stream;
+      if (this.#encoding === "utf-8") return this.#withoutBOM(this.#utf8(bytes, stream));
       const output = new Output();
       const consumed = this.#run(bytes, !stream, output);
       if (stream) this.#pending = copyFrom(bytes, consumed);
       return this.#withoutBOM(output.finish());
     }
 
+    #utf8(bytes, stream) {
+      const length = stream ? completeUtf8(bytes) : typedArrayByteLength(bytes);
+      const text = length === 0 ? "" : decodeUtf8(firstOf(bytes, length), this.#fatal);
+      if (text === null) throw new TypeError(MALFORMED);
+      if (stream) this.#pending = copyFrom(bytes, length);
+      return text;
+    }
+
     #run(bytes, final, output) {
       switch (this.#encoding) {
-        case "utf-8":
-          return decodeUtf8(bytes, final, this.#fatal, output);
         case "windows-1252":
           return decodeWindows1252(bytes, output);
         default:

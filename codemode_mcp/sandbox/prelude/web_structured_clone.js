@@ -7,7 +7,6 @@
 // - Brands are probed only if the object or its prototype chain has a Symbol.toStringTag; without one, what
 //   Object.prototype.toString says is taken. A Map whose prototype was replaced by Object.prototype passes for a plain
 //   object.
-// - A Proxy cannot be told from its target, so this script wraps the Proxy constructor and notes what it makes.
 // - A view that tracks the length of a resizable buffer is cloned with the length it has at that moment.
 // - A transferred buffer is copied before the original is detached; a guest can tell only by the memory it takes.
 // - SharedArrayBuffer is refused, as in a browser without cross-origin isolation: there is no second agent here.
@@ -17,9 +16,10 @@
 
   // Guest code may overwrite any built-in later; what is used after load time is taken now. For the same reason there
   // are no template literals in what runs later: in this engine they call String.prototype.concat.
+  const { isProxy } = natives;
   const uncurry = Function.prototype.bind.bind(Function.prototype.call);
   const getter = (object, name) => uncurry(Object.getOwnPropertyDescriptor(object, name).get);
-  const { construct, defineProperty, getOwnPropertyDescriptor } = Reflect;
+  const { defineProperty, getOwnPropertyDescriptor } = Reflect;
   const { hasOwn, keys: objectKeys } = Object;
   const { isArray } = Array;
   const { isView } = ArrayBuffer;
@@ -31,7 +31,6 @@
   const NativeDate = Date;
   const NativeDOMException = DOMException;
   const NativeMap = Map;
-  const NativeProxy = Proxy;
   const NativeRegExp = RegExp;
   const NativeSet = Set;
   const NativeString = String;
@@ -46,8 +45,6 @@
   const mapForEach = uncurry(Map.prototype.forEach);
   const setAdd = uncurry(Set.prototype.add);
   const setForEach = uncurry(Set.prototype.forEach);
-  const weakSetAdd = uncurry(WeakSet.prototype.add);
-  const weakSetHas = uncurry(WeakSet.prototype.has);
   const typedArrayName = getter(TypedArrayPrototype, toStringTag);
   const typedArrayBuffer = getter(TypedArrayPrototype, "buffer");
   const typedArrayOffset = getter(TypedArrayPrototype, "byteOffset");
@@ -124,27 +121,6 @@
     REFUSED[name] = true;
   }
 
-  const proxies = new WeakSet();
-  const noteProxy = (proxy) => {
-    weakSetAdd(proxies, proxy);
-    return proxy;
-  };
-  const { revocable: nativeRevocable } = Proxy;
-  defineProperty(NativeProxy, "revocable", {
-    value: {
-      revocable(target, handler) {
-        const result = nativeRevocable(target, handler);
-        noteProxy(result.proxy);
-        return result;
-      },
-    }.revocable,
-  });
-  // A Proxy around Proxy keeps the length, the missing prototype and the native look of the original.
-  globalThis.Proxy = new NativeProxy(NativeProxy, {
-    __proto__: null,
-    construct: (target, parameters, newTarget) => noteProxy(construct(target, parameters, newTarget)),
-  });
-
   const dataCloneError = (what) => new NativeDOMException(what + " could not be cloned.", "DataCloneError");
 
   function hasBrand(name, object) {
@@ -158,7 +134,7 @@
 
   /** The name that decides how an object is cloned: a key of BRANDS, "Array", "View", "Error", or "Object". */
   function classOf(object) {
-    if (weakSetHas(proxies, object)) throw dataCloneError("A Proxy");
+    if (isProxy(object)) throw dataCloneError("A Proxy");
     if (isArray(object)) return "Array";
     if (isView(object)) return "View";
     if (isError(object)) return "Error";
