@@ -31,7 +31,7 @@ PEERS = wire.ROOT / ".cache" / "peers"
 PAGE = wire.ROOT / "docs" / "performance.md"
 ALL = ("ours", "go", "fastmcp", "direct")
 
-LIST, RESULT, CALL = "start to `tools/list`", "start to the first result", "start to the first call's result"
+LIST, RESULT, CALL = "start to `tools/list`", "start to the first result", "start to the result of a call"
 TRIVIAL, ONE, SEQUENCE = "`return 1`", "1 call", "{n} calls, one after the other"
 AT_ONCE, LARGE = "{n} calls at once", "{n} results of 20 KB"
 PSS, RSS = "memory at rest, MB (PSS)", "memory at rest, MB (RSS)"
@@ -197,7 +197,7 @@ def until_it_calls(subject: Subject, client: LineClient) -> None:
 
 
 def start(subject: Subject) -> dict[str, float]:
-    """Start it twice: for `return 1`, and for a call; return the milliseconds of each row."""
+    """Start it, run `return 1` and then make a call; return the milliseconds since the start at each row."""
     took = {}
     with connected(subject.command, subject.environ, subject.folder) as client:
         client.request("tools/list")
@@ -205,16 +205,12 @@ def start(subject: Subject) -> dict[str, float]:
         if TRIVIAL in subject.programs:
             subject.run(client, TRIVIAL)
             took[RESULT] = client.since_start()
-    with connected(subject.command, subject.environ, subject.folder) as client:
-        client.request("tools/list")
         until_it_calls(subject, client)
         took[CALL] = client.since_start()
     return took
 
 
 def measure_starts(subjects: Sequence[Subject], rounds: int, table: Table) -> None:
-    for subject in subjects:
-        start(subject)  # what is compiled and kept at the first start is there then
     for _ in range(rounds):
         for subject in subjects:
             for row, ms in start(subject).items():
@@ -264,12 +260,16 @@ def run_often(subject: Subject, client: LineClient, row: str, times: int, table:
     cell.runs += times
 
 
-def compare(names: Sequence[str], rounds: int, calls: int, settle: float = 2) -> tuple[list[Subject], Table]:
+def compare(
+    names: Sequence[str], rounds: int, calls: int, settle: float = 2, *, warm: bool = True
+) -> tuple[list[Subject], Table]:
     """Measure all rows for these subjects in one run."""
     scratch = Path(tempfile.mkdtemp(prefix="codemode-peers-"))
     table: Table = {row: {} for row in (*STARTS, *PROGRAMS, *MEMORY)}
     try:
         subjects = [SUBJECTS[name](scratch, calls) for name in names]
+        for subject in subjects if warm else ():
+            start(subject)  # what is compiled and kept at the first start is there then
         measure_starts(subjects, rounds, table)
         measure_programs(subjects, rounds, settle, table)
     finally:

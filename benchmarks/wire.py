@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -135,12 +136,16 @@ def clean(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def own_home(folder: Path) -> dict[str, str]:
-    """Return variables that keep a server's files in `folder`, away from the user's."""
+    """Return variables that keep a server's files in `folder`, away from the user's, all but the compiled engine."""
     places = {"HOME": folder}
     for name in ("CACHE", "CONFIG", "DATA", "STATE"):
         places[f"XDG_{name}_HOME"] = folder / name.lower()
-    for place in places.values():
-        place.mkdir(parents=True, exist_ok=True)
+    cache = folder / "cache" / "codemode-mcp"
+    for place in (*places.values(), cache):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    for engine in (users / "codemode-mcp").glob("engine-*"):
+        shutil.copy2(engine, cache)
     return {name: str(place) for name, place in places.items()}
 
 
