@@ -29,7 +29,7 @@ called: set[CodeType] = set()
 native: set[str] = set()
 """Modules of compiled functions that were called."""
 importing: Counter[int] = Counter()
-"""By thread: the imports that it is within."""
+"""Imports that each thread is within."""
 
 
 def watch(loader: Any) -> None:

@@ -53,9 +53,9 @@ class Subject:
     environ: Mapping[str, str]
     folder: Path
     tool: str
-    """What runs a program."""
+    """The tool that runs a program."""
     programs: Mapping[str, str]
-    """By the row; a row that it does not have stays empty."""
+    """A program for each row; a row without one stays empty."""
 
     def run(self, client: LineClient, row: str) -> None:
         client.call(self.tool, {"code": self.programs[row]})
@@ -63,12 +63,12 @@ class Subject:
 
 @dataclass(slots=True)
 class Cell:
-    """What one subject took in one row."""
+    """The costs of one subject in one row."""
 
     wall: list[float] = field(default_factory=list)
-    """Of each run, in milliseconds; or megabytes."""
+    """Milliseconds of each run, or megabytes."""
     processor: float = 0.0
-    """Of all runs together, in milliseconds."""
+    """Milliseconds of all runs together."""
     runs: int = 0
 
     @property
