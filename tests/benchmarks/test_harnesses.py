@@ -1,0 +1,122 @@
+"""The benchmarks run and give rows of the right shape. No speed is asserted, and no peers are installed."""
+
+from __future__ import annotations
+
+import math
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+    from codemode_mcp.sandbox.engine import Engine
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these benchmarks read /proc")
+
+
+NAMES = ("wire", "peers", "scale", "memory")
+SIZES = {"tools": (3,), "upstreams": (2,), "suspended": (2,), "clients": (1, 3), "results": (1000,)}
+
+
+@pytest.fixture(scope="module")
+def benchmarks(
+    engine: Engine, engine_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, ModuleType]]:
+    """The modules, which find each other as they do when they are run, and the compiled engine of the tests."""
+    cache = tmp_path_factory.mktemp("cache")
+    (cache / "codemode-mcp").symlink_to(engine_cache)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(cache))
+        patch.syspath_prepend(ROOT / "benchmarks")
+        yield {name: import_module(name) for name in NAMES}
+        for name in NAMES:
+            del sys.modules[name]
+
+
+def test_the_comparison_has_every_row_of_ours_and_those_of_a_client_without_a_gateway(
+    benchmarks: dict[str, ModuleType],
+) -> None:
+    peers = benchmarks["peers"]
+    subjects, table = peers.compare(("ours", "direct"), rounds=1, calls=3, settle=0, warm=False)
+    rows = (*peers.STARTS, *peers.PROGRAMS, *peers.MEMORY)
+    assert tuple(table) == rows
+    assert [row for row in rows if "ours" not in table[row]] == []
+    assert [row for row in rows if "direct" not in table[row]] == [peers.RESULT, peers.TRIVIAL]
+    assert all(cell.median > 0 for cells in table.values() for cell in cells.values())
+    assert all(table[row]["ours"].each is not None for row in peers.PROGRAMS)
+    lines = peers.lines(subjects, table, 3)
+    assert [line[0] for line in lines if "{" in line[0]] == []
+    assert {len(line) for line in lines} == {3}
+    assert lines[-1][2].endswith("x")
+
+
+def test_each_curve_has_a_figure_for_each_size_and_a_drawing(benchmarks: dict[str, ModuleType]) -> None:
+    scale = benchmarks["scale"]
+    families = list(scale.measure(list(SIZES), SIZES, 1))
+    assert [family.name for family in families] == list(scale.FULL) == list(scale.QUICK)
+    for family in families:
+        assert [tuple(curve.points) for curve in family.curves] == [family.sizes] * len(family.curves)
+        assert all(value > 0 for curve in family.curves for value in curve.points.values())
+        assert scale.table(family).count("\n") == 1 + len(family.curves)
+        assert scale.drawing(family).count("<circle") == len(family.sizes) * len(family.curves)
+
+
+@pytest.mark.parametrize(("power", "constant"), [(0.0, 5.0), (1.0, 0.0), (2.0, 0.0)])
+def test_the_exponent_of_a_power_is_the_power(benchmarks: dict[str, ModuleType], power: float, constant: float) -> None:
+    points = [(size, constant + 3 * size**power) for size in (1, 10, 100, 1000)]
+    assert math.isclose(benchmarks["scale"].slope(points), power, abs_tol=1e-9)
+
+
+def test_the_exponent_at_the_end_shows_growth_that_a_constant_hides(benchmarks: dict[str, ModuleType]) -> None:
+    scale = benchmarks["scale"]
+    curve = scale.Curve("hidden", "ms", {size: 1000 + size**2 / 100 for size in (1, 10, 100, 1000)})
+    assert curve.slope < 0.5
+    assert curve.last_slope > 0.9
+
+
+def test_the_memory_of_a_server_is_measured_at_rest_and_after_mixed_programs(benchmarks: dict[str, ModuleType]) -> None:
+    memory = benchmarks["memory"]
+    points, ends = memory.grow((len(memory.MIXED),), settle=0, each_once=True)
+    assert [point.runs for point in points] == [0, len(memory.MIXED)]
+    assert all(0 < point.pss <= point.rss for point in points)
+    assert ends == {
+        "a value: completed": 1,
+        "computing: completed": 1,
+        "a call: completed": 1,
+        "ten calls at once: completed": 1,
+        "a large result: completed": 1,
+        "a search: completed": 1,
+        "an error: internal_error": 1,
+        "a syntax error: invalid_input": 1,
+        "a refused call: nested_tool_failed": 1,
+        "recursion without end: internal_error": 1,
+        "suspended and resumed: completed": 1,
+        "suspended and cancelled: aborted": 1,
+    }
+    assert memory.growth_table(points).count("\n") == 3
+
+
+def test_modules_that_are_imported_are_told_apart_by_whether_they_are_called(benchmarks: dict[str, ModuleType]) -> None:
+    memory = benchmarks["memory"]
+    found = {each.name: each for each in memory.modules()}
+    assert found["codemode_mcp.runs.driver"].called
+    assert found["codemode_mcp.runs.driver"].package == "codemode_mcp"
+    assert any(not each.called for each in found.values())
+    assert sum(each.mb for each in found.values()) > 1
+    table = memory.module_table(list(found.values()))
+    assert table.splitlines()[-1].startswith(f"| sum | {len(found)} |")
+
+
+def test_a_part_of_a_page_is_replaced_between_its_markers(benchmarks: dict[str, ModuleType], tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- one: begin -->\nold\n<!-- one: end -->\nafter\n")
+    benchmarks["wire"].update(page, "one", "new")
+    assert page.read_text() == "before\n<!-- one: begin -->\n\nnew\n\n<!-- one: end -->\nafter\n"
+    with pytest.raises(ValueError, match="no part 'two'"):
+        benchmarks["wire"].update(page, "two", "new")
