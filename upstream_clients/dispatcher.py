@@ -181,7 +181,7 @@ class Dispatcher:
 
     async def settled(self) -> None:
         """Wait until no request is open."""
-        while self._waiting or (self.direct is not None and len(self.direct)):
+        while self._waiting or (self.direct is not None and len(self.direct)):  # noqa: ASYNC110 - for half a second
             await anyio.sleep(SETTLED_LOOK)
 
     # to the server

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from upstream_clients.jsonrpc import Message
-    from upstream_clients.jsonrpc import form_of
-from upstream_clients.wire import Incoming
+    from upstream_clients.wire import Incoming
 
 
 SdkItem = SessionMessage | Exception
