@@ -16,7 +16,7 @@ import anyio
 
 from codemode_mcp.bridge import json_text
 from codemode_mcp.errors import PluginError, PolicyDenied, ProgramError
-from codemode_mcp.plugins.api import ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
+from codemode_mcp.plugins.api import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
 from codemode_mcp.plugins.running import is_async, run_async, run_code, text_of
 from codemode_mcp.plugins.threads import Threads
 from codemode_mcp.policy import glob_pattern
@@ -64,7 +64,9 @@ class Registered:
         object.__setattr__(self, "is_async", is_async(self.callback))
 
     def sees(self, tool_id: str) -> bool:
-        """Whether calls of this tool are shown to it."""
+        """Tell whether calls of this tool are shown to it."""
+        if self.core and tool_id == EXEC_ID:
+            return False  # hooks of this product judge calls, never programs
         own = tool_id.startswith(f"{'core' if self.core else 'plugin'}:{self.plugin}:")
         if not self.declared:
             return own

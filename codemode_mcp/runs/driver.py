@@ -46,6 +46,7 @@ from codemode_mcp.runs.questions import WINDOW
 from codemode_mcp.runs.records import calls_of, printed_of, record_of
 from codemode_mcp.runs.run import RECENT_CALLS, Observation, Run
 from codemode_mcp.runs.slots import Slots
+from codemode_mcp.runs.spare import SpareGuest
 from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_bearer
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.guest import Guest, finish
@@ -168,6 +169,7 @@ class Driver:
         self.calls = Calls(dispatcher, store, settings, spawn, clock, self._auditor, on_late, notify, on_late_failure)
         self._turns = Slots(settings.max_running_runs)
         self._rooms = Slots(LIVE_PER_RUNNING * settings.max_running_runs)
+        self._spare = SpareGuest()
 
     def apply(self, settings: CodeModeSettings) -> None:
         """See `RunManager.apply`."""
@@ -938,7 +940,7 @@ class Driver:
         image = engine.cached_image(run.manifest)
         if image is None:
             image = await self._on_thread(engine, engine.image, run.manifest)
-        run.guest = Guest(engine, image, memory_limit=run.memory_limit)
+        run.guest = self._spare.take(engine, image, run.memory_limit)
         if observation.aborted:
             run.guest.interrupt()
         return await self._compute(engine, run, run.guest.start_steps, message, self._budget(observation))
@@ -1027,8 +1029,14 @@ class Driver:
             "try again",
         )
 
+    def close(self) -> None:
+        """Free what is kept for programs to come."""
+        self._spare.close()
+
     def _leave(self, run: Run) -> None:
-        run.close()
+        guest, run.guest = run.guest, None
+        if guest is not None:
+            self._spare.give_back(guest)
         run.results.clear()
         if run.has_room:
             run.has_room = False

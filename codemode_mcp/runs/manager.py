@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections import deque
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -882,7 +882,9 @@ class RunManager:
     async def _is_typescript(self, source: str) -> bool:
         if "typescript" not in self._settings.languages:
             return False
-        return await anyio.to_thread.run_sync(_is_typescript, source, limiter=self._inspecting)
+        if len(source) > _LARGE_SOURCE:
+            return await anyio.to_thread.run_sync(_is_typescript, source, limiter=self._inspecting)
+        return _is_typescript(source)
 
     async def _unfence(self, cell: Cell, note: Callable[[str], None]) -> Cell:
         """Return the program in the fence, where there is one. Raises `ProgramError`."""
@@ -937,45 +939,47 @@ async def open_manager(
     Args:
         program: the command that runs this program at a terminal, quoted for a shell.
     """
-    async with anyio.create_task_group() as group:
-        manager = RunManager(
-            group=group,
-            engine=engine,
-            dispatcher=dispatcher,
-            store=store,
-            values=values,
-            upstreams=upstreams,
-            transform=transform,
-            settings=settings,
-            clock=clock,
-            auditor=auditor,
-            registered=registered,
-            remember=remember,
-            wall=wall,
-            meaning=meaning,
-            program=program,
-            notify=notify,
-        )
-        group.start_soon(manager.sweep_forever)
-        if store.durable:
-            group.start_soon(manager.hear_forever)
-            group.start_soon(manager.watch_forever)
-        try:
-            yield manager
-        finally:
-            manager._closing = True
-            for run in list(manager._runs.values()):
-                if run.kept:
-                    manager._auditor.emit("left", run.id, pending=len(run.calls))
-                    run.give_up()  # whoever comes next goes on with it
-                    if run.guest is not None:
-                        run.guest.interrupt()
-                elif run.observation is not None:
-                    manager._stop(run, run.observation)
-                elif run.state == "waiting":
-                    manager._over(run, "aborted")
-            manager._driver.calls.close()
-            group.cancel_scope.cancel()
+    with ExitStack() as stack:
+        async with anyio.create_task_group() as group:
+            manager = RunManager(
+                group=group,
+                engine=engine,
+                dispatcher=dispatcher,
+                store=store,
+                values=values,
+                upstreams=upstreams,
+                transform=transform,
+                settings=settings,
+                clock=clock,
+                auditor=auditor,
+                registered=registered,
+                remember=remember,
+                wall=wall,
+                meaning=meaning,
+                program=program,
+                notify=notify,
+            )
+            stack.callback(manager._driver.close)  # once programs have given their guests back
+            group.start_soon(manager.sweep_forever)
+            if store.durable:
+                group.start_soon(manager.hear_forever)
+                group.start_soon(manager.watch_forever)
+            try:
+                yield manager
+            finally:
+                manager._closing = True
+                for run in list(manager._runs.values()):
+                    if run.kept:
+                        manager._auditor.emit("left", run.id, pending=len(run.calls))
+                        run.give_up()  # whoever comes next goes on with it
+                        if run.guest is not None:
+                            run.guest.interrupt()
+                    elif run.observation is not None:
+                        manager._stop(run, run.observation)
+                    elif run.state == "waiting":
+                        manager._over(run, "aborted")
+                manager._driver.calls.close()
+                group.cancel_scope.cancel()
 
 
 _OUTCOMES = {"completed": "ok", "expired": "aborted"}

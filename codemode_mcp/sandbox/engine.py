@@ -203,7 +203,7 @@ class Engine:
                 instance.glue("release")
                 if status & 0xFFFFFFFF:
                     raise InternalError("the catalog could not be installed in the sandbox")
-            return _image(instance.image(), entries, self.base)
+            return _image(_tidy(instance), entries, self.base)
         finally:
             instance.close()
 
@@ -252,15 +252,15 @@ def load_image(instance: Instance, image: Image) -> bool:
     """Make a fresh instance the guest of an image. False when its memory limit does not allow it."""
     if not instance.grow_to(image.pages):
         return False
-    for offset, data in image.changes:
-        instance.write(offset, data)
+    instance.write_all(image.changes)
     bind(instance, image.entries)
     return True
 
 
 def bind(instance: Instance, entries: Entries) -> None:
     """Tell the glue where things are."""
-    instance.glue("bind", *astuple(entries)[:4], entries.on_rejection, entries.module_denied)
+    at = entries
+    instance.glue("bind", at.ctx, at.rt, at.scratch, at.state, at.on_rejection, at.module_denied)
 
 
 def _glue_source() -> str:
@@ -314,7 +314,7 @@ def _boot_image(cold: Modules) -> Image:
     instance = Instance(cold, _BOOT_MEMORY)
     try:
         entries = _boot(instance)
-        return _image(instance.image(), entries)
+        return _image(_tidy(instance), entries)
     finally:
         instance.close()
 
@@ -403,6 +403,22 @@ def _image(memory: bytearray, entries: Entries, base: Image | None = None) -> Im
     return Image(whole, entries, digest, hashlib.sha256(f"{digest}\0{_glue_source()}".encode()).hexdigest())
 
 
+def _tidy(instance: Instance) -> bytearray:
+    """Return a copy of an instance's memory with zeros where it is free. The instance is of no use afterwards.
+
+    Snapshots are compared with the image, also where programs have put something since into memory that is free here.
+    """
+    memory = instance.image()
+    for size in _FREE_SIZES:
+        while True:
+            at = instance.call("malloc", size) & 0xFFFFFFFF
+            if at == 0 or at + size > len(memory):
+                break
+            # What the allocator itself writes into free memory stays: links at the begin, a size at the end.
+            memory[at + _LINKS : at + size - _LINKS] = bytes(size - 2 * _LINKS)
+    return memory
+
+
 def blank_scratch(memory: bytearray, entries: Entries) -> None:
     """Take out of a copy of a guest's memory what holds nothing at rest but the time and the last message."""
     memory[entries.scratch : entries.scratch + SCRATCH] = bytes(SCRATCH)
@@ -458,6 +474,12 @@ def _property(instance: Instance, ctx: int, value: int, name: bytes) -> int:
     at = instance.call("malloc", len(name) + 1) & 0xFFFFFFFF
     instance.write(at, name + b"\0")
     return instance.call("JS_GetPropertyStr", ctx, value, at)
+
+
+_FREE_SIZES = (256 * 1024, 64 * 1024, 16 * 1024, 4096, 1024)
+"""Bytes of pieces in which free memory is looked for, the largest first."""
+
+_LINKS = 64
 
 
 class GuestThreads:

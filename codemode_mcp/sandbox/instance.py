@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import wasmtime
@@ -21,7 +22,7 @@ from codemode_mcp.errors import InternalError
 from codemode_mcp.sandbox.binary import PAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
 GLUE_IMPORTS = (
     "memory",
@@ -97,10 +98,10 @@ class Instance:
         self._store.set_epoch_deadline(_LOOK_EVERY)
         self._context = self._store._context()
         self._main = modules.main.instantiate(self._store)._instance
-        memory = self._export(self._main, b"memory")
+        memory = self._export(self._main, "memory")
         self._memory = memory.of.memory
         clock = modules.linker.get(self._store, "wasi_snapshot_preview1", "clock_time_get")
-        imports = [self._export(self._main, name.encode()) for name in GLUE_IMPORTS]
+        imports = [self._export(self._main, name) for name in GLUE_IMPORTS]
         imports.append(clock._as_extern())
         self._glue = self._instantiate(modules.glue, imports)
         self._functions: dict[str, ffi.wasmtime_func_t] = {}
@@ -188,7 +189,7 @@ class Instance:
     def _function(self, instance: Any, name: str) -> Any:
         function = self._functions.get(name)
         if function is None:
-            function = self._functions[name] = self._export(instance, name.encode()).of.func
+            function = self._functions[name] = self._export(instance, name).of.func
         return function
 
     def _call(self, function: Any, arguments: tuple[int, ...]) -> int:
@@ -233,6 +234,14 @@ class Instance:
         self._check(at, len(data))
         ctypes.memmove(self._address() + at, data, len(data))
 
+    def write_all(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+        """Write pieces in ascending order. Raises `InternalError` when the last is not inside the memory."""
+        if pieces:
+            self._check(pieces[0][0], pieces[-1][0] + len(pieces[-1][1]) - pieces[0][0])
+        address, move = self._address(), ctypes.memmove
+        for at, data in pieces:
+            move(address + at, data, len(data))
+
     def _check(self, at: int, size: int) -> None:
         if at < 0 or size < 0 or at + size > self.pages * PAGE:
             raise InternalError("the sandbox answered with an address outside its memory")
@@ -259,18 +268,18 @@ class Instance:
         """Of the engine; at rest between turns it has its initial value, so memory alone is the whole state."""
         value = ffi.wasmtime_val_t()
         ffi.wasmtime_global_get(
-            self._context, ctypes.byref(self._export(self._main, b"stack_pointer").of.global_), ctypes.byref(value)
+            self._context, ctypes.byref(self._export(self._main, "stack_pointer").of.global_), ctypes.byref(value)
         )
         return int(value.of.i32)
 
     # foreign function details
 
-    def _export(self, instance: Any, name: bytes) -> Any:
+    def _export(self, instance: Any, name: str) -> Any:
         item = ffi.wasmtime_extern_t()
         if not ffi.wasmtime_instance_export_get(
-            self._context, ctypes.byref(instance), ctypes.create_string_buffer(name), len(name), ctypes.byref(item)
+            self._context, ctypes.byref(instance), _c_name(name), len(name), ctypes.byref(item)
         ):
-            raise InternalError(f"the JavaScript engine does not export {name.decode()!r}")
+            raise InternalError(f"the JavaScript engine does not export {name!r}")
         return item
 
     def _instantiate(self, module: wasmtime.Module, imports: list[Any]) -> Any:
@@ -285,6 +294,11 @@ class Instance:
         if trap:
             raise wasmtime.Trap._from_ptr(trap)
         return instance
+
+
+@cache
+def _c_name(name: str) -> Any:
+    return ctypes.create_string_buffer(name.encode())
 
 
 _LOOK_EVERY = 25

@@ -1,0 +1,85 @@
+"""The guest that is made ahead of the next program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+import pytest
+from guest_harness import MANIFEST
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.runs import spare
+from codemode_mcp.runs.spare import SpareGuest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from codemode_mcp.sandbox.engine import Engine, Image
+
+pytestmark = pytest.mark.anyio
+
+LIMIT = 64 * 1024 * 1024
+
+
+@pytest.fixture
+def image(engine: Engine) -> Image:
+    return engine.threads.submit(engine.image, MANIFEST).result()
+
+
+@pytest.fixture
+def guests(monkeypatch: pytest.MonkeyPatch) -> Iterator[SpareGuest]:
+    monkeypatch.setattr(spare, "IDLE_SECONDS", 0.0)
+    guests = SpareGuest()
+    yield guests
+    guests.close()
+
+
+async def until_made(guests: SpareGuest) -> None:
+    with anyio.fail_after(10):
+        while guests._guest is None:
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_a_program_gets_the_guest_that_was_made_after_the_one_before(
+    guests: SpareGuest, engine: Engine, image: Image
+) -> None:
+    first = guests.take(engine, image, LIMIT)
+    guests.give_back(first)
+    await until_made(guests)
+    made = guests._guest
+    assert made is not first
+    assert first._closed
+    assert guests.take(engine, image, LIMIT) is made
+    made.close()
+
+
+async def test_a_guest_of_another_limit_is_never_given_out(guests: SpareGuest, engine: Engine, image: Image) -> None:
+    guests.give_back(guests.take(engine, image, LIMIT))
+    await until_made(guests)
+    made = guests._guest
+    assert made is not None
+    with guests.take(engine, image, LIMIT // 2) as other:
+        assert other is not made
+    assert made._closed
+
+
+async def test_where_programs_follow_each_other_at_once_each_gets_its_own(
+    guests: SpareGuest, engine: Engine, image: Image
+) -> None:
+    seen = [guests.take(engine, image, LIMIT) for _ in range(3)]
+    for guest in seen:
+        guests.give_back(guest)
+    assert len({id(guest) for guest in seen}) == 3
+    assert all(guest._closed for guest in seen)
+
+
+async def test_an_image_over_the_limit_fails_each_program_and_nothing_else(
+    guests: SpareGuest, engine: Engine, image: Image
+) -> None:
+    for _ in range(2):
+        with pytest.raises(ProgramError, match="memoryLimitBytes"):
+            guests.take(engine, image, 0)
+    with guests.take(engine, image, LIMIT) as guest:
+        assert not guest._closed
