@@ -49,6 +49,7 @@ from codemode_mcp.runs.slots import Slots
 from codemode_mcp.runs.spare import SpareGuest
 from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_bearer
 from codemode_mcp.sandbox import snapshot
+from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD
 from codemode_mcp.sandbox.guest import Guest, finish
 from codemode_mcp.time_zones import named_zones
 from codemode_mcp.values import Get, Put
@@ -101,10 +102,6 @@ OUTPUT_CHARACTERS = 8 * 1024 * 1024
 
 SEARCHED_AT_ONCE = 1000
 """Characters of a program in which an error is looked for on the event loop; in longer ones, in a thread."""
-
-LIVE_PER_RUNNING = 16
-"""Guests that are in memory for each that may compute: the others wait for calls, and each may be as large as
-`memoryLimitBytes`. Programs beyond these begin when one of them has ended or was parked."""
 
 LARGE_CATALOG = 200
 """Tools from which on a catalog is made text in a thread."""
@@ -168,7 +165,7 @@ class Driver:
         self._auditor = auditor or Auditor()
         self.calls = Calls(dispatcher, store, settings, spawn, clock, self._auditor, on_late, notify, on_late_failure)
         self._turns = Slots(settings.max_running_runs)
-        self._rooms = Slots(LIVE_PER_RUNNING * settings.max_running_runs)
+        self._rooms = Slots(GUESTS_PER_THREAD * settings.max_running_runs)
         self._spare = SpareGuest()
 
     def apply(self, settings: CodeModeSettings) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import mmap
 import os
 import platform
 import struct
+import sys
 import tempfile
 import threading
 import time
@@ -93,6 +95,26 @@ _BLANK = bytes(_BLOCK)
 _BOOT_MEMORY = 256 * 1024 * 1024
 
 _CACHED_IMAGES = 8
+
+GUESTS_PER_THREAD = 16
+"""Guests that are in memory for each that may compute: the others wait for calls, and each may be as large as
+`memoryLimitBytes`. Programs beyond these begin when one of them has ended or was parked."""
+
+_MORE_GUESTS = 64
+"""Beside those: images and snapshots that are being made, and what is about to be freed."""
+
+_MAX_POOLED = 640
+"""Guests from which on none is pooled: each takes `_SLOT_BYTES` of address space, and systems have 128 TiB."""
+
+_MAX_MEMORY = 1 << 32
+_SLOT_BYTES = _MAX_MEMORY + (1 << 28)
+"""Of address space, with the guard behind it."""
+
+_KEPT_GUESTS = 1
+_KEPT_BYTES = 2560 * 1024
+_KEPT_STACK_BYTES = 64 * 1024
+"""What stays in memory of guests that are over: of so many, the begin of their memory and of their stack. An image has
+2.4 MB, and a page that is not kept costs a fault the next time."""
 
 _SNAPSHOT_THREADS = 2
 """Guests are saved and restored beside those that compute: a request whose time is over must not queue for that."""
@@ -219,7 +241,7 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
     Raises:
         RuntimeUnavailable: the binary is missing, is another one, or does not start.
     """
-    engine = wasmtime.Engine(_config())
+    engine = wasmtime.Engine(_config(GUESTS_PER_THREAD * max_threads + _MORE_GUESTS))
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
     glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(_glue_source())))
@@ -267,12 +289,51 @@ def _glue_source() -> str:
     return (resources.files("codemode_mcp.sandbox") / "glue.wat").read_text("utf-8")
 
 
-def _config() -> wasmtime.Config:
+def _config(guests: int) -> wasmtime.Config:
+    """Return the settings of an engine with up to so many guests at once."""
     config = wasmtime.Config()
     config.epoch_interruption = True
     ffi.wasmtime_config_async_stack_size_set(config.ptr(), ASYNC_STACK)
     config.max_wasm_stack = NATIVE_STACK
+    if guests <= _MAX_POOLED and _can_reserve(guests * (_SLOT_BYTES + ASYNC_STACK)):
+        _pool(config, guests)
     return config
+
+
+def _pool(config: wasmtime.Config, guests: int) -> None:
+    """Have the memory and the stack of a guest that is over serve the next one.
+
+    wasmtime puts them back to what they were; that takes a third of what new memory costs, which is copied page by page
+    as it is touched (https://docs.wasmtime.dev/examples-fast-instantiation.html).
+    """
+    pool = ffi.wasmtime_pooling_allocation_config_new()
+    try:
+        for name, value in (
+            ("total_core_instances", 2 * guests),  # the engine and its glue
+            ("total_memories", guests),
+            ("total_tables", guests),
+            ("total_stacks", guests),
+            ("max_memory_size", _MAX_MEMORY),
+            ("linear_memory_keep_resident", _KEPT_BYTES),
+            ("async_stack_keep_resident", _KEPT_STACK_BYTES),
+            ("max_unused_warm_slots", _KEPT_GUESTS),
+        ):
+            getattr(ffi, f"wasmtime_pooling_allocation_config_{name}_set")(pool, value)
+        ffi.wasmtime_pooling_allocation_strategy_set(config.ptr(), pool)
+    finally:
+        ffi.wasmtime_pooling_allocation_config_delete(pool)
+
+
+def _can_reserve(size: int) -> bool:
+    """Tell whether so much address space can be had, without any memory. Without it wasmtime ends the process."""
+    if sys.platform == "win32" or sys.maxsize < 2**32:
+        return False
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    try:
+        mmap.mmap(-1, size, flags=flags, prot=0).close()
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _warm_module(

@@ -75,11 +75,22 @@ async def test_where_programs_follow_each_other_at_once_each_gets_its_own(
     assert all(guest._closed for guest in seen)
 
 
-async def test_an_image_over_the_limit_fails_each_program_and_nothing_else(
-    guests: SpareGuest, engine: Engine, image: Image
+async def test_a_guest_that_cannot_be_made_ahead_is_left_to_the_program_that_wants_it(
+    guests: SpareGuest, engine: Engine, image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(2):
-        with pytest.raises(ProgramError, match="memoryLimitBytes"):
-            guests.take(engine, image, 0)
+    tried = anyio.Event()
+
+    def refuse(*_: object, **__: object) -> None:
+        tried.set()
+        raise ProgramError("memory_limit_exceeded", "the names alone take more")
+
+    first = guests.take(engine, image, LIMIT)
+    with monkeypatch.context() as patched:
+        patched.setattr(spare, "Guest", refuse)
+        guests.give_back(first)
+        with anyio.fail_after(10):
+            await tried.wait()
+        with pytest.raises(ProgramError, match="names alone"):
+            guests.take(engine, image, LIMIT)
     with guests.take(engine, image, LIMIT) as guest:
         assert not guest._closed

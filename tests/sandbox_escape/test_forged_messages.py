@@ -14,6 +14,7 @@ from codemode_mcp import bridge
 from codemode_mcp.bridge import Completion, GuestError, Timer, decode_turn
 from codemode_mcp.errors import InternalError
 from codemode_mcp.runs import driver as drivers
+from codemode_mcp.runs import spare
 from codemode_mcp.sandbox.guest import Turn
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import bench
@@ -205,7 +206,8 @@ def puppet(monkeypatch: pytest.MonkeyPatch, *texts: str) -> list[list[Any]]:
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(drivers, "Guest", Puppet)
+    for module in (drivers, spare):  # those that restore guests and those that make them
+        monkeypatch.setattr(module, "Guest", Puppet)
     return delivered
 
 

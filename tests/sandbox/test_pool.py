@@ -1,0 +1,79 @@
+"""Guests whose memory serves one after the other: nothing of one is left for the next."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from guest_harness import MANIFEST, Cell
+
+from codemode_mcp.sandbox import engine as engines
+from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD, open_engine
+from codemode_mcp.sandbox.guest import Guest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from codemode_mcp.sandbox.engine import Engine
+
+LIMIT = 64 * 1024 * 1024
+MEGABYTES = 24
+
+
+def test_nothing_that_a_guest_has_written_is_in_the_memory_of_those_after_it(engine: Engine) -> None:
+    image = engine.threads.submit(engine.image, MANIFEST).result()
+    with Guest(engine, image, memory_limit=LIMIT) as first:
+        expected = bytes(first._instance.image())
+    program = "globalThis.kept = []; for (let i = 0; i < %d; i++) kept.push('%s'.repeat(65536));"
+    for _ in range(4):
+        mark = secrets.token_hex(8)
+        # In what is kept between guests, and far beyond it.
+        cell = Cell(engine)
+        try:
+            cell.start(program % (MEGABYTES, mark))
+            assert mark.encode() in cell.guest._instance.image()
+        finally:
+            cell.close()
+        with Guest(engine, image, memory_limit=LIMIT) as fresh:
+            assert bytes(fresh._instance.image()) == expected
+            fresh._instance.grow_to(image.pages + MEGABYTES * 16)
+            grown = bytes(fresh._instance.image())
+            assert mark.encode() not in grown
+            assert not any(grown[len(image.memory) :])
+
+
+def test_as_many_guests_are_alive_at_once_as_programs_may_be(engine_cache: Path) -> None:
+    with open_engine(engine_cache, max_threads=2) as engine:
+        image = engine.threads.submit(engine.image, MANIFEST).result()
+        guests = [Guest(engine, image, memory_limit=LIMIT) for _ in range(2 * GUESTS_PER_THREAD + 8)]
+        assert all(bytes(guest._instance.read(0, 65536)) == image.memory[:65536] for guest in guests)
+        for guest in guests:
+            guest.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limit there")
+def test_where_address_space_is_limited_guests_get_memory_of_their_own(engine_cache: Path, engine: Engine) -> None:
+    script = (
+        "import pathlib, resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))\n"
+        "from codemode_mcp.sandbox.engine import open_engine\n"
+        "with open_engine(pathlib.Path(sys.argv[1]), max_threads=1) as engine:\n"
+        "    print(engine.base.digest)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script, str(engine_cache)], capture_output=True, text=True, check=False, env=os.environ
+    )
+    assert (told.stdout.split(), told.returncode) == ([engine.base.digest], 0)
+
+
+def test_an_engine_for_very_many_guests_reserves_nothing(monkeypatch: pytest.MonkeyPatch, engine_cache: Path) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(engines, "_can_reserve", lambda size: bool(asked.append(size)))
+    with open_engine(engine_cache, max_threads=1024):
+        assert asked == []
+    with open_engine(engine_cache, max_threads=2):
+        assert len(asked) == 1
