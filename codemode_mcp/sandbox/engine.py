@@ -69,7 +69,7 @@ MAIL_OFFSET = 64
 SCRATCH = MAIL_OFFSET + MAIL
 """Bytes of guest memory for the glue's own use, and then short messages; `glue.wat` says what is where."""
 
-STATE = 288
+STATE = 304
 """Bytes of guest memory that the glue's natives keep for the whole life of a guest."""
 
 NATIVES: Final = (
@@ -83,6 +83,11 @@ NATIVES: Final = (
     ("isProxy", 1),
     ("setCollation", 1),
     ("compare", 2),
+    ("grouped", 1),
+    ("dateText", 2),
+    ("setHelpers", 2),
+    ("next", 0),
+    ("return", 0),
 )
 """Name and length of the functions that the glue has for the prelude, in the order of their slots."""
 

@@ -19,6 +19,8 @@
   (import "engine" "JS_ToBool" (func $JS_ToBool (param i32 i64) (result i32)))
   (import "engine" "JS_GetUint8Array" (func $JS_GetUint8Array (param i32 i32 i64) (result i32)))
   (import "engine" "JS_NewUint8ArrayCopy" (func $JS_NewUint8ArrayCopy (param i32 i32 i32) (result i64)))
+  (import "engine" "JS_DupValue" (func $JS_DupValue (param i32 i64) (result i64)))
+  (import "engine" "JS_ToFloat64" (func $JS_ToFloat64 (param i32 i32 i64) (result i32)))
   (import "engine" "JS_IsProxy" (func $JS_IsProxy (param i64) (result i32)))
   (import "engine" "JS_GetClassID" (func $JS_GetClassID (param i64) (result i32)))
   (import "engine" "JS_GetClassProto" (func $JS_GetClassProto (param i32 i32) (result i64)))
@@ -99,7 +101,8 @@
 
   (elem (table 0) (offset (i32.const 580)) func $on_interrupt $on_rejection $on_module
     $seed $random $random_bytes $random_uuid $encode_utf8 $decode_utf8
-    $plain_json $is_proxy $set_collation $compare)
+    $plain_json $is_proxy $set_collation $compare $grouped
+    $date_text $set_helpers $helper_next $helper_return)
 
   (func $is_exception (param $value i64) (result i32)
     (i64.eq (i64.shr_u (local.get $value) (i64.const 32)) (i64.const 6)))
@@ -185,12 +188,12 @@
         (call $JS_FreeCString (global.get $ctx) (i32.load offset=12 (global.get $scratch)))
         (i32.store offset=12 (global.get $scratch) (i32.const 0)))))
 
-  ;; The natives: C functions for the prelude, which keeps all but `random` and `random_uuid` from programs. They make new
-  ;; values and read what the prelude has made for them; none writes to memory that a program holds. In the table they
+  ;; The natives: C functions for the prelude, which keeps all but `random`, `random_uuid` and
+  ;; the helpers' from programs. They make new values and read what the prelude has made for them; none writes to memory that a program holds. In the table they
   ;; follow the three above, in the order of `engine.NATIVES`.
   ;; State: 0 ChaCha20's state, 64 its last block, 128 how many bytes of that are left, 136 a size, 144 an address, 160 a
   ;; UUID as text, 200 a property descriptor, 232 atoms: toJSON, Symbol.toStringTag, data, blob, 248 the
-  ;; table of `compare`, 256 and 272 how far that is in either text.
+  ;; table of `compare`, 256 and 272 how far that is in either text, 288 two functions of the engine's.
 
   (func $undefined (result i64) (i64.const 0x300000000))
   (func $exception (result i64) (i64.const 0x600000000))
@@ -1076,4 +1079,163 @@
   (func $continues (param $text i32) (param $size i32) (param $at i32) (result i32)
     (if (i32.ge_u (local.get $at) (local.get $size)) (then (return (i32.const 0))))
     (i32.eq (i32.and (i32.load8_u (i32.add (local.get $text) (local.get $at))) (i32.const 0xc0)) (i32.const 0x80)))
+
+  ;; grouped(digits): with a comma before each three but the first.
+  (func $grouped (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $digits i32)
+    (local $text i32)
+    (local $left i32)
+    (local $to i32)
+    (local $value i64)
+    (local.set $digits
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (i64.load (local.get $argv)) (i32.const 0)))
+    (if (i32.eqz (local.get $digits)) (then (return (call $exception))))
+    (local.set $left (i32.load offset=136 (global.get $state)))
+    (local.set $text (call $js_malloc (local.get $ctx) (i32.add (i32.shl (local.get $left) (i32.const 1)) (i32.const 1))))
+    (local.set $value (call $exception))
+    (if (local.get $text)
+      (then
+        (local.set $to (local.get $text))
+        (block $done
+          (loop $each
+            (br_if $done (i32.eqz (local.get $left)))
+            (i32.store8 (local.get $to)
+              (i32.load8_u
+                (i32.sub
+                  (i32.add (local.get $digits) (i32.load offset=136 (global.get $state)))
+                  (local.get $left))))
+            (local.set $to (i32.add (local.get $to) (i32.const 1)))
+            (local.set $left (i32.sub (local.get $left) (i32.const 1)))
+            (br_if $each (i32.rem_u (local.get $left) (i32.const 3)))
+            (br_if $done (i32.eqz (local.get $left)))
+            (i32.store8 (local.get $to) (i32.const 0x2c))
+            (local.set $to (i32.add (local.get $to) (i32.const 1)))
+            (br $each)))
+        (local.set $value
+          (call $JS_NewStringLen (local.get $ctx) (local.get $text) (i32.sub (local.get $to) (local.get $text))))
+        (call $js_free (local.get $ctx) (local.get $text))))
+    (call $JS_FreeCString (local.get $ctx) (local.get $digits))
+    (local.get $value))
+
+  ;; dateText(milliseconds, parts), of a valid time in UTC as en-US has it: 1 the day, 2 the time of the day, 3 both.
+  (func $date_text (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $parts i32)
+    (local $seconds i64)
+    (local $days i64)
+    (local $era i64)
+    (local $year i64)
+    (local $month i32)
+    (local $rest i32)
+    (local $clock i32)
+    (local $hour i32)
+    (drop
+      (call $JS_ToFloat64
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (i64.load (local.get $argv))))
+    (drop
+      (call $JS_ToInt32
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 144)) (call $argument (local.get $argv) (i32.const 1))))
+    (local.set $parts (i32.load offset=144 (global.get $state)))
+    (local.set $seconds
+      (i64.trunc_sat_f64_s (f64.floor (f64.div (f64.load offset=136 (global.get $state)) (f64.const 1000)))))
+    (local.set $clock (i32.wrap_i64 (i64.rem_s (local.get $seconds) (i64.const 86400))))
+    (if (i32.lt_s (local.get $clock) (i32.const 0))
+      (then (local.set $clock (i32.add (local.get $clock) (i32.const 86400)))))
+    (local.set $days
+      (i64.div_s (i64.sub (local.get $seconds) (i64.extend_i32_s (local.get $clock))) (i64.const 86400)))
+    (global.set $out (i32.add (global.get $state) (i32.const 160)))
+    (global.set $size (i32.const 0))
+    (if (i32.and (local.get $parts) (i32.const 1))
+      (then
+        ;; Days from 1 March of the year 0 of an era of 400 years, so that a leap day is the last of a year.
+        (local.set $days (i64.add (local.get $days) (i64.const 719468)))
+        (local.set $era
+          (i64.div_s
+            (select
+              (local.get $days) (i64.sub (local.get $days) (i64.const 146096))
+              (i64.ge_s (local.get $days) (i64.const 0)))
+            (i64.const 146097)))
+        (local.set $rest
+          (i32.wrap_i64 (i64.sub (local.get $days) (i64.mul (local.get $era) (i64.const 146097)))))
+        (local.set $year
+          (i64.extend_i32_u
+            (i32.div_u
+              (i32.sub
+                (i32.add
+                  (i32.sub (local.get $rest) (i32.div_u (local.get $rest) (i32.const 1460)))
+                  (i32.div_u (local.get $rest) (i32.const 36524)))
+                (i32.div_u (local.get $rest) (i32.const 146096)))
+              (i32.const 365))))
+        (local.set $rest
+          (i32.sub
+            (local.get $rest)
+            (i32.wrap_i64
+              (i64.sub
+                (i64.add
+                  (i64.mul (local.get $year) (i64.const 365))
+                  (i64.div_u (local.get $year) (i64.const 4)))
+                (i64.div_u (local.get $year) (i64.const 100))))))
+        (local.set $month (i32.div_u (i32.add (i32.mul (local.get $rest) (i32.const 5)) (i32.const 2)) (i32.const 153)))
+        (local.set $rest
+          (i32.add
+            (i32.sub
+              (local.get $rest)
+              (i32.div_u (i32.add (i32.mul (local.get $month) (i32.const 153)) (i32.const 2)) (i32.const 5)))
+            (i32.const 1)))
+        (local.set $month
+          (i32.add (local.get $month) (select (i32.const 3) (i32.const -9) (i32.lt_u (local.get $month) (i32.const 10)))))
+        (local.set $year
+          (i64.add
+            (i64.add (local.get $year) (i64.mul (local.get $era) (i64.const 400)))
+            (i64.extend_i32_u (i32.le_u (local.get $month) (i32.const 2)))))
+        ;; The year before 1 is 1 again, of the era before.
+        (if (i64.le_s (local.get $year) (i64.const 0))
+          (then (local.set $year (i64.sub (i64.const 1) (local.get $year)))))
+        (call $write_number (local.get $month))
+        (call $write_byte (i32.const 0x2f))
+        (call $write_number (local.get $rest))
+        (call $write_byte (i32.const 0x2f))
+        (call $write_number (i32.wrap_i64 (local.get $year)))))
+    (if (i32.eq (local.get $parts) (i32.const 3))
+      (then
+        (call $write_byte (i32.const 0x2c))
+        (call $write_byte (i32.const 0x20))))
+    (if (i32.and (local.get $parts) (i32.const 2))
+      (then
+        (local.set $hour (i32.div_u (local.get $clock) (i32.const 3600)))
+        (local.set $rest (i32.rem_u (local.get $hour) (i32.const 12)))
+        (call $write_number (select (local.get $rest) (i32.const 12) (local.get $rest)))
+        (call $write_byte (i32.const 0x3a))
+        (call $write_two (i32.rem_u (i32.div_u (local.get $clock) (i32.const 60)) (i32.const 60)))
+        (call $write_byte (i32.const 0x3a))
+        (call $write_two (i32.rem_u (local.get $clock) (i32.const 60)))
+        (call $write_byte (i32.const 0x20))
+        (call $write_byte (select (i32.const 0x41) (i32.const 0x50) (i32.lt_u (local.get $hour) (i32.const 12))))
+        (call $write_byte (i32.const 0x4d))))
+    (call $JS_NewStringLen (local.get $ctx) (global.get $out) (global.get $size)))
+
+  (func $write_number (param $number i32)
+    (if (i32.ge_u (local.get $number) (i32.const 10))
+      (then (call $write_number (i32.div_u (local.get $number) (i32.const 10)))))
+    (call $write_byte (i32.add (i32.rem_u (local.get $number) (i32.const 10)) (i32.const 0x30))))
+
+  (func $write_two (param $number i32)
+    (if (i32.lt_u (local.get $number) (i32.const 10)) (then (call $write_byte (i32.const 0x30))))
+    (call $write_number (local.get $number)))
+
+  ;; setHelpers(next, return): the methods of iterator helpers. The engine calls its own without looking at its stack, so
+  ;; that a long chain of helpers runs through the end of it. Ours it looks at, as at any function that it calls.
+  (func $set_helpers (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (i64.store offset=288 (global.get $state) (call $JS_DupValue (local.get $ctx) (i64.load (local.get $argv))))
+    (i64.store offset=296 (global.get $state)
+      (call $JS_DupValue (local.get $ctx) (call $argument (local.get $argv) (i32.const 1))))
+    (call $undefined))
+
+  (func $helper_next (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (call $JS_Call
+      (local.get $ctx) (i64.load offset=288 (global.get $state)) (local.get $this) (i32.const 0) (i32.const 0)))
+
+  (func $helper_return (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (call $JS_Call
+      (local.get $ctx) (i64.load offset=296 (global.get $state)) (local.get $this) (i32.const 0) (i32.const 0)))
 )

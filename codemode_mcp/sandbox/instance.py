@@ -40,6 +40,8 @@ GLUE_IMPORTS = (
     "JS_ToBool",
     "JS_GetUint8Array",
     "JS_NewUint8ArrayCopy",
+    "JS_DupValue",
+    "JS_ToFloat64",
     "JS_IsProxy",
     "JS_GetClassID",
     "JS_GetClassProto",

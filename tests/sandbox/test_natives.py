@@ -486,3 +486,75 @@ def test_twenty_thousand_names_are_sorted_in_a_second(run: RunCode) -> None:
     took, first = run(code, seconds=10.0).value
     assert took < 2500
     assert first == ["Name 0 ü", "Name 1 ü", "Name 10 ü"]
+
+
+# numbers and dates in words
+
+
+def test_dates_are_told_by_their_parts_in_utc(run: RunCode) -> None:
+    code = """
+    const two = (n) => (n < 10 ? "0" : "") + n, wrong = [];
+    const day = (d) => {
+        const year = d.getUTCFullYear();
+        return `${d.getUTCMonth() + 1}/${d.getUTCDate()}/${year > 0 ? year : 1 - year}`;
+    };
+    const clock = (d) => {
+        const hours = d.getUTCHours();
+        return `${hours % 12 || 12}:${two(d.getUTCMinutes())}:${two(d.getUTCSeconds())} ${hours < 12 ? "AM" : "PM"}`;
+    };
+    const check = (time) => {
+        const d = new Date(time);
+        const found = [d.toLocaleDateString(), d.toLocaleTimeString(), d.toLocaleString()];
+        const expected = [day(d), clock(d), `${day(d)}, ${clock(d)}`];
+        if (found.join("|") !== expected.join("|")) wrong.push([time, ...found]);
+    };
+    for (const span of [1e9, 1e12, 1e14, 8.64e15]) {
+        for (let i = 0; i < 500; i++) check(Math.floor((2 * Math.random() - 1) * span));
+    }
+    for (let i = -800; i < 800; i++) check(i * 86400000 * 365.2425);
+    for (const time of [0, -1, 999, 1000, -86400000, 951782400000, 951868800000, 8.64e15, -8.64e15]) check(time);
+    return [wrong.slice(0, 5), new Date(NaN).toLocaleString()];
+    """
+    assert run(code, seed=SEED, seconds=30.0).value == [[], "Invalid Date"]
+
+
+@pytest.mark.parametrize("number", [0, 1, 12, 123, 1234, 12345, 123456, 1234567, 2**53, 10**20, 999, 1000])
+def test_whole_numbers_are_told_in_groups_of_three(run: RunCode, number: int) -> None:
+    code = f"return [({number}).toLocaleString(), (-{number}).toLocaleString(), ({number}n).toLocaleString()]"
+    expected = f"{number:,}"
+    assert run(code).value == [expected, f"-{expected}", expected]
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        ("-0", "-0"), ("0.5", "0.5"), ("-1234.5", "-1,234.5"), ("1234567.891", "1,234,567.891"), ("0.0004", "0"),
+        ("0.0005", "0.001"), ("999.9996", "1,000"), ("-0.0001", "-0"), ("1e21", "1,000,000,000,000,000,000,000"),
+        ("1e-7", "0"), ("NaN", "NaN"), ("-Infinity", "-∞"), ("new Number(1234)", "1,234"), ("999999.9999", "1,000,000"),
+    ],
+)  # fmt: skip
+def test_fractions_are_told_with_three_digits(run: RunCode, number: str, expected: str) -> None:
+    assert run(f"return ({number}).toLocaleString()").value == expected
+
+
+def test_a_microtask_that_throws_is_a_rejection_and_stops_no_other(run: RunCode) -> None:
+    code = (
+        "const order = []; queueMicrotask(() => { order.push(1); throw new Error('first') });"
+        "Promise.resolve().then(() => order.push(2)); queueMicrotask(() => order.push(3)); order.push(0);"
+        "await null; await null; return order"
+    )
+    told = run(code)
+    assert told.value == [0, 1, 2, 3]
+    assert told.report is not None
+    assert [each.message for each in told.report.rejections] == ["first"]
+
+
+def test_a_long_chain_of_iterator_helpers_is_an_error_and_no_trap(run: RunCode) -> None:
+    code = (
+        "let chain = [1, 2, 3].values(); for (let i = 0; i < 100_000; i++) chain = chain.map((v) => v);"
+        "const told = []; for (const f of [() => chain.next(), () => chain.return()])"
+        "  try { f(); told.push('went') } catch (e) { told.push(e.name) } return told"
+    )
+    told = run(code, seconds=20.0)
+    assert told.stopped is None
+    assert told.value[0] == "RangeError"

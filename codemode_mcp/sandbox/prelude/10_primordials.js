@@ -76,11 +76,7 @@ function exposed(name, fn) {
   return freeze(fn);
 }
 
-// The engine calls these methods of iterator helpers without looking at its stack, so that a long chain of helpers runs
-// through the end of it. Functions written in JavaScript are looked at.
+// The engine's own would let a long chain of helpers run through the end of its stack; see `glue.wat`.
 const iteratorHelperPrototype = getPrototypeOf([].values().map((item) => item));
-for (const name of ["next", "return"]) {
-  const native = iteratorHelperPrototype[name];
-  const checked = { [name]() { return apply(native, this, []); } }[name];
-  defineProperty(iteratorHelperPrototype, name, hidden(checked));
-}
+natives.setHelpers(iteratorHelperPrototype.next, iteratorHelperPrototype.return);
+for (const name of ["next", "return"]) defineProperty(iteratorHelperPrototype, name, hidden(natives[name]));

@@ -61,10 +61,10 @@ function isBinary(object, key, data) {
   return (type === "image" || type === "audio") && ownString(object, "mimeType") !== undefined;
 }
 
+const { grouped } = natives;
+
 function withThousands(n) {
-  let text = "" + n;
-  for (let at = text.length - 3; at > 0; at -= 3) text = stringSlice(text, 0, at) + "," + stringSlice(text, at);
-  return text;
+  return grouped("" + n);
 }
 
 function binaryMark(object, key, data) {

@@ -44,13 +44,16 @@ defineGlobal("clearTimeout", exposed("clearTimeout", (id) => clearTimer(id)));
 defineGlobal("clearInterval", exposed("clearInterval", (id) => clearTimer(id)));
 
 // The engine's own would end the job queue when a callback throws.
+const nativeQueueMicrotask = globalThis.queueMicrotask;
 defineGlobal("queueMicrotask", exposed("queueMicrotask", (callback) => {
   if (typeof callback !== "function") throw new NativeTypeError("queueMicrotask takes a function");
-  const promise = newPromise((resolve) => resolve(undefined));
-  (async () => {
-    await promise;
-    callback();
-  })();
+  nativeQueueMicrotask(() => {
+    try {
+      callback();
+    } catch (error) {
+      newPromise((_, reject) => reject(error));
+    }
+  });
 }));
 
 // Time since the run started, which goes on through a suspension and on another machine.

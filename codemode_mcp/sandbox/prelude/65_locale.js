@@ -1,13 +1,9 @@
 // Text for people, as en-US has it. The engine knows no locales: it ignores what toLocaleString() is given, and prints
 // something else without a word. Here what cannot be done is refused.
 const OTHER_FORMS = "for other forms use toISOString(), toFixed() and padStart()";
-const NativeDate = Date;
 // Throws for what is no typed array, and for one whose buffer is detached.
 const validTypedArray = uncurry(getPrototypeOf(Uint8Array.prototype).keys);
-const utcParts = objectCreate(null);
-for (const part of ["FullYear", "Month", "Date", "Hours", "Minutes", "Seconds"]) {
-  utcParts[part] = uncurry(Date.prototype["getUTC" + part]);
-}
+const { dateText } = natives;
 
 // By name: [offset, from, offset, from, offset ...] in seconds, of the zones that the program's text names. From the host.
 let zones = objectCreate(null);
@@ -84,6 +80,11 @@ function numberText(n, least, most) {
   const size = n < 0 ? -n : n;
   if (size === 1 / 0) return sign + "∞";
   let digits = "" + size;
+  if (least === 0 && size >= 1e-6 && size < 1e21) {
+    const dot = stringIndexOf(digits, ".");
+    if (dot < 0) return sign + grouped(digits);
+    if (digits.length - dot - 1 <= most) return sign + grouped(stringSlice(digits, 0, dot)) + stringSlice(digits, dot);
+  }
   let point = 0;
   const exponent = stringIndexOf(digits, "e");
   if (exponent >= 0) {
@@ -136,23 +137,17 @@ function offsetAt(method, zone, time) {
   return changes[2 * low] * 1000;
 }
 
-function twoDigits(n) {
-  return n < 10 ? "0" + n : "" + n;
-}
+const DAY = 1;
+const CLOCK = 2;
 
-function dateText(method, date, locales, given, day, clock) {
+function localDateText(method, date, locales, given, parts) {
   const time = dateGetTime(date);
-  checkLocale(method, locales);
-  const offset = offsetAt(method, someOptions(method, given, ZONE_ONLY).timeZone, time);
-  if (time !== time) return "Invalid Date";
-  const there = new NativeDate(time + offset);
-  const year = utcParts.FullYear(there);
-  const hours = utcParts.Hours(there);
-  const days = utcParts.Month(there) + 1 + "/" + utcParts.Date(there) + "/" + (year > 0 ? year : 1 - year);
-  const hour = hours % 12 === 0 ? 12 : hours % 12;
-  const times =
-    hour + ":" + twoDigits(utcParts.Minutes(there)) + ":" + twoDigits(utcParts.Seconds(there)) + (hours < 12 ? " AM" : " PM");
-  return day && clock ? days + ", " + times : day ? days : times;
+  let offset = 0;
+  if (locales !== undefined || given !== undefined) {
+    checkLocale(method, locales);
+    offset = offsetAt(method, someOptions(method, given, ZONE_ONLY).timeZone, time);
+  }
+  return time !== time ? "Invalid Date" : dateText(time + offset, parts);
 }
 
 function listText(list, length, locales, given) {
@@ -170,7 +165,11 @@ function locale(prototype, methods) {
 
 locale(Number.prototype, {
   toLocaleString(locales = undefined, given = undefined) {
-    const n = numberValueOf(this);
+    const n = typeof this === "number" ? this : numberValueOf(this);
+    if (locales === undefined && given === undefined) {
+      if (n > -1000 && n < 1000 && mathFloor(n) === n && n !== 0) return "" + n;
+      return numberText(n, 0, 3);
+    }
     checkLocale("toLocaleString", locales);
     const digits = decimals("toLocaleString", given);
     return numberText(n, digits[0], digits[1]);
@@ -178,20 +177,21 @@ locale(Number.prototype, {
 });
 locale(BigInt.prototype, {
   toLocaleString(locales = undefined, given = undefined) {
-    const n = bigIntValueOf(this);
+    const n = typeof this === "bigint" ? this : bigIntValueOf(this);
+    if (locales === undefined && given === undefined) return bigIntText(n, 0);
     checkLocale("toLocaleString", locales);
     return bigIntText(n, decimals("toLocaleString", given)[0]);
   },
 });
 locale(Date.prototype, {
   toLocaleString(locales = undefined, given = undefined) {
-    return dateText("toLocaleString", this, locales, given, true, true);
+    return localDateText("toLocaleString", this, locales, given, DAY | CLOCK);
   },
   toLocaleDateString(locales = undefined, given = undefined) {
-    return dateText("toLocaleDateString", this, locales, given, true, false);
+    return localDateText("toLocaleDateString", this, locales, given, DAY);
   },
   toLocaleTimeString(locales = undefined, given = undefined) {
-    return dateText("toLocaleTimeString", this, locales, given, false, true);
+    return localDateText("toLocaleTimeString", this, locales, given, CLOCK);
   },
 });
 locale(Array.prototype, {
@@ -321,11 +321,13 @@ locale(String.prototype, {
     return compareTexts(text, other);
   },
   toLocaleUpperCase(locales = undefined) {
+    if (typeof this === "string" && locales === undefined) return toUpperCase(this);
     const text = thisText("toLocaleUpperCase", this);
     checkLocale("toLocaleUpperCase", locales, "use toUpperCase()");
     return toUpperCase(text);
   },
   toLocaleLowerCase(locales = undefined) {
+    if (typeof this === "string" && locales === undefined) return toLowerCase(this);
     const text = thisText("toLocaleLowerCase", this);
     checkLocale("toLocaleLowerCase", locales, "use toLowerCase()");
     return toLowerCase(text);
