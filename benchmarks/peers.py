@@ -226,7 +226,7 @@ def measure_programs(subjects: Sequence[Subject], rounds: int, settle: float, ta
         for subject in subjects:
             clients[subject.name].request("tools/list")
             until_it_calls(subject, clients[subject.name])
-        time.sleep(settle)  # what servers do behind their start is over, without an event to wait for
+        time.sleep(settle)  # servers work behind their start, and ours gives freed memory back every five seconds
         for subject in subjects:
             sizes = wire.memory_mb(clients[subject.name].process.pid)
             for row, key in zip(MEMORY, ("pss", "rss"), strict=True):
@@ -261,7 +261,7 @@ def run_often(subject: Subject, client: LineClient, row: str, times: int, table:
 
 
 def compare(
-    names: Sequence[str], rounds: int, calls: int, settle: float = 2, *, warm: bool = True
+    names: Sequence[str], rounds: int, calls: int, settle: float = 7, *, warm: bool = True
 ) -> tuple[list[Subject], Table]:
     """Measure all rows for these subjects in one run."""
     scratch = Path(tempfile.mkdtemp(prefix="codemode-peers-"))

@@ -41,6 +41,8 @@ ECHO = 'return unwrap(await MCP.up.echo({ text: "a" })).text'
 SUSPENDING = f"const before = 1; await yield_control(); {ECHO}"
 
 
+SETTLE_SECONDS = 7
+"""Seconds before the memory of a server is measured, which gives freed memory back every five."""
 MOST_RETURNED = 20_000_000
 """Bytes. A program cannot return more than 24 MiB at once."""
 
@@ -96,8 +98,9 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 class Place:
     """A home for servers, where the engine is compiled once, and their configuration."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settle: float) -> None:
         self.folder = folder
+        self.settle = settle
         self.home = folder / "home"
         self.environ = own_home(self.home)
         self.config = folder / "codemode-mcp.json"
@@ -112,6 +115,11 @@ class Place:
     def forget(self) -> None:
         """Remove what is known of upstream servers."""
         shutil.rmtree(self.home / "cache" / "codemode-mcp" / "listings", ignore_errors=True)
+
+    def memory(self, pid: int) -> float:
+        """Return the memory of a server at rest, in MB."""
+        time.sleep(self.settle)  # it gives freed memory back by the clock
+        return memory_mb(pid)["pss"]
 
     @contextmanager
     def server(self) -> Iterator[LineClient]:
@@ -155,7 +163,7 @@ def tools(place: Place, sizes: Sequence[int], rounds: int) -> Family:
         def note(name: str, value: float, took: dict[str, list[float]] = took) -> None:
             took.setdefault(name, []).append(value)
 
-        for _ in range(rounds):
+        for number in range(rounds):
             place.forget()
             with place.server() as client:
                 client.request("tools/list")
@@ -168,11 +176,13 @@ def tools(place: Place, sizes: Sequence[int], rounds: int) -> Family:
                 run(client, ECHO)
                 note("start to the first call's result", client.since_start())
                 note("first search", timed(run, client, "return (await API.search('open issues')).length"))
-                for number in range(5):
-                    code = f"return (await API.search('archive the message {number}')).length"
-                    note("later searches", timed(run, client, code))
+                for word in ("message", "file", "ticket", "invoice", "metric"):
+                    note(
+                        "later searches", timed(run, client, f"return (await API.search('archive the {word}')).length")
+                    )
                 note("later calls", min(timed(run, client, ECHO) for _ in range(10)))
-                note("memory", memory_mb(client.process.pid)["pss"])
+                if number == rounds - 1:
+                    note("memory", place.memory(client.process.pid))
         for name, values in took.items():
             family.add(name, unit_of(name), size, min(values))
     return family
@@ -191,7 +201,7 @@ def upstreams(place: Place, sizes: Sequence[int], rounds: int) -> Family:
         with place.server() as client:
             run(client, everywhere)
         rows: dict[str, list[float]] = {}
-        for _ in range(rounds):
+        for number in range(rounds):
             with place.server() as client:
                 client.request("tools/list")
                 rows.setdefault("start to `tools/list`", []).append(client.since_start())
@@ -202,7 +212,8 @@ def upstreams(place: Place, sizes: Sequence[int], rounds: int) -> Family:
                 rows.setdefault("a call of each, which starts them", []).append(timed(run, client, everywhere))
                 again = [timed(run, client, everywhere) for _ in range(5)]
                 rows.setdefault("a call of each, once they run", []).append(min(again))
-                rows.setdefault("memory", []).append(memory_mb(client.process.pid)["pss"])
+                if number == rounds - 1:
+                    rows["memory"] = [place.memory(client.process.pid)]
         for name, values in rows.items():
             family.add(name, unit_of(name), size, min(values))
     return family
@@ -231,7 +242,7 @@ def suspended(place: Place, sizes: Sequence[int], rounds: int) -> Family:
                 starts.append(client.since_start())
         with place.server() as client:
             run(client, ECHO)
-            memory = memory_mb(client.process.pid)["pss"]
+            memory = place.memory(client.process.pid)
             suspend, resume = [], []
             for _ in range(10 * rounds):
                 began = time.perf_counter()
@@ -291,12 +302,13 @@ async def _clients(place: Place, tokens: Sequence[str], rounds: int) -> dict[str
             processor = max(wire.processor_ms(process.pid) - before, 500 / wire.TICK)
             rows.setdefault(f"{name}: processor time of the server", []).append(processor)
 
-        for _ in range(rounds):
+        for number in range(rounds):
             everyone = [HttpClient(url, token) for token in tokens]
             await step("all connect", (each.connect() for each in everyone))
             await asyncio.gather(*(each.run("return 1") for each in everyone))
             await step("all run a program with one call", (each.run(ECHO) for each in everyone))
-            rows.setdefault("memory", []).append(memory_mb(process.pid)["pss"])
+            if number == rounds - 1:
+                rows["memory"] = [await asyncio.to_thread(place.memory, process.pid)]
             for each in everyone:
                 each.close()
         return rows
@@ -437,10 +449,12 @@ MEASURES: Mapping[str, Callable[[Place, Sequence[int], int], Family]] = {
 }
 
 
-def measure(names: Sequence[str], sizes: Mapping[str, Sequence[int]], rounds: int) -> Iterator[Family]:
+def measure(
+    names: Sequence[str], sizes: Mapping[str, Sequence[int]], rounds: int, settle: float = SETTLE_SECONDS
+) -> Iterator[Family]:
     """Measure families by their names."""
     with tempfile.TemporaryDirectory(prefix="codemode-scale-", ignore_cleanup_errors=True) as folder:
-        place = Place(Path(folder))
+        place = Place(Path(folder), settle)
         for name in names:
             yield MEASURES[name](place, sizes[name], rounds)
 

@@ -58,7 +58,7 @@ def test_the_comparison_has_every_row_of_ours_and_those_of_a_client_without_a_ga
 
 def test_each_curve_has_a_figure_for_each_size_and_a_drawing(benchmarks: dict[str, ModuleType]) -> None:
     scale = benchmarks["scale"]
-    families = list(scale.measure(list(SIZES), SIZES, 1))
+    families = list(scale.measure(list(SIZES), SIZES, 1, settle=0))
     assert [family.name for family in families] == list(scale.FULL) == list(scale.QUICK)
     for family in families:
         assert [tuple(curve.points) for curve in family.curves] == [family.sizes] * len(family.curves)
