@@ -117,7 +117,7 @@ class RequestsInFlight(ABC):
 
     @abstractmethod
     def _give_up(self, request_id: int, body: bytes) -> None:
-        """Take a request back, or tell the server that nobody waits for its answer."""
+        """Take a request back, or tell the server that its answer is not awaited any more."""
 
     def resolve(self, request_id: int, answer: Answer | Refusal) -> None:
         """Take an answer that was read elsewhere. The id must be one of these requests."""

@@ -340,7 +340,7 @@ def _read_chunks(chunks: Sequence[bytes | memoryview]) -> tuple[int, Answer] | N
 async def open_streamable(
     url: str, client: httpx2.AsyncClient, limit: int
 ) -> AsyncIterator[tuple[ContextReceiveStream[SdkItem], ContextSendStream[SessionMessage], DirectPosts]]:
-    """The streams of what the server says and what is said to it, and requests past these streams.
+    """Open the streams of what the server says and what is said to it, and requests past these streams.
 
     Leaving ends the session, and all requests in flight.
 

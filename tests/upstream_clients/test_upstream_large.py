@@ -1,4 +1,4 @@
-"""Very large results are freed in steps, and nothing that somebody still refers to is touched."""
+"""Very large results are freed in steps, and what is still referred to stays untouched."""
 
 from __future__ import annotations
 
