@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.runs.state import TRANSITIONS
+from codemode_mcp.runs.state import CALL_TRANSITIONS, TRANSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -167,6 +167,53 @@ def states() -> str:
     return d.done()
 
 
+CALL_STATES: Mapping[str, tuple[int, int, str, str]] = {
+    "queued": (30, 110, GREY, "nothing is decided"),
+    "awaiting_approval": (30, 260, ORANGE, "a person is asked"),
+    "ready": (270, 110, GREEN, "it may be sent"),
+    "recorded": (270, 260, BLUE, "the store has it"),
+    "sending": (510, 260, BLUE, "the store is told"),
+    "dispatched": (510, 110, GREEN, "the tool may have it"),
+    "settled": (770, 110, GREY, "has its end"),
+    "abandoned": (770, 260, GREY, "was given up"),
+}
+CALL_EVENTS: Mapping[tuple[str, str], tuple[tuple[tuple[float, float], ...], tuple[float, float]]] = {
+    ("queued", "ask"): (((110, 182), (110, 254)), (84, 222)),
+    ("queued", "admit"): (((212, 145), (264, 145)), (238, 134)),
+    ("awaiting_approval", "approve"): (((212, 285), (240, 285), (240, 165), (264, 165)), (252, 318)),
+    ("ready", "record"): (((360, 182), (360, 254)), (326, 222)),
+    ("ready", "send"): (((452, 145), (504, 145)), (478, 134)),
+    ("recorded", "claim"): (((452, 280), (504, 280)), (478, 270)),
+    ("sending", "retract"): (((508, 310), (456, 310)), (482, 330)),
+    ("recorded", "send"): (((430, 258), (430, 220), (530, 220), (530, 188)), (466, 212)),
+    ("sending", "send"): (((600, 258), (600, 188)), (626, 226)),
+    ("dispatched", "send"): (((570, 108), (570, 80), (640, 80), (640, 104)), (605, 72)),
+}
+"""Drawn as those of a run. Every state but the last two can also settle or be abandoned; that is one line each."""
+
+
+def calls() -> str:
+    """The states of a nested call, and what leads from one to another."""
+    open_states = [state for state, events in CALL_TRANSITIONS.items() if events]
+    ends = {(state, event) for state in open_states for event in ("settle", "abandon")}
+    drawn = {(state, event) for state, events in CALL_TRANSITIONS.items() for event in events}
+    assert drawn == {*CALL_EVENTS, *ends}, f"runs/state has other transitions: {drawn ^ {*CALL_EVENTS, *ends}}"
+    d = Drawing(980, 400, "The states of a nested call")
+    for name, (x, y, colour, line) in CALL_STATES.items():
+        d.box(x, y, 180, 70, colour, name.replace("_", " "), line)
+    for (_, event), (way, (x, y)) in CALL_EVENTS.items():
+        d.arrow(*way)
+        d.text(x, y, event, colour=QUIET, size=13)
+    d.arrow((692, 145), (764, 145))
+    d.text(728, 134, "settle", colour=QUIET, size=13)
+    d.arrow((692, 295), (764, 295), dashed=True)
+    d.text(728, 284, "abandon", colour=QUIET, size=13)
+    d.text(
+        490, 374, "every state on the left can settle (an answer, or a refusal) and be abandoned", size=13, colour=QUIET
+    )
+    return d.done()
+
+
 def timeline() -> str:
     """What happens when, for a program that is suspended and resumed."""
     d = Drawing(980, 400, "A program is suspended while its call goes on, and resumed by wait")
@@ -194,7 +241,12 @@ def timeline() -> str:
     return d.done()
 
 
-PICTURES: Mapping[str, Callable[[], str]] = {"overview.svg": overview, "states.svg": states, "timeline.svg": timeline}
+PICTURES: Mapping[str, Callable[[], str]] = {
+    "overview.svg": overview,
+    "states.svg": states,
+    "calls.svg": calls,
+    "timeline.svg": timeline,
+}
 
 
 def main() -> None:
