@@ -156,6 +156,8 @@ class App:
         """Whoever started this process: the caller over stdio, and from a terminal."""
         self._engine = engine
         self._touched = anyio.Event()
+        self._wanted = anyio.Event()
+        """A program is there: nothing is put off any more."""
         self._clients = ConnectedClients(time.monotonic)
         self._opened = anyio.Event()
         self._catalogs: Catalogs | None = None
@@ -378,6 +380,7 @@ class App:
     async def manager(self) -> RunManager:
         """Once everything is open."""
         self.touch()
+        self._wanted.set()
         await self._opened.wait()
         assert self._manager is not None
         return self._manager
@@ -598,7 +601,8 @@ class App:
         await self._read_kept()
         await self._touched.wait()
         if self._transport is not None:
-            await anyio.sleep(TOUCH_SECONDS)
+            with anyio.move_on_after(TOUCH_SECONDS):
+                await self._wanted.wait()
         from upstream_clients.listing_cache import ListingCache
         from upstream_clients.pool import UpstreamPool
 

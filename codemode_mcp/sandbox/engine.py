@@ -249,12 +249,11 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
     engine = wasmtime.Engine(_config(GUESTS_PER_THREAD * max_threads + _MORE_GUESTS))
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
-    glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(_glue_source())))
     threads = GuestThreads(max_threads + _SNAPSHOT_THREADS)
     try:
-        module, entries = threads.submit(_warm_module, engine, linker, glue, cache_dir).result()
-        modules = Modules(engine, linker, linker.instantiate_pre(module), glue)
-        opened = Engine(engine, modules, threads, entries)
+        compiled = threads.submit(_compiled, engine, linker, cache_dir).result()
+        modules = Modules(engine, linker, linker.instantiate_pre(compiled.main), compiled.glue)
+        opened = Engine(engine, modules, threads, compiled.entries)
     except BaseException:
         threads.close()
         raise
@@ -341,10 +340,22 @@ def _can_reserve(size: int) -> bool:
     return True
 
 
-def _warm_module(
-    engine: wasmtime.Engine, linker: wasmtime.Linker, glue: wasmtime.Module, cache_dir: Path | None
-) -> tuple[wasmtime.Module, Entries]:
-    """The module whose memory is the base image, compiled or from the cache."""
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """Machine code.
+
+    Attributes:
+        main: the engine, whose memory is the base image.
+        glue: our own module beside it.
+    """
+
+    main: wasmtime.Module
+    glue: wasmtime.Module
+    entries: Entries
+
+
+def _compiled(engine: wasmtime.Engine, linker: wasmtime.Linker, cache_dir: Path | None) -> _Compiled:
+    """Compile the modules, or take them from the cache."""
     prepared = binary.prepare(binary.load())
     path = None if cache_dir is None else _cache_path(cache_dir, prepared)
     if path is not None:
@@ -352,6 +363,7 @@ def _warm_module(
         if cached is not None:
             return cached
     try:
+        glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(_glue_source())))
         cold = Modules(engine, linker, linker.instantiate_pre(wasmtime.Module(engine, prepared)), glue)
         base = _make_base(cold)
         segments = tuple(_changes(base.memory, b""))
@@ -361,8 +373,8 @@ def _warm_module(
     except GuestTrap as trap:
         raise RuntimeUnavailable(f"the JavaScript engine does not start: {trap}") from None
     if path is not None:
-        _to_cache(path, base.entries, bytes(module.serialize()))
-    return module, base.entries
+        _to_cache(path, base.entries, bytes(glue.serialize()), bytes(module.serialize()))
+    return _Compiled(module, glue, base.entries)
 
 
 def _make_base(cold: Modules) -> Image:
@@ -695,7 +707,7 @@ def _cache_path(cache_dir: Path, prepared: bytes) -> Path | None:
     key = hashlib.sha256()
     for part in (
         metadata.version("wasmtime"),
-        f"{NATIVE_STACK} {ASYNC_STACK} epoch",
+        f"{NATIVE_STACK} {ASYNC_STACK} epoch glue",
         platform.system(),
         platform.machine(),
         _cpu_features(),
@@ -715,7 +727,7 @@ def _cpu_features() -> str:
         return platform.processor()
 
 
-def _from_cache(engine: wasmtime.Engine, path: Path) -> tuple[wasmtime.Module, Entries] | None:
+def _from_cache(engine: wasmtime.Engine, path: Path) -> _Compiled | None:
     # Machine code is only loaded from a file that no other user can have written, and when its digest shows that it is
     # what was written; anything else means recompile. The digest alone is no protection: it is in the same file.
     try:
@@ -727,13 +739,17 @@ def _from_cache(engine: wasmtime.Engine, path: Path) -> tuple[wasmtime.Module, E
         return None
     head, _, code = data[32:].partition(b"\n")
     try:
-        return wasmtime.Module.deserialize(engine, code), Entries(*json.loads(head))
+        *entries, size = json.loads(head)
+        glue, main = code[:size], code[size:]
+        return _Compiled(
+            wasmtime.Module.deserialize(engine, main), wasmtime.Module.deserialize(engine, glue), Entries(*entries)
+        )
     except (wasmtime.WasmtimeError, ValueError, TypeError):
         return None
 
 
-def _to_cache(path: Path, entries: Entries, code: bytes) -> None:
-    data = json.dumps(astuple(entries)).encode() + b"\n" + code
+def _to_cache(path: Path, entries: Entries, glue: bytes, main: bytes) -> None:
+    data = json.dumps([*astuple(entries), len(glue)]).encode() + b"\n" + glue + main
     scratch = None
     try:
         descriptor, scratch = tempfile.mkstemp(".tmp", f"{path.name}.", path.parent)  # with mode 0600
