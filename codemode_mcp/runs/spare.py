@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.errors import CodeModeError
 from codemode_mcp.sandbox.guest import Guest
 
 if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine, Image
+
+log = logging.getLogger("codemode_mcp.runs")
 
 IDLE_SECONDS: Final = 0.005
 """From the end of a program to the next guest. Where programs follow each other sooner, none is made ahead."""
@@ -57,7 +59,8 @@ class SpareGuest:
             engine, image, memory_limit = self._wanted
             try:
                 self._guest = Guest(engine, image, memory_limit=memory_limit)
-            except CodeModeError:
+            except Exception as error:
+                log.debug("no guest could be made ahead: %r", error)
                 self._wanted = None  # the next program is told why
 
     def _stop_timer(self) -> None:
