@@ -131,14 +131,15 @@ class Module:
     called: bool
 
 
-def modules() -> list[Module]:
+def modules(*, warm: bool = True) -> list[Module]:
     """Return what a session with the default configuration imports, the largest first."""
     with tempfile.TemporaryDirectory(prefix="codemode-memory-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         environ = own_home(folder / "home")
         config = folder / "codemode-mcp.json"
         config.write_text(json.dumps({"mcpServers": {"up": upstream()}}))
-        session(serve(config), environ, folder)
+        if warm:  # the engine is compiled, the listing kept
+            session(serve(config), environ, folder)
         written = folder / "modules.json"
         command = [sys.executable, str(wire.FOLDER / "imported.py"), str(written), *serve(config)[3:]]
         session(command, environ, folder)
