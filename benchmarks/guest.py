@@ -1,4 +1,4 @@
-"""What the prelude costs: each function that it replaces beside the engine's own, and what it adds by itself.
+"""Cost of the prelude: each function that it replaces beside the engine's own, and what it adds by itself.
 
     .venv/bin/python benchmarks/guest.py
 
@@ -101,7 +101,7 @@ REPLACED: Final = [
     ("toLocaleLowerCase", "const text = 'Some text'", "text.toLocaleLowerCase()"),
     ("queueMicrotask", "const done = () => 0", "queueMicrotask(done)"),
 ]
-"""What the engine has too."""
+"""Functions that the engine has too."""
 
 ADDED: Final = [
     # name, setup, expression, microseconds that it may take
@@ -156,7 +156,7 @@ ADDED: Final = [
     ("new URL", "", "new URL('https://example.com/path?query=1#part')", 60.0),
     ("new URLSearchParams", "", "new URLSearchParams('a=1&b=two%20words')", 40.0),
 ]
-"""What it has not."""
+"""Functions that it has not."""
 
 RETURNED: Final = [
     ("a text", "'x'.repeat(1e6)"),

@@ -1,4 +1,4 @@
-"""How cost grows with the size of things: .venv/bin/python benchmarks/scale.py [NAME ...] [--quick] [--update]
+"""Growth of cost with the size of things: .venv/bin/python benchmarks/scale.py [NAME ...] [--quick] [--update]
 
 Each curve is measured with real processes: `serve` over standard streams, and over HTTP for many clients. Beside each
 row is the exponent of its growth: the slope in a drawing where both axes are logarithmic. 1 is linear, 0 is no growth,

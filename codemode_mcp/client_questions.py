@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 Request = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
 
 PROGRAM_ASKS = "[the program]"
-"""What a question begins with that a program puts. Of a server's, it is the server's configured name in brackets; what
-we ask ourselves never begins with a bracket."""
+"""Begin of a question that a program puts. A server's begins with the server's configured name in brackets; ours never
+begins with a bracket."""
 
 REQUESTS: dict[str, type[Request]] = {
     "elicitation/create": types.ElicitRequest,
@@ -58,4 +58,4 @@ def as_request(question: Question | ApprovalQuestion) -> JsonObject:
 
 
 _UNSHOWN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-"""What moves the cursor, turns the direction of text or is not seen."""
+"""Characters that move the cursor, turn the direction of text or are not seen."""

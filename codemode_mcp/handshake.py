@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.server")
 
 GIVE_UP_SECONDS: Final = 1.0
-"""For what is still to be written about a request that is given up."""
+"""Seconds for what is still to be written about a request that is given up."""
 
 
 def read_message(line: str) -> Message | None:

@@ -49,7 +49,7 @@ CANCEL_TIMEOUT = 5.0
 """Seconds for the transport to take the word that a request was given up."""
 
 CANCEL_WAIT = 0.2
-"""How many of them the caller waits too."""
+"""Seconds of these that the caller waits too."""
 
 
 SETTLED_LOOK = 0.01
@@ -61,7 +61,7 @@ class Transport(Protocol):
 
     @property
     def last_context(self) -> contextvars.Context | None:
-        """The context in which the message that was received last was asked for; None where nobody knows."""
+        """The context in which the message that was received last was asked for; None if that is not known."""
         ...
 
     async def receive(self) -> Incoming:
@@ -91,10 +91,10 @@ class Subscription:
         self.acknowledged = anyio.Event()
         """Set when the server has taken it up, and when it is over."""
         self.honored: JsonObject | None = None
-        """What the server will tell of; None before it has said so."""
+        """The changes that the server will report, as JSON; None before it has said so."""
         self.over = anyio.Event()
         self.lost = False
-        """Whether it ended without the server's answer."""
+        """True if it ended without the server's answer."""
 
     def end(self, *, lost: bool) -> None:
         """Note that it is over. The first time counts."""
@@ -263,7 +263,7 @@ class Dispatcher:
             self._group.start_soon(self._tell_cancelled, anyio.Event(), request_id, None)
 
     async def _tell_given_up(self, request_id: RequestId, headers: Mapping[str, str] | None) -> None:
-        # Whoever gave a call up does not wait for a transport that takes nothing. Mostly it takes this at once, and
+        # The caller does not wait for a transport that takes nothing. Mostly it takes this at once, and
         # then the server hears of it before it hears of the next call.
         if self._group is not None and not self._closed:
             taken = anyio.Event()
@@ -310,7 +310,7 @@ class Dispatcher:
                 error = message["error"]
                 self.direct.resolve(key, Refusal(error["code"], error["message"], error.get("data")))
             return True
-        # Answers to requests that nobody waits for any more are told nowhere else.
+        # Answers to requests that were given up are reported nowhere else.
         self.questions.answered(key)
         answered = self._waiting.get(key)
         if answered is None or answered.done():
@@ -421,5 +421,5 @@ def sendable(value: Mapping[str, Any]) -> Mapping[str, Any]:
         mended: dict[str, Any] = whole(dict(value))
         return mended
     except (TypeError, ValueError, RecursionError):
-        pass  # for whoever sends it to tell
+        pass  # sending it says so
     return value

@@ -1,4 +1,4 @@
-"""What an HTTP client has seen of its server, for the task that owns the connection."""
+"""Failures that an HTTP client has seen, for the task that owns the connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HttpWatch:
         on_lost: called when the connection has no future and no call can be told so.
         refused_status: HTTP status of the latest POST that was refused.
         failure: what was wrong with the latest POST that failed, for a person.
-        logged_out: the latest request was refused because somebody has to log in first.
+        logged_out: the latest request was refused because a login is needed first.
         login: which login that request was made with; another one is a reason to try again.
     """
 

@@ -1,4 +1,4 @@
-"""What `codemode-mcp serve` does."""
+"""Run the server for `codemode-mcp serve`."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ async def _serve_http(
                         ending.start_soon(opened.retire)
                         await listener.drain()
                         ending.cancel_scope.cancel()
-                # Whoever still waits has been told that its run is aborted; that is written before connections end.
+                # Open requests have been told that their run is aborted; that is written before connections end.
                 group.cancel_scope.cancel()
         except CannotListen as error:
             failure = error

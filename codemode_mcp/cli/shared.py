@@ -1,4 +1,4 @@
-"""What commands share: the configuration, the log, what they say, and how they stop.
+"""Helpers of all commands: the configuration, the log, messages, and exit codes.
 
 Exit codes: 0 ok, 1 the thing asked for failed, 2 usage or invalid configuration. Human output goes to stderr where
 stdout belongs to MCP (`serve`), else to the terminal.

@@ -971,7 +971,7 @@ async def open_manager(
                 for run in list(manager._runs.values()):
                     if run.kept:
                         manager._auditor.emit("left", run.id, pending=len(run.calls))
-                        run.give_up()  # whoever comes next goes on with it
+                        run.give_up()  # the next process that claims it resumes it
                         if run.guest is not None:
                             run.guest.interrupt()
                     elif run.observation is not None:

@@ -92,7 +92,7 @@ NATIVES: Final = (
 """Name and length of the functions that the glue has for the prelude, in the order of their slots."""
 
 _ATOMS_OFFSET = 232
-"""Where the natives find the atoms of property names, within `STATE`."""
+"""Offset within `STATE` of the atoms of property names, for the natives."""
 
 _BLOCK = 4096
 _BLANK = bytes(_BLOCK)
@@ -113,13 +113,13 @@ _MAX_POOLED = 640
 
 _MAX_MEMORY = 1 << 32
 _SLOT_BYTES = _MAX_MEMORY + (1 << 28)
-"""Of address space, with the guard behind it."""
+"""Address space of one guest, with the guard behind it."""
 
 _KEPT_GUESTS = 1
 _KEPT_BYTES = 2560 * 1024
 _KEPT_STACK_BYTES = 64 * 1024
-"""What stays in memory of guests that are over: of so many, the begin of their memory and of their stack. An image has
-2.4 MB, and a page that is not kept costs a fault the next time."""
+"""Memory and stack that stay, of so many guests that are over. An image has 2.4 MB, and a page that is not kept costs a
+fault the next time."""
 
 _SNAPSHOT_THREADS = 2
 """Guests are saved and restored beside those that compute: a request whose time is over must not queue for that."""
