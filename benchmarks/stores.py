@@ -90,7 +90,7 @@ class Steps:
 
     def on_thread(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def measured(engine: Engine, work: Callable[..., Any], *given: Any) -> Any:
-            name = {"snapshot": "snapshot", "_restore": "restore", "deliver": "deliver"}.get(work.__name__, "launch")
+            name = {"snapshot": "snapshot", "_restore": "restore"}.get(work.__name__, "launch")
             began = time.perf_counter()
             if name == "snapshot":
                 self.snapshot_began = began
@@ -143,6 +143,7 @@ async def process(
                 setattr(it.store, name, steps.timed(name, getattr(it.store, name)))
             driver: Any = it.manager._driver
             driver._on_thread = steps.on_thread(driver._on_thread)
+            driver._compute = steps.timed("deliver", driver._compute)
         yield it
 
 
