@@ -22,7 +22,8 @@ def main() -> None:
             error = error.exceptions[0]
         if isinstance(error, SystemExit | KeyboardInterrupt):
             raise error from None
-        if type(error).__name__ == "Exit" and hasattr(error, "exit_code"):  # typer's, where typer did not run
+        typer = sys.modules.get("typer")
+        if typer is not None and isinstance(error, typer.Exit):  # of a command that typer did not run
             sys.exit(error.exit_code)
         if isinstance(error, BrokenPipeError):
             # Whoever read our output has gone; nothing more can be said to them.

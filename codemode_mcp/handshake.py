@@ -172,19 +172,20 @@ class HandshakeSession:
         try:
             with exchange.scope:
                 try:
-                    message = {"result": await self._result(exchange, method)}
+                    line = _line(exchange.request_id, result=await self._result(exchange, method))
                 except JsonRpcError as error:
-                    message = {"error": error.as_json()}
+                    line = _line(exchange.request_id, error=error.as_json())
                 except Exception:
-                    log.exception("a request failed in an unexpected way: %s", method)
-                    message = {"error": JsonRpcError(INTERNAL_ERROR, "Internal error").as_json()}
+                    log.exception("a request failed in an unexpected way: %s", method[:100])
+                    fault = JsonRpcError(INTERNAL_ERROR, "Internal error")
+                    line = _line(exchange.request_id, error=fault.as_json())
                 finally:
                     exchange.over = True
                     if self._open.get(key_of(exchange.request_id)) is exchange:
                         del self._open[key_of(exchange.request_id)]
                 if not exchange.cancelled:
                     begun = True
-                    await self.send({"id": exchange.request_id, **message})
+                    await self._write(line)
         except anyio.get_cancelled_exc_class():
             # The connection ends: the client is told, unless it may have its answer already.
             if not begun and not exchange.cancelled:
@@ -269,9 +270,11 @@ class HandshakeSession:
 
     async def send(self, message: Mapping[str, Any]) -> None:
         """Send a message. One for a client that has gone is dropped."""
-        text = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False, separators=(",", ":"))
+        await self._write(_encoded(message))
+
+    async def _write(self, line: bytes) -> None:
         try:
-            await self._lines.send(text.encode("utf-8", "replace"))
+            await self._lines.send(line)
         except anyio.BrokenResourceError:
             log.debug("a message was dropped: the client has gone")
 
@@ -302,6 +305,15 @@ class HandshakeSession:
         for asked in self._asked.values():
             asked.refusal = "the client is gone"
             asked.answered.set()
+
+
+def _line(request_id: RequestId, **answer: JsonObject) -> bytes:
+    return _encoded({"id": request_id, **answer})
+
+
+def _encoded(message: Mapping[str, Any]) -> bytes:
+    text = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")
 
 
 class _Asked:

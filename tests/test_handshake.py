@@ -83,6 +83,11 @@ class Counter:
                     self.cancelled.set()
             case "fail":
                 raise RuntimeError("secret")
+            case "deep":
+                nested: dict[str, Any] = {}
+                for _ in range(100_000):
+                    nested = {"a": nested}
+                return {"content": [], "structuredContent": nested, "isError": False}
             case "progress":
                 await exchange.report_progress(1, 2, "half")
                 await exchange.report_progress(2, None, None)
@@ -418,8 +423,10 @@ async def test_what_a_client_of_these_revisions_brings_back_is_never_looked_at()
     assert seen == [{"name": "exec", "arguments": {}}]
 
 
-async def test_a_fault_of_ours_shows_nothing_of_itself() -> None:
+@pytest.mark.parametrize("fault", ["fail", "deep"], ids=["an exception", "an answer that cannot be written"])
+async def test_a_fault_of_ours_shows_nothing_of_itself_and_ends_its_request_alone(fault: str) -> None:
     async with serving("ours", Counter()) as peer:
         await peer.greet()
-        answer = await peer.ask(1, "tools/call", {"name": "fail"})
-    assert answer["error"] == {"code": -32603, "message": "Internal error"}
+        answer = await peer.ask(1, "tools/call", {"name": fault})
+        assert answer["error"] == {"code": -32603, "message": "Internal error"}
+        assert (await peer.ask(2, "ping"))["result"] == {}

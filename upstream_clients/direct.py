@@ -146,9 +146,6 @@ class DirectRequests(RequestsInFlight):
         self._lines: list[bytes] = []
         self._flushes = False
 
-    def __len__(self) -> int:
-        return len(self._pending)
-
     def _begin(self, request_id: int, body: bytes, headers: Mapping[str, str]) -> None:
         """Put a line; all of one round of the event loop leave together."""
         self._put(body)

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
@@ -139,7 +139,7 @@ class Dispatcher:
 
     @property
     def heard(self) -> int:
-        """How many messages have come so far."""
+        """Number of messages that have come so far."""
         return self._count + (0 if self.direct is None else self.direct.count)
 
     @asynccontextmanager
@@ -341,8 +341,8 @@ class Dispatcher:
                     subscription.acknowledged.set()
 
     def _take_progress(self, params: Mapping[str, Any]) -> None:
-        token, progress = params.get("progressToken"), params.get("progress")
-        if not is_id(token) or not _is_number(progress):
+        token, progress = params.get("progressToken"), _number(params.get("progress"))
+        if not is_id(token) or progress is None:
             return
         key = key_of(token)
         on_progress = self._progress.get(key)
@@ -350,13 +350,9 @@ class Dispatcher:
             on_progress = self.direct.progress_of(key)
         if on_progress is None:
             return
-        total, message = params.get("total"), params.get("message")
+        message = params.get("message")
         self._spawn(
-            _tell,
-            on_progress,
-            float(progress),
-            float(total) if _is_number(total) else None,
-            message if isinstance(message, str) else None,
+            _tell, on_progress, progress, _number(params.get("total")), message if isinstance(message, str) else None
         )
 
     async def _answer(self, message: Message) -> None:
@@ -409,8 +405,14 @@ async def _tell(on_progress: ProgressFn, progress: float, total: float | None, m
         logger.exception("progress could not be told")
 
 
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _number(value: object) -> float | None:
+    """Return a number of a server; None for what is none, or is too large."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def sendable(value: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -44,10 +44,10 @@ class EventBuffer:
         self._limit = limit
         # The mutable state.
         self._parts: list[bytes] = []
-        """Of the present line."""
+        """Bytes of the present line."""
         self._part_bytes = 0
         self._event_bytes = 0
-        """Of the present event's whole lines."""
+        """Bytes of the present event's whole lines."""
         self._ends_in_return = False
         """The last chunk ended in a carriage return, which a line feed may follow."""
         self._name = ""

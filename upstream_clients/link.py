@@ -76,7 +76,7 @@ class Link:
 
     @property
     def heard(self) -> int:
-        """How many messages have come so far."""
+        """Number of messages that have come so far."""
         return self._dispatcher.heard
 
     async def probe(self) -> None:

@@ -36,7 +36,7 @@ PROBE_TIMEOUT = 5.0
 
 VERSION_HEADER: Final = "mcp-protocol-version"
 METHOD_HEADER: Final = "mcp-method"
-"""Of requests over HTTP."""
+"""Names of headers of requests over HTTP."""
 
 CAPABILITIES: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 """What a server may ask while it works on a call. Modern servers are told so with each call for which somebody can be
@@ -47,7 +47,7 @@ _CAPABILITIES: Final = ("tools", "resources", "prompts", "completions", "logging
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What a server and its client have agreed on.
+    """Outcome of the negotiation with a server.
 
     Attributes:
         capabilities: the server's, as JSON.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 SdkItem = SessionMessage | Exception
-"""What a read stream of the SDK carries."""
+"""An item of a read stream of the SDK."""
 
 
 class ReadStream(Protocol):
@@ -48,11 +48,11 @@ class SdkTransport:
         return getattr(self._read, "last_context", None)
 
     async def receive(self) -> Incoming:
-        """See `dispatcher.Transport`."""
+        """Send a message, as `dispatcher.Transport` says."""
         return from_sdk(await self._read.receive())
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """See `dispatcher.Transport`."""
+        """Send a message, as `dispatcher.Transport` says."""
         metadata = ClientMessageMetadata(headers=dict(headers)) if headers else None
         await self._write.send(SessionMessage(_model_of(message), metadata))
 

@@ -50,11 +50,11 @@ class ProcessTransport:
         self._outgoing = outgoing
 
     async def receive(self) -> Incoming:
-        """See `dispatcher.Transport`."""
+        """Return the next message, as `dispatcher.Transport` says."""
         return await self._incoming.receive()
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """See `dispatcher.Transport`."""
+        """Send a message, as `dispatcher.Transport` says."""
         self._outgoing.send_nowait(message)
 
 

@@ -43,7 +43,7 @@
   (global $ctx (mut i32) (i32.const 0))
   (global $rt (mut i32) (i32.const 0))
   (global $scratch (mut i32) (i32.const 0))   ;; guest memory that is ours, see below
-  (global $state (mut i32) (i32.const 0))     ;; likewise, but part of a snapshot; see the natives
+  (global $state (mut i32) (i32.const 0))     ;; the same, but part of a snapshot; see the natives
   (global $tracker (mut i64) (i64.const 0))   ;; the prelude's onRejection
   (global $denial (mut i64) (i64.const 0))    ;; the prelude's moduleDenied
   (global $deadline (mut i64) (i64.const -1)) ;; on the monotonic clock, in nanoseconds; unsigned

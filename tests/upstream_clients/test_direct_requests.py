@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -308,3 +309,27 @@ async def test_an_error_with_half_a_character_is_the_answer_to_its_request() -> 
     for item in (read_message(line), read_by_models(line)):
         assert isinstance(item, dict)
         assert (item["id"], item["error"]["message"]) == (7, "\ufffd")
+
+
+@pytest.mark.parametrize("progress", [10**400, -(10**400), True, "1", None, [], float("nan")])
+async def test_progress_that_is_no_number_ends_no_connection(progress: object) -> None:
+    told: list[float] = []
+
+    async def on_progress(done: float, total: float | None, message: str | None) -> None:
+        told.append(done)
+
+    requests = DirectRequests(lambda _: None)
+    request_id = requests.send("tools/call", {}, lambda _: None, on_progress)
+    dispatcher = Dispatcher(
+        cast("Any", SimpleNamespace(last_context=None)),
+        over=anyio.Event(),
+        questions=ConnectionQuestions(roots=None),
+        on_list_changed=lambda: None,
+        direct=requests,
+    )
+    async with anyio.create_task_group() as dispatcher._group:
+        for each in (progress, 1):
+            dispatcher._take_notification(
+                "notifications/progress", {"progressToken": request_id, "progress": each, "total": progress}
+            )
+    assert told[-1] == 1.0
