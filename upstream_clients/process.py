@@ -11,6 +11,7 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
 from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
@@ -20,6 +21,8 @@ from upstream_clients.environment import passed_on
 from upstream_clients.stderr import StderrTail
 
 if TYPE_CHECKING:
+    from io import RawIOBase
+
     from upstream_clients.spec import UpstreamSpec
 
 logger = logging.getLogger(__name__)
@@ -37,6 +40,19 @@ _POLL = 0.01
 
 
 @dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """The process of a stdio server.
+
+    Attributes:
+        child: an `anyio.abc.Process`, or on Windows the SDK's stand-in for one.
+        output: where its standard output is read; None on Windows, where the child has a stream for that.
+    """
+
+    child: Any
+    output: RawIOBase | None
+
+
+@dataclass(frozen=True, slots=True)
 class StartedProcess:
     """A stdio server that was started before there is a connection to it.
 
@@ -45,13 +61,15 @@ class StartedProcess:
         stderr: open; takes what the server says there.
     """
 
-    process: Any
+    process: ServerProcess
     stderr: StderrTail
 
     async def close(self) -> None:
         """End a server that no connection has taken."""
         with anyio.CancelScope(shield=True), self.stderr:
             self.stderr.exit_code = await stop(self.process, anyio.current_time())
+        if self.process.output is not None:
+            self.process.output.close()
 
 
 async def start_ahead(spec: UpstreamSpec) -> StartedProcess | None:
@@ -74,11 +92,8 @@ async def start_ahead(spec: UpstreamSpec) -> StartedProcess | None:
     return StartedProcess(process, stderr)
 
 
-async def start(spec: UpstreamSpec, errlog: TextIO) -> Any:
+async def start(spec: UpstreamSpec, errlog: TextIO) -> ServerProcess:
     """Start a stdio server in a process group of its own; on Windows in a Job Object.
-
-    Returns:
-        An `anyio.abc.Process`, or on Windows the SDK's stand-in for one.
 
     Raises:
         OSError: it cannot be started.
@@ -90,18 +105,36 @@ async def start(spec: UpstreamSpec, errlog: TextIO) -> Any:
         from mcp.os.win32.utilities import create_windows_process, get_windows_executable_command
 
         command = await anyio.to_thread.run_sync(get_windows_executable_command, spec.command)
-        return await create_windows_process(command, list(spec.args), env, errlog, spec.cwd)
-    return await anyio.open_process(
-        [spec.command, *spec.args], env=env, stderr=errlog, cwd=spec.cwd, start_new_session=True
-    )
+        return ServerProcess(await create_windows_process(command, list(spec.args), env, errlog, spec.cwd), None)
+    # A pipe of our own: what asyncio reads of a child comes two rounds of the event loop later.
+    source, sink = os.pipe()
+    output = FileIO(source)
+    try:
+        child = await anyio.open_process(
+            [spec.command, *spec.args],
+            env=env,
+            stdout=sink,
+            stderr=errlog,
+            cwd=spec.cwd,
+            start_new_session=True,
+        )
+    except BaseException:
+        output.close()
+        raise
+    finally:
+        os.close(sink)
+    return ServerProcess(child, output)
 
 
-async def stop(process: Any, began: float) -> int | None:
+async def stop(server: ServerProcess, began: float) -> int | None:
     """End of input, then force; for the server and its descendants. Every wait is bounded. The exit code of a server
     that needed no force.
 
+    The pipe of its output stays open, for the one who reads it.
+
     The bounds count from `began`, a time of the event loop, so that on a busy machine they do not add up.
     """
+    process = server.child
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
         await process.stdin.aclose()
     code: int | None = process.returncode if await _exited(process, began + EXIT_TIMEOUT) else None
@@ -115,8 +148,9 @@ async def stop(process: Any, began: float) -> int | None:
         await _end_group(process, began + EXIT_TIMEOUT + TERMINATE_TIMEOUT)
     if not await _exited(process, anyio.current_time() + REAP_TIMEOUT):
         logger.warning("process %d cannot be ended", process.pid)
-    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-        await process.stdout.aclose()
+    if server.output is None:  # pragma: no cover
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            await process.stdout.aclose()
     # asyncio closes the transport with the last pipe, and one of them a process out of our reach may hold open.
     transport = getattr(getattr(process, "_process", None), "_transport", None)
     if transport is not None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 from pydantic_core import to_json
@@ -22,10 +23,11 @@ from upstream_clients.wire import LineBuffer, TooLong, read_line, too_long
 
 if TYPE_CHECKING:
     import contextvars
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+    from upstream_clients.process import ServerProcess
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.stderr import StderrTail
     from upstream_clients.wire import Incoming
@@ -60,7 +62,7 @@ class ProcessTransport:
 
 @asynccontextmanager
 async def open_process(
-    spec: UpstreamSpec, stderr: StderrTail, process: Any = None
+    spec: UpstreamSpec, stderr: StderrTail, process: ServerProcess | None = None
 ) -> AsyncIterator[tuple[ProcessTransport, DirectRequests | None]]:
     """Start the server and yield its pipes, and requests past them.
 
@@ -76,73 +78,212 @@ async def open_process(
     """
     if process is None:
         process = await start(spec, stderr.file)
+    child = process.child
     # Nothing is awaited between the start and the `try`: a cancellation there would leave the process behind.
     heard, incoming = anyio.create_memory_object_stream[Any](0)
     outgoing, written = anyio.create_memory_object_stream[Message](math.inf)
     flushed = anyio.Event()
-    direct = _direct(process)
+    direct = _direct(child)
+
+    def take_answer(line: bytes | TooLong) -> bool:
+        """Take a line that is the answer to a request past the dispatcher."""
+        # Not past lines that the dispatcher has yet to look at: they may change what the answer means.
+        idle = heard.statistics().tasks_waiting_receive > 0
+        return idle and direct is not None and isinstance(line, bytes) and direct.take(line)
 
     async def read() -> None:
-        buffer = LineBuffer()
-        async with heard:
-            try:
-                async for chunk in process.stdout:
-                    for line in buffer.feed(chunk):
-                        # Not past lines that the dispatcher has yet to look at: they may change what the answer means.
-                        idle = heard.statistics().tasks_waiting_receive > 0
-                        if idle and direct is not None and isinstance(line, bytes) and direct.take(line):
+        async with _open_output(process, take_answer) as output:
+            async with heard:
+                with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # the connection is being closed
+                    while (line := await output.receive()) is not None:
+                        if take_answer(line):
                             continue
                         if isinstance(line, bytes) and line.strip() and not line.lstrip().startswith((b"{", b"[")):
                             stderr.note_stray(line)
                         await heard.send(too_long(line) if isinstance(line, TooLong) else await read_line(line))
-            except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-                pass  # either the connection is being closed, or it has just ended
-        # What it still says nobody wants to hear; but a server that cannot write cannot leave.
-        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, OSError):
-            while True:
-                await process.stdout.receive()
+            # What it still says nobody wants to hear; but a server that cannot write cannot leave.
+            await output.discard()
 
     async def write() -> None:
         try:
             async for message in written:
-                await process.stdin.send(_line_of(message))
+                await child.stdin.send(_line_of(message))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
             heard.close()  # who does not listen any more will not answer either
         finally:
             flushed.set()
 
     async def watch() -> None:
-        while process.returncode is None:  # noqa: ASYNC110 - nothing tells of a death but this
+        while child.returncode is None:  # noqa: ASYNC110 - nothing tells of a death but this
             await anyio.sleep(WATCH_INTERVAL)
         # What is in the pipe is read first, unless there is no end to it.
         await anyio.sleep(WATCH_INTERVAL)
         heard.close()
 
-    async with anyio.create_task_group() as tasks:
+    try:
+        async with anyio.create_task_group() as tasks:
+            try:
+                for task in (read, write, watch):
+                    tasks.start_soon(task)
+                yield ProcessTransport(incoming, outgoing), direct
+            finally:
+                with anyio.CancelScope(shield=True):
+                    incoming.close()
+                    outgoing.close()
+                    began = anyio.current_time()
+                    with anyio.move_on_after(FLUSH_TIMEOUT):
+                        await flushed.wait()
+                    stderr.exit_code = await stop(process, began)
+                tasks.cancel_scope.cancel()
+                heard.close()
+                written.close()
+    finally:
+        if process.output is not None:
+            # Its transport closes it in the next round of the event loop, before that, if there has come to be one.
+            asyncio.get_running_loop().call_soon(process.output.close)
+
+
+class _Output(asyncio.Protocol):
+    """The lines of a server's standard output.
+
+    Args:
+        take: takes a line at once where that is possible, while nobody has others to look at before.
+    """
+
+    def __init__(self, take: Callable[[bytes | TooLong], bool]) -> None:
+        self._take = take
+        self._buffer = LineBuffer()
+        self._lines: deque[bytes | TooLong] = deque()
+        self._transport: asyncio.ReadTransport | None = None
+        self._paused = False
+        self._ended = False
+        self._discards = False
+        self._failure: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def receive(self) -> bytes | TooLong | None:
+        """Return the next line; None at the end. Raises what taking a line has raised."""
+        while self._failure is not None or not self._lines:
+            if self._failure is not None:
+                raise self._failure
+            if self._ended:
+                return None
+            self._resume()
+            await self._wait()
+        return self._lines.popleft()
+
+    async def discard(self) -> None:
+        """Read on without looking at anything, until the end."""
+        self._discards = True
+        self._lines.clear()
+        while not self._ended:
+            self._resume()
+            await self._wait()
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
         try:
-            for task in (read, write, watch):
-                tasks.start_soon(task)
-            yield ProcessTransport(incoming, outgoing), direct
+            await self._waiter
         finally:
-            with anyio.CancelScope(shield=True):
-                incoming.close()
-                outgoing.close()
-                began = anyio.current_time()
-                with anyio.move_on_after(FLUSH_TIMEOUT):
-                    await flushed.wait()
-                stderr.exit_code = await stop(process, began)
-            tasks.cancel_scope.cancel()
-            heard.close()
-            written.close()
+            self._waiter = None
+
+    def _resume(self) -> None:
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.ReadTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._discards:
+            return
+        for line in self._buffer.feed(data):
+            if not self._takes(line):
+                self._lines.append(line)
+                self._wake()
+        if self._lines and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _takes(self, line: bytes | TooLong) -> bool:
+        """Take a line at once, unless others before it wait to be looked at."""
+        if self._failure is not None or self._lines or self._waiter is None or self._waiter.done():
+            return False
+        try:
+            return self._take(line)
+        except Exception as error:
+            self._failure = error
+            self._wake()
+            return True
+
+    def eof_received(self) -> None:
+        self._end()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._wake()
+
+
+@asynccontextmanager
+async def _open_output(process: ServerProcess, take: Callable[[bytes | TooLong], bool]) -> AsyncIterator[_Output]:
+    """Read the standard output of a server inside."""
+    output = _Output(take)
+    if process.output is not None:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: output, process.output)
+        try:
+            yield output
+        finally:
+            transport.close()
+        return
+    async with anyio.create_task_group() as tasks:  # pragma: no cover - Windows
+        tasks.start_soon(_pump, process.child.stdout, output)
+        yield output
+        tasks.cancel_scope.cancel()
+
+
+async def _pump(stream: AsyncIterable[bytes], output: _Output) -> None:  # pragma: no cover - Windows
+    """Give an output what comes on a stream."""
+    source = _Stream()
+    output.connection_made(source)
+    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+        async for chunk in stream:
+            output.data_received(chunk)
+            await source.resumed.wait()
+    output.connection_lost(None)
+
+
+class _Stream(asyncio.ReadTransport):  # pragma: no cover - Windows
+    """A stream as `_Output` knows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resumed = anyio.Event()
+        self.resumed.set()
+
+    def pause_reading(self) -> None:
+        self.resumed = anyio.Event()
+
+    def resume_reading(self) -> None:
+        self.resumed.set()
 
 
 def _line_of(message: Message) -> bytes:
     return to_json(message) + b"\n"
 
 
-def _direct(process: Any) -> DirectRequests | None:
+def _direct(child: Any) -> DirectRequests | None:
     """Return requests past the streams, where the process has the event loop's own pipe (not so on Windows)."""
-    transport = getattr(getattr(process.stdin, "_stream", None), "transport", None)
+    transport = getattr(getattr(child.stdin, "_stream", None), "transport", None)
     if not isinstance(transport, asyncio.WriteTransport):
         return None
 
