@@ -342,8 +342,11 @@ class Dispatcher:
         else:
             record.status = "failed"
             record.seen = {"text_bytes": sizes.size(completion.error.message)}
-        if log.isEnabledFor(logging.INFO):
-            log.info(
+        # Not a line for each call of a program that makes thousands: the trajectory has them all.
+        level = logging.DEBUG if completion.error is None else logging.INFO
+        if log.isEnabledFor(level):
+            log.log(
+                level,
                 "call %s of run %s: %s in %d ms, %d bytes",
                 within_line(record.tool),
                 context.run_id[:8],

@@ -28,7 +28,9 @@ class RedactingFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         if record.name.partition(".")[0] in _LIBRARIES:
             record = _without_text(record)
-        return self._redact(super().format(record))
+        line = super().format(record)
+        # Without a traceback it is what `formatMessage` has redacted.
+        return self._redact(line) if record.exc_text or record.stack_info else line
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
         # Names that programs and servers make up are in it: no record may look like two.
