@@ -82,6 +82,10 @@ DEADLINE_GRACE = 0.25
 SHORT_TURN = 0.002
 """Seconds that a turn may compute in the event loop, about. Then it goes on in a thread."""
 
+THREADED_TURNS = 16
+"""Short turns that are computed in a thread after a long one, so that a program with some long turns holds the event
+loop with few of them."""
+
 LONG_MESSAGE = 100_000
 """Characters of a message to a guest from which on its turn is computed in a thread."""
 
@@ -952,9 +956,9 @@ class Driver:
     ) -> Turn:
         """Compute a turn: in the event loop while it is short, which spares two changes of threads, then on a thread.
 
-        A program that has computed for longer once is computed on threads from then on.
+        A program whose turn was longer is computed on threads, until `THREADED_TURNS` were short again.
         """
-        if run.computes_long or len(message) > LONG_MESSAGE:
+        if run.threaded_turns or len(message) > LONG_MESSAGE:
             steps = begin(message, budget, None)
         else:
             steps = begin(message, budget, SHORT_TURN)
@@ -963,8 +967,10 @@ class Driver:
             except StopIteration as ended:
                 short: Turn = ended.value
                 return short
-            run.computes_long = True
-        turn: Turn = await self._on_thread(engine, finish, steps)
+            run.threaded_turns = THREADED_TURNS + 1
+        turn: Turn
+        turn, seconds = await self._on_thread(engine, _finish_timed, steps)
+        run.threaded_turns = THREADED_TURNS if seconds >= SHORT_TURN else max(0, run.threaded_turns - 1)
         return turn
 
     def _restore(self, engine: Engine, run: Run, parked: ParkedRun) -> None:
@@ -1035,6 +1041,7 @@ class Driver:
         if guest is not None:
             self._spare.give_back(guest)
         run.results.clear()
+        run.silence()
         if run.has_room:
             run.has_room = False
             self._rooms.release(run.share, run.owner)
@@ -1043,6 +1050,12 @@ class Driver:
         # Shielded: a guest must be at rest before anything else is done with it. What is computed is bounded in time.
         with anyio.CancelScope(shield=True):
             return await asyncio.wrap_future(engine.threads.submit(work, *args))
+
+
+def _finish_timed(steps: Steps) -> tuple[Turn, float]:
+    """Compute a turn to its end. Returns it, and the seconds that this took."""
+    began = time.perf_counter()
+    return finish(steps), time.perf_counter() - began
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,8 +212,8 @@ class Run:
         """Held by its driver."""
         self.state: RunState = "running"
         self.guest: Guest | None = None
-        self.computes_long = False
-        """A turn of it has taken longer than the event loop can wait."""
+        self.threaded_turns = 0
+        """Turns that are computed in a thread, since one was too long for the event loop."""
         self.has_room = False
         self.positions: Positions | None = None
         self.observation: Observation | None = None
@@ -279,6 +279,9 @@ class Run:
         self._noted: set[str] = set()
         self._has_changed = False
         self._waiter: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        """Ends the wait for a change. It rings at `_alarm_at`, seconds on the clock of the driver."""
+        self._alarm_at = math.inf
         self._listener: anyio.Event | None = None
 
     def __repr__(self) -> str:
@@ -374,23 +377,38 @@ class Run:
             self._listener.set()
 
     async def wait_for_change(self, until: float, clock: Callable[[], float]) -> None:
-        """Return after the next `change`, or at `until`. For the driver alone."""
+        """Return after the next `change`, or at `until`. For the driver alone.
+
+        It may return earlier than either. The alarm of an earlier wait stays where it rings before `until`: a program
+        waits thousands of times, mostly until the same moment.
+        """
         if not self._has_changed:
             loop = asyncio.get_running_loop()
             waiter = self._waiter = loop.create_future()
-            timer = None
-            if until != math.inf:
-                timer = loop.call_later(max(0.0, until - clock()), _release, waiter)
+            if until < self._alarm_at:
+                self._set_alarm(until, loop.call_later(max(0.0, until - clock()), self._ring))
             try:
                 await waiter
             finally:
                 self._waiter = None
-                if timer is not None:
-                    timer.cancel()
         if self.calls and self._has_changed:
             # Whatever else has ended by now belongs to the same batch.
             await anyio.lowlevel.checkpoint()
         self._has_changed = False
+
+    def silence(self) -> None:
+        """Take the alarm of a wait back: the driver does not wait any more."""
+        self._set_alarm(math.inf, None)
+
+    def _set_alarm(self, at: float, alarm: asyncio.TimerHandle | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._alarm_at = alarm, at
+
+    def _ring(self) -> None:
+        self.silence()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def hear_change(self) -> None:
         """Return after the next `change` of a run that has no driver."""
@@ -501,8 +519,3 @@ class Run:
         """Of all calls that are remembered, or have not ended."""
         live = [(each.call, each.record) for each in self.calls.values()]
         return self.track.views(now, live, self.approvals.calls, self.questions.calls)
-
-
-def _release(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

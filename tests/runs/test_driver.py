@@ -377,7 +377,7 @@ async def test_progress_of_a_call_reaches_whoever_waits(engine: Engine) -> None:
     client.on_progress = slow.release.set
     async with bench(engine, slow) as it:
         assert (await it.execute("return unwrap(await MCP.slow.work({}))", client=client)).value == "done"
-    assert client.heard == ["mcp:slow:work: 0.5/1 half way"]
+    assert client.heard == ["mcp:s:work: 0.5/1 half way"]
 
 
 class Talkative(ScriptedSource):
@@ -483,6 +483,44 @@ async def test_a_long_name_that_a_program_makes_up_is_cut_in_the_log(
     [logged] = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.calls"]
     assert logged.startswith("call xxx")
     assert len(logged) < 300
+
+
+async def test_the_log_has_failed_calls_and_at_debug_all(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    def logged() -> list[str]:
+        lines = [record.getMessage() for record in caplog.records if record.name == "codemode_mcp.calls"]
+        caplog.clear()
+        return [line.partition(" of run")[0] for line in lines]
+
+    code = "await MCP.s.work({}); await tools.call('mcp:s:rest', {}).catch(() => 1)"
+    async with bench(engine, ScriptedSource("s", {"work": text_result("done")})) as it:
+        caplog.set_level("INFO", "codemode_mcp")
+        await it.execute(code)
+        assert logged() == ["call mcp:s:rest"]
+        caplog.set_level("DEBUG", "codemode_mcp")
+        await it.execute(code)
+        assert logged() == ["call mcp:s:work", "call mcp:s:rest"]
+
+
+async def test_a_program_with_one_long_turn_is_computed_in_the_event_loop_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, threaded = engine.threads.submit, []
+
+    def watched(work: Any, *arguments: Any) -> Any:
+        threaded.append(work)
+        return submit(work, *arguments)
+
+    monkeypatch.setattr(engine.threads, "submit", watched)
+    turns = 300
+    code = f"""
+        let sum = 0;
+        for (let i = 0; i < 3e6; i++) sum += i;
+        for (let i = 0; i < {turns}; i++) await load("x");
+    """
+    async with bench(engine) as it:
+        await it.execute(code)
+    assert threaded
+    assert len(threaded) < turns / 2
 
 
 # results with isError
