@@ -299,7 +299,9 @@ class Policies:
         return tuple(dict.fromkeys((self.default, *(policy for _, policy in self._contexts))))
 
     def of(self, caller: Caller) -> Policy:
-        """The first context that the caller belongs to, else the rules for everybody."""
+        """Return the rules of the first context that the caller belongs to, else those for everybody."""
+        if not self._contexts:
+            return self.default
         return next((policy for context, policy in self._contexts if belongs(caller, context)), self.default)
 
     def context_of(self, caller: Caller) -> PolicyContext | None:

@@ -27,6 +27,7 @@ Knows no MCP SDK.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import logging
@@ -338,7 +339,7 @@ class ConnectionQuestions:
         turn.come.set()
 
     def _add(self, call: CallQuestions) -> None:
-        call.sent_at = anyio.current_time()
+        call.sent_at = asyncio.get_running_loop().time()
         self._calls.append(call)
 
     def leave(self, call: CallQuestions) -> None:

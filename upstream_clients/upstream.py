@@ -355,7 +355,9 @@ class Upstream:
             outcome = read_outcome(answer.result, self._output_check(tool))
         except Exception as error:
             return error
-        return replace(outcome, text=answer.text) if answer.text is not None and is_plain(answer.result) else outcome
+        if answer.text is None or not is_plain(answer.result):
+            return outcome
+        return ToolOutcome(outcome.result, outcome.notes, answer.text)
 
     async def _rest_of(
         self,
