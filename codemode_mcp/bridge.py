@@ -378,11 +378,11 @@ def decode_turn(text: str) -> TurnReport:
             error=_thrown(raw["error"]),
             fault=_thrown(raw["fault"]),
             requests=_requests(raw["calls"]),
-            outputs=tuple(_output(item) for item in raw["outputs"]),
+            outputs=tuple(map(_output, raw["outputs"])),
             dropped_items=_integer(raw["droppedItems"]),
             dropped_size=_integer(raw["droppedSize"]),
-            rejections=tuple(found for item in raw["rejections"] if (found := _thrown(item)) is not None),
-            unchecked=tuple(UncheckedError(_integer(item["id"]), _string(item["text"])) for item in raw["unchecked"]),
+            rejections=tuple(filter(None, map(_thrown, raw["rejections"]))),
+            unchecked=tuple(map(_unchecked, raw["unchecked"])),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InternalError(f"the sandbox answered with a message that is not valid ({type(error).__name__})") from None
@@ -544,6 +544,10 @@ def _thrown(raw: Any) -> Thrown | None:
         engine=raw["engine"] is True,
         code=_optional_string(raw["code"]),
     )
+
+
+def _unchecked(raw: Any) -> UncheckedError:
+    return UncheckedError(_integer(raw["id"]), _string(raw["text"]))
 
 
 def _limit(raw: dict[str, Any]) -> int | None:

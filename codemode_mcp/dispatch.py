@@ -417,7 +417,7 @@ class Dispatcher:
                 timeout=timeout,
                 asking=_asking(context, record, ask, can_answer),
                 on_sent=on_sent,
-                admit=self._admission(entry, context, record, approved=False),
+                admit=self._admission(entry, context, record, approved=False, just_decided=True),
             )
         except Exception as error:
             context.counts.call += 1
@@ -742,11 +742,13 @@ class Dispatcher:
         record.dispatched = True  # whatever the source has told
         return result, printed
 
-    def _admission(self, entry: Entry, context: CallContext, record: CallRecord, *, approved: bool) -> Admission:
+    def _admission(
+        self, entry: Entry, context: CallContext, record: CallRecord, *, approved: bool, just_decided: bool = False
+    ) -> Admission:
         def decide(present: Tool | None) -> None:
             self._admit_present(entry, context, present, record, approved=approved)
 
-        return Admission(decide, self._policies.of(context.caller).by_annotations)
+        return Admission(decide, self._policies.of(context.caller).by_annotations, just_decided)
 
     @staticmethod
     def _call_error(entry: Entry, source: ToolSource, record: CallRecord, error: Exception) -> Exception:

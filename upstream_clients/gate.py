@@ -97,7 +97,7 @@ class Gate:
             elif not runs:
                 del self._waiting[lane]
         if not self._held[lane]:
-            del self._held[lane]
+            self._held.pop(lane)  # `del` of a Counter is Python
 
     async def _wait(self, lane: str, run: str) -> None:
         turn = anyio.Event()

@@ -227,12 +227,15 @@ class Link:
         headers = self._headers(method, params)
         if self.modern:
             params = self._stamped(params, call)
-        # What comes back on the call's own stream knows the call by this.
-        before = CURRENT.set(call)
-        try:
-            request_id = direct.send(method, params, answered, on_progress, headers)
-        finally:
-            CURRENT.reset(before)
+        if self._spec.url is None:
+            request_id = direct.send(method, params, answered, on_progress)
+        else:
+            # What comes back on the call's own stream knows the call by this.
+            before = CURRENT.set(call)
+            try:
+                request_id = direct.send(method, params, answered, on_progress, headers)
+            finally:
+                CURRENT.reset(before)
         if request_id is None:
             return None
         self._in_flight += 1

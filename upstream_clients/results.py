@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from upstream_clients.large import LargeResult, text_of
+from upstream_clients.large import text_of
 from upstream_clients.tools import JsonObject, ToolOutcome
 
 OutputCheck = Callable[[object], str | None]
@@ -16,18 +16,19 @@ OutputCheck = Callable[[object], str | None]
 def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOutcome:
     """The outcome of one raw `tools/call` result; odd parts are repaired and noted, never refused.
 
-    `structuredContent` is passed on even when `check_output` objects to it. A large result that needs no repair keeps
-    its text.
+    `structuredContent` is passed on even when `check_output` objects to it. A result that needs no repair is passed on
+    as the object that it is; a large one keeps its text.
     """
     if not isinstance(raw, dict):
         return ToolOutcome({"content": [_text_block(raw)]}, ("the result was no object; it is shown as text",))
-    # A large result stays the object that it is, which knows how to be freed.
-    result = raw if isinstance(raw, LargeResult) and is_plain(raw) else without_plumbing(raw)
     notes: list[str] = []
-    _repair_content(result, notes)
-    if not isinstance(result.get("isError", False), bool):
-        notes.append("isError was neither true nor false; taken as an error")
-        result["isError"] = True
+    result: dict[str, Any] = raw
+    if not is_plain(raw):
+        result = without_plumbing(raw)
+        _repair_content(result, notes)
+        if not isinstance(result.get("isError", False), bool):
+            notes.append("isError was neither true nor false; taken as an error")
+            result["isError"] = True
     structured = result.get("structuredContent")
     if check_output is not None and not result.get("isError"):
         if structured is None:

@@ -56,10 +56,13 @@ class Admission:
     Attributes:
         by_annotations: the tool's annotations decide, so the call waits until a server that has announced other tools
             was listed again.
+        just_decided: whoever makes the call has decided in the same moment by everything else. `DirectSource.try_call`
+            need not ask again; what is sent later must.
     """
 
     decide: AdmitFn
     by_annotations: bool
+    just_decided: bool = False
 
     def __call__(self, tool: Tool | None) -> None:
         self.decide(tool)

@@ -20,7 +20,7 @@ from upstream_clients.direct import Answer
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError, UpstreamUnavailable
 from upstream_clients.gate import Gate
 from upstream_clients.questions import CallQuestions, UrlElicitationRequired, converse
-from upstream_clients.results import OutputCheck, is_plain, needs_input, read_outcome, without_plumbing
+from upstream_clients.results import OutputCheck, needs_input, read_outcome, without_plumbing
 from upstream_clients.schemas import compile_check
 from upstream_clients.tools import (
     Admission,
@@ -195,6 +195,11 @@ class _DirectCall(Call):
         on_end(answer)
 
 
+def _is_settled(admission: Admission) -> bool:
+    """Tell whether asking again in the same moment could bring no other answer."""
+    return admission.just_decided and not admission.by_annotations
+
+
 def _ignore(_: object) -> None:
     return
 
@@ -317,7 +322,7 @@ class Upstream:
         self.calls.add(call)
         call.on_leave(leave)
         try:
-            if admit is not None:
+            if admit is not None and not (isinstance(admit, Admission) and _is_settled(admit)):
                 admit(self._tools.get(tool))
             call.give_up = link.try_send("tools/call", params, call.answered, on_progress, questions)
             if call.give_up is not None and on_sent is not None:
@@ -355,7 +360,7 @@ class Upstream:
             outcome = read_outcome(answer.result, self._output_check(tool))
         except Exception as error:
             return error
-        if answer.text is None or not is_plain(answer.result):
+        if answer.text is None or outcome.result is not answer.result:
             return outcome
         return ToolOutcome(outcome.result, outcome.notes, answer.text)
 

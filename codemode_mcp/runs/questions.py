@@ -144,7 +144,7 @@ class Questions:
 
     @property
     def being_asked(self) -> bool:
-        return any(each.asking is not None for each in self._open.values())
+        return bool(self._open) and any(each.asking is not None for each in self._open.values())
 
     @property
     def has_answer(self) -> bool:
@@ -153,7 +153,7 @@ class Questions:
 
     def returned_to(self, client: Client | None) -> list[OpenQuestion]:
         """Those that the client gets as the answer to its request."""
-        if client is None:
+        if client is None or not self._open:
             return []
         return [each for each in self._open.values() if _way(each, client) == "return"]
 
@@ -249,7 +249,7 @@ class Questions:
 
     def to_ask(self, client: Client | None) -> list[OpenQuestion]:
         """Those to be put to the client now; each is given once, until `let_go`."""
-        if client is None:
+        if client is None or not self._open:
             return []
         found = [
             each

@@ -439,8 +439,10 @@ class Run:
 
     def ready(self, now: float) -> bool:
         """Whether there is anything to deliver."""
+        if self.settled or self.asked or self.yields:
+            return True
         due = self.next_timer
-        return bool(self.settled or self.asked or self.yields) or (due is not None and due <= now)
+        return due is not None and due <= now
 
     @property
     def can_settle(self) -> bool:

@@ -63,10 +63,10 @@ class Slots:
         self._free += 1
         self._held[share] -= 1
         if not self._held[share]:
-            del self._held[share]
+            self._held.pop(share)  # `del` of a Counter is Python
         self._held_by[share, owner] -= 1
         if not self._held_by[share, owner]:
-            del self._held_by[share, owner]
+            self._held_by.pop((share, owner))
         if self._waiting:
             self._share_out()
 

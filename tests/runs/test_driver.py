@@ -377,7 +377,7 @@ async def test_progress_of_a_call_reaches_whoever_waits(engine: Engine) -> None:
     client.on_progress = slow.release.set
     async with bench(engine, slow) as it:
         assert (await it.execute("return unwrap(await MCP.slow.work({}))", client=client)).value == "done"
-    assert client.heard == ["mcp:s:work: 0.5/1 half way"]
+    assert client.heard == ["mcp:slow:work: 0.5/1 half way"]
 
 
 class Talkative(ScriptedSource):
