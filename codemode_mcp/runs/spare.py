@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.sandbox.guest import Guest
@@ -13,8 +14,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("codemode_mcp.runs")
 
-IDLE_SECONDS: Final = 0.005
-"""From the end of a program to the next guest. Where programs follow each other sooner, none is made ahead."""
+ROUNDS: Final = 6
+"""Of the event loop between the end of a program and the work that its guest leaves behind: by then its client has the
+answer, which that work would only delay."""
+
+MAX_OVER: Final = 2
+"""Guests of programs that are over and not freed yet."""
 
 
 class SpareGuest:
@@ -26,33 +31,53 @@ class SpareGuest:
     def __init__(self) -> None:
         self._wanted: tuple[Engine, Image, int] | None = None
         self._guest: Guest | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._over: deque[Guest] = deque()
+        self._next: asyncio.Handle | None = None
 
     def take(self, engine: Engine, image: Image, memory_limit: int) -> Guest:
         """Return a fresh guest: the spare one, if it is of this image. Raises as `Guest`."""
-        self._stop_timer()
         wanted = engine, image, memory_limit
         guest, self._guest = self._guest, None
         if self._wanted == wanted and guest is not None:
             return guest
         if guest is not None:
             guest.close()
+        self._free(0)
         self._wanted = wanted
         return Guest(engine, image, memory_limit=memory_limit)
 
     def give_back(self, guest: Guest) -> None:
-        """Free a guest at once, and make the next one when there is time for it."""
-        guest.close()
-        self._stop_timer()
-        self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._make)
+        """Free a guest, and make the next one, when there is time for it."""
+        self._over.append(guest)
+        self._free(MAX_OVER)
+        if self._next is None:
+            self._after(ROUNDS)
 
     def close(self) -> None:
         """Free all guests that are held here."""
-        self._stop_timer()
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        self._free(0)
         self._wanted = None
         if self._guest is not None:
             self._guest.close()
             self._guest = None
+
+    def _after(self, rounds: int) -> None:
+        """Tidy up after so many rounds of the event loop."""
+        loop = asyncio.get_running_loop()
+        self._next = loop.call_soon(self._after, rounds - 1) if rounds else loop.call_soon(self._tidy)
+
+    def _tidy(self) -> None:
+        self._next = None
+        self._free(0)
+        self._make()
+
+    def _free(self, most: int) -> None:
+        """Free guests of programs that are over, the oldest first, until `most` are left."""
+        while len(self._over) > most:
+            self._over.popleft().close()
 
     def _make(self) -> None:
         if self._wanted is not None and self._guest is None:
@@ -62,8 +87,3 @@ class SpareGuest:
             except Exception as error:
                 log.debug("no guest could be made ahead: %r", error)
                 self._wanted = None  # the next program is told why
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

@@ -29,8 +29,7 @@ def image(engine: Engine) -> Image:
 
 
 @pytest.fixture
-def guests(monkeypatch: pytest.MonkeyPatch) -> Iterator[SpareGuest]:
-    monkeypatch.setattr(spare, "IDLE_SECONDS", 0.0)
+def guests() -> Iterator[SpareGuest]:
     guests = SpareGuest()
     yield guests
     guests.close()
@@ -72,7 +71,19 @@ async def test_where_programs_follow_each_other_at_once_each_gets_its_own(
     for guest in seen:
         guests.give_back(guest)
     assert len({id(guest) for guest in seen}) == 3
+    assert sum(not guest._closed for guest in seen) <= spare.MAX_OVER
+    await until_made(guests)
     assert all(guest._closed for guest in seen)
+
+
+async def test_guests_that_are_over_are_freed_before_another_is_made(
+    guests: SpareGuest, engine: Engine, image: Image
+) -> None:
+    first, second = (guests.take(engine, image, LIMIT) for _ in range(2))
+    guests.give_back(first)
+    with guests.take(engine, image, LIMIT):
+        assert first._closed
+    second.close()
 
 
 async def test_a_guest_that_cannot_be_made_ahead_is_left_to_the_program_that_wants_it(
