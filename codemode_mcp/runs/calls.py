@@ -537,9 +537,7 @@ class Calls:
 
 def _is_behind(run: Run) -> bool:
     """Whether a program that has not ended has so many results to take that it gets no more."""
-    if run.state not in ("running", "waiting"):
-        return False
-    return sum(completion.size for completion in run.settled) > BACKLOG_CHARACTERS
+    return run.state in ("running", "waiting") and run.settled.size > BACKLOG_CHARACTERS
 
 
 def _arguments_fit(run: Run, call: ToolCall) -> bool:

@@ -433,7 +433,7 @@ class Driver:
             if not isinstance(each, bridge.Store | bridge.Load) or len(asked) == KEPT_AT_ONCE:
                 break
             asked.append(each)
-        room = BATCH_CHARACTERS - sum(completion.size for completion in run.settled) if asked else 0
+        room = BATCH_CHARACTERS - run.settled.size if asked else 0
         if room > 0:
             for completion in await self._kept(run, asked, room):
                 run.asked.popleft()

@@ -50,7 +50,7 @@ from codemode_mcp.outcome import (
     WaitingReason,
 )
 from codemode_mcp.positions import Positions
-from codemode_mcp.runs.run import RECENT_CALLS, Run
+from codemode_mcp.runs.run import RECENT_CALLS, Run, SettledQueue
 from codemode_mcp.runs.state import TRANSITIONS
 from codemode_mcp.runs.store import StoredCall, is_bearer
 from codemode_mcp.runs.views import RunView
@@ -230,7 +230,7 @@ def restore(
         run.yields = rest.each("yields", integer)
         run.yield_reason = rest.text_or_none("yieldReason")
         run.asked = deque(rest.each("asked", _asked))
-        run.settled = deque(rest.each("settled", _completion))
+        run.settled = SettledQueue(rest.each("settled", _completion))
         run.last_call = rest.integer("lastCall")
         run.refused = rest.integer("refused")
         run.looking_up = rest.number("lookingUp")

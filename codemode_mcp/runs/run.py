@@ -179,6 +179,35 @@ class LiveCall:
             self.on_cancel(self)
 
 
+class SettledQueue(deque["Completion"]):
+    """Completions that were not delivered yet, with their size. Changed by the methods below alone.
+
+    Attributes:
+        size: characters of all of them, about.
+    """
+
+    def __init__(self, completions: Iterable[Completion] = ()) -> None:
+        super().__init__()
+        self.size = 0
+        self.extend(completions)
+
+    def append(self, completion: Completion) -> None:
+        """Add what has settled last."""
+        super().append(completion)
+        self.size += completion.size
+
+    def extend(self, completions: Iterable[Completion]) -> None:
+        """Add several, in order."""
+        for completion in completions:
+            self.append(completion)
+
+    def popleft(self) -> Completion:
+        """Take what has settled first. Raises `IndexError` where there is nothing."""
+        completion = super().popleft()
+        self.size -= completion.size
+        return completion
+
+
 class Run:
     """Everything about one run that lives in this process.
 
@@ -229,7 +258,7 @@ class Run:
         self.begin_until = 0.0
         self.queue: deque[LiveCall] = deque()
         self.resuming: deque[LiveCall] = deque()
-        self.settled: deque[Completion] = deque()
+        self.settled = SettledQueue()
         self.asked: deque[Lookup | bridge.Store | bridge.Load] = deque()
         self.timers: dict[int, float] = {}
         self.timers_began: dict[int, float] = {}

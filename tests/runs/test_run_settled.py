@@ -1,0 +1,23 @@
+"""What has settled and waits to be delivered."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codemode_mcp.bridge import Completion
+from codemode_mcp.runs.run import SettledQueue
+
+
+@given(st.lists(st.one_of(st.none(), st.text())))
+def test_the_size_is_that_of_what_has_not_been_taken(steps: list[str | None]) -> None:
+    queue, expected = SettledQueue(), []
+    for number, text in enumerate(steps):
+        if text is not None:
+            completion = Completion(number, text)
+            queue.append(completion)
+            expected.append(completion)
+        elif expected:
+            assert queue.popleft() is expected.pop(0)
+        assert list(queue) == expected
+        assert queue.size == sum(completion.size for completion in expected)
