@@ -477,6 +477,12 @@ class RunManager:
 
     async def _look(self, run: Run) -> None:
         """Take in what others have done to a run."""
+        if run.home is None:
+            # It is being stored for the first time: a store that does not have it yet looks as if it had dropped it.
+            async with run.driving:
+                pass
+            if not run.kept:
+                return
         try:
             # Of many at once, when news may have been missed: others want something of the store too.
             async with self._looking:

@@ -207,7 +207,7 @@ def restore(
         # A clock that was put back in between makes nothing begin later than now.
         began = min(rest.number("began") - wall, 0.0) + now
         run = Run(context, manifest, began, ledger, keep, memory_limit=limit)
-        run.state = "waiting"
+        run.advance("park")
         positions = rest.object_or_none("positions")
         run.positions = None if positions is None else _positions(positions)
         for each in printed:

@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+OWN_CLAIM_SECONDS = 0.01
+"""Interval between two looks at a run that this process is claiming."""
+
 
 class DurableStore:
     """`RunStore` over a `Database`.
@@ -313,16 +316,25 @@ class DurableStore:
         return None if told is None else unescaped(told)
 
     async def look(self, run_id: str) -> News:
-        mine = self._mine.get(run_id)
-        try:
-            news = await self._do(lambda: claiming.look(run_id, self._database.process, mine, self._blobs))
-        except StoreUnavailable:
+        while True:
+            mine = self._mine.get(run_id)
+            before = None if mine is None else mine.token
+            try:
+                news = await self._do(lambda: claiming.look(run_id, self._database.process, mine, self._blobs))  # noqa: B023 - it is awaited here
+            except StoreUnavailable:
+                if mine is not None:
+                    mine.missed = True
+                raise
             if mine is not None:
-                mine.missed = True
-            raise
-        if mine is not None:
-            mine.missed = False
-        return news
+                mine.missed = False
+            if not news.fenced or not self._claims_itself(run_id, mine, before):
+                return news
+            await anyio.sleep(OWN_CLAIM_SECONDS)
+
+    def _claims_itself(self, run_id: str, mine: claiming.Mine | None, before: int | None) -> bool:
+        """Tell whether the token that the store has may be one that this process got since it had `before`."""
+        now = self._mine.get(run_id)
+        return run_id in self._claiming or (now is not None and (now is not mine or now.token != before))
 
     async def cancel(self, run_id: str, owner: str) -> bool:
         mine = self._mine.get(run_id)

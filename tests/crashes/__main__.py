@@ -16,7 +16,7 @@ from pathlib import Path
 
 from codemode_mcp.sandbox.engine import open_engine
 from tests.crashes.campaign import Figures, Orders, campaign
-from tests.crashes.model import Broken
+from tests.crashes.histories import Broken
 from tests.crashes.nursery import nursery
 from tests.crashes.stored import in_postgres, in_sqlite
 from tests.stores.postgres_server import NoServer, postgres_server
@@ -51,7 +51,7 @@ def main() -> int:
             place = folder / str(seed)
             place.mkdir()
             path = place / "runs.sqlite3"
-            look_into = in_sqlite(path) if server is None else in_postgres(server.sql, f"crashes_{seed}")
+            stored = in_sqlite(path) if server is None else in_postgres(server.sql, f"crashes_{seed}")
             chance = random.Random(seed)
             orders = Orders(
                 crashes=min(given.each, given.crashes - figures.crashes),
@@ -65,7 +65,7 @@ def main() -> int:
                 progress=sys.stderr.isatty(),
             )
             try:
-                got = asyncio.run(campaign(births, orders, look_into))
+                got = asyncio.run(campaign(births, orders, stored))
             except Broken as broken:
                 print(f"\n!!! --store {given.store} --seed {seed} --crashes {orders.crashes}: {broken}")
                 print("\n".join(getattr(broken, "__notes__", ())))
@@ -74,6 +74,7 @@ def main() -> int:
             print(f"\rseed {seed}: {got}", flush=True)
             seed += 1
     print(f"every promise was kept: {figures}")
+    print("judged by the tables: " + ", ".join(f"{name} {count}" for name, count in figures.judged.most_common()))
     print("killed at: " + ", ".join(f"{name} {count}" for name, count in figures.points.most_common()))
     return 0
 

@@ -18,17 +18,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tests.crashes.histories import Broken
 from tests.crashes.ledger import Ledger
-from tests.crashes.model import Broken, Model
+from tests.crashes.model import Model
 from tests.crashes.points import NAMES
 from tests.crashes.programs import Program, program
 from tests.crashes.worker import LEASE, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.crashes.nursery import Nursery
+    from tests.crashes.stored import Stored
 
 PATIENCE = 60.0
 """Seconds after which a run that could have ended has been lost, on a machine that does other things too."""
@@ -78,11 +79,18 @@ class Figures:
     crashes: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     points: Counter[str] = field(default_factory=Counter)
+    judged: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
     def __add__(self, other: Figures) -> Figures:
         seconds = self.seconds + other.seconds
-        return Figures(self.crashes + other.crashes, self.ends + other.ends, self.points + other.points, seconds)
+        return Figures(
+            self.crashes + other.crashes,
+            self.ends + other.ends,
+            self.points + other.points,
+            self.judged + other.judged,
+            seconds,
+        )
 
     def __str__(self) -> str:
         said = ", ".join(f"{name}: {count}" for name, count in sorted(self.ends.items()))
@@ -171,12 +179,13 @@ class _Run:
 class Campaign:
     """See `campaign`."""
 
-    def __init__(self, nursery: Nursery, orders: Orders, look_into: Callable[[], tuple[list[str], list[str]]]) -> None:
+    def __init__(self, nursery: Nursery, orders: Orders, stored: Stored) -> None:
         self.figures = Figures()
         self.model = Model()
         self._nursery = nursery
         self._orders = orders
-        self._look_into = look_into
+        self._stored = stored
+        self._watched = False
         self._random = random.Random(orders.seed)
         self._ledger_path = orders.folder / "ledger"
         self._ledger = Ledger(self._ledger_path)
@@ -200,6 +209,7 @@ class Campaign:
                     broken.add_note("\n".join(self.deaths[-30:]))
                     acts = self.model.acts[run.program.tag]
                     broken.add_note("\n".join(f"{step}: {done}" for step, done in acts.items()))
+                    broken.add_note("\n".join(self.model.histories.steps[run.id]))
             raise
         finally:
             self._ledger.close()
@@ -209,16 +219,18 @@ class Campaign:
         tasks = [asyncio.create_task(self._keep_one(number)) for number in range(self._orders.processes)]
         try:
             await self._together(tasks, [self._client(number) for number in range(self._orders.clients)])
-            for run_id in self._look_into()[0]:
+            for run_id in self._stored.look()[0]:
                 # Its process was killed between storing it and answering.
                 self.figures.ends["adopted"] += 1
                 await self._together(tasks, [self._follow(None, run_id)])
             self._over.set()
             await asyncio.gather(*tasks)
             self._look()
-            waiting, wrong = self._look_into()
+            waiting, wrong = self._stored.look()
             if waiting or wrong:
                 raise Broken(f"left in the store: {waiting} {wrong}")
+            self.model.histories.judge_rows(self._stored.changes())
+            self.figures.judged += self.model.histories.counts
             self.figures.ends += self.model.counts
         finally:
             for task in tasks:
@@ -290,6 +302,9 @@ class Campaign:
             raise
         if process.dead.is_set():
             raise Broken("a process did not come up")
+        if not self._watched:
+            self._watched = True
+            self._stored.watch()  # the first process has made its tables, and no program has begun
         for run in self._runs.values():
             if run.opened != opened.get(run.program.tag):
                 process.tell(do="open", tag=run.program.tag, step=run.opened)
@@ -321,7 +336,8 @@ class Campaign:
         """Have it stand still, with PostgreSQL until others take it for dead."""
         with suppress(ProcessLookupError):
             process.signal(signal.SIGSTOP)
-            self.model.stopped.add(process.pid)
+            self._ledger.write(what="stopped", whom=process.pid)
+            self._look()
             self.figures.ends["stopped"] += 1
             shared = self._orders.store.startswith("postgresql:")
             await asyncio.sleep(chance.uniform(0.5, 2 * LEASE.valid) if shared else chance.uniform(0.05, 0.4))
@@ -404,7 +420,7 @@ class Campaign:
             if time.monotonic() > until:
                 name = run_id if run is None else run.program.tag
                 await self._have_confess()
-                raise Broken(f"{name} does not end; {self._look_into()}")
+                raise Broken(f"{name} does not end; {self._stored.look()}")
             got = await self._wait(run, run_id, chance)
             if got is None:
                 continue
@@ -462,7 +478,7 @@ class Campaign:
                 self.figures.ends[f"refused: {known}"] += 1
                 await asyncio.sleep(0.02)
                 return
-        if got["refused"] == "runtime_unavailable" and self.model.stopped:
+        if got["refused"] == "runtime_unavailable" and self.model.histories.stopped:
             # It was stopped, and does not know for how long others have taken it for dead.
             self.figures.ends["refused: fenced off"] += 1
             await asyncio.sleep(0.02)
@@ -521,15 +537,15 @@ class Campaign:
         self.model.take(self._ledger.new())
 
 
-async def campaign(nursery: Nursery, orders: Orders, look_into: Callable[[], tuple[list[str], list[str]]]) -> Figures:
+async def campaign(nursery: Nursery, orders: Orders, stored: Stored) -> Figures:
     """Run programs on processes that die, until enough have, and see all runs to their ends.
 
     Args:
-        look_into: the ids of suspended runs in the store, and what is there that should not be when there is none.
+        stored: the store that the processes share.
 
     Raises:
         Broken: a promise is.
     """
-    going = Campaign(nursery, orders, look_into)
+    going = Campaign(nursery, orders, stored)
     await going.run()
     return going.figures

@@ -6,7 +6,9 @@
   it says that it asked: nothing comes from a process that went on with it beside, or from a past that did not count;
 - two processes never compute for one run at the same time; one call after the other stays so;
 - all that was printed is there once and in order;
-- a run whose id a client has ends, and stays ended.
+- a run whose id a client has ends, and stays ended;
+- whatever states runs, calls and custodies go through, and whenever a call is sent, the tables of
+  `codemode_mcp.runs.state` permit it: see `histories`.
 """
 
 from __future__ import annotations
@@ -15,14 +17,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tests.crashes.histories import Broken, Histories
 from tests.crashes.programs import NOT_REPEATABLE, Account, Program, account_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-
-class Broken(AssertionError):
-    """A promise is; says which, and what it is about."""
 
 
 @dataclass(slots=True)
@@ -38,13 +37,13 @@ class Model:
     """See the module.
 
     Attributes:
-        stopped: processes that were stopped for a while, which may end a turn that they had begun before.
+        histories: holds processes that were stopped for a while; these may end a turn that they had begun before.
     """
 
     programs: dict[str, Program] = field(default_factory=dict)
     acts: dict[str, dict[int, list[Act]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     order: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    stopped: set[int] = field(default_factory=set)
+    histories: Histories = field(default_factory=Histories)
     told: dict[str, list[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(list))
     _turns: dict[str, dict[int, bool]] = field(default_factory=lambda: defaultdict(dict))
     counts: Counter[str] = field(default_factory=Counter)
@@ -56,6 +55,7 @@ class Model:
         """What the ledger says next. Raises `Broken`."""
         for line in lines:
             pid = line["pid"]
+            self.histories.take(line)
             match line["what"]:
                 case "act":
                     self._act(line["key"], Act(line["tool"], line["past"], line["serial"], pid))
@@ -66,10 +66,8 @@ class Model:
                     turns[pid] = False
                 case "turned":
                     overlapped = self._turns[line["run"]].pop(pid, False)
-                    if overlapped and pid not in self.stopped:
+                    if overlapped and pid not in self.histories.stopped:
                         raise Broken(f"two processes have computed for {line['run']} at the same time")
-                case "waits":
-                    pass
                 case "fault":
                     raise Broken(f"a process has logged: {line['text']}")
 

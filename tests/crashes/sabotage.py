@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.runs import driver, records
+from codemode_mcp.runs import calls, driver, records
+from codemode_mcp.runs.run import LiveCall
 from codemode_mcp.stores import ending, parking, runs
 from codemode_mcp.stores.sqlite import Life
 
@@ -74,7 +75,34 @@ def _end() -> None:
     runs.DurableStore.end = end  # type: ignore[method-assign]
 
 
-WAYS = {"dispatching": _dispatching, "checkpoint": _checkpoint, "claims": _claims, "told": _told, "end": _end}
+def _permission() -> None:
+    """A call may always be sent."""
+
+    def may_send(*_: object, **__: object) -> str:
+        return "send"
+
+    setattr(calls, "may_send", may_send)  # noqa: B010 - it is imported there, and not of its own
+
+
+def _states() -> None:
+    """A call that is decided is taken for claimed, past the table."""
+
+    def admit(self: LiveCall) -> None:
+        if self.state == "queued":
+            self.state = "sending"
+
+    LiveCall.admit = admit  # type: ignore[method-assign]
+
+
+WAYS = {
+    "dispatching": _dispatching,
+    "checkpoint": _checkpoint,
+    "claims": _claims,
+    "told": _told,
+    "end": _end,
+    "permission": _permission,
+    "states": _states,
+}
 
 
 def apply(way: str) -> None:

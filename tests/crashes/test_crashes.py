@@ -9,46 +9,32 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.crashes.campaign import Orders, campaign
-from tests.crashes.model import Broken
+from tests.crashes.histories import Broken
 from tests.crashes.points import NAMES
-from tests.crashes.stored import in_postgres, in_sqlite
+from tests.crashes.recorded import on_sqlite
+from tests.crashes.stored import in_postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from codemode_mcp.sandbox.engine import Engine
-    from tests.crashes.campaign import Figures
     from tests.crashes.nursery import Nursery
+    from tests.crashes.recorded import Recorded
     from tests.stores.postgres_server import PostgresServer
 
 if not hasattr(os, "fork"):
     pytest.skip("processes are forked", allow_module_level=True)
 
 
-@pytest.fixture(scope="module")
-def births(engine: Engine) -> Iterator[Nursery]:
-    from tests.crashes.nursery import nursery
-
-    with nursery() as opened:
-        yield opened
-
-
-def on_sqlite(births: Nursery, folder: Path, engine_cache: Path, **orders: Any) -> Figures:
-    path = folder / "store" / "runs.sqlite3"
-    look_into = in_sqlite(path)
-    return asyncio.run(
-        campaign(births, Orders(store=str(path), folder=folder, engine=engine_cache, **orders), look_into)
-    )
-
-
-def test_every_promise_is_kept_by_processes_on_one_file(births: Nursery, tmp_path: Path, engine_cache: Path) -> None:
-    figures = on_sqlite(births, tmp_path, engine_cache, crashes=24, seed=1, processes=3, clients=8)
+def test_every_promise_is_kept_by_processes_on_one_file(recorded: Recorded) -> None:
+    figures = recorded.figures
     assert figures.crashes >= 24
     # Whatever the machine did meanwhile: much of what this is about has happened.
     assert figures.ends["completed"] > 5
     assert figures.ends["unknown"] + figures.ends["repeated"] > 0
     assert len(figures.points) > 5
+    assert figures.judged == recorded.judge().counts
+    assert figures.judged["continued runs"] > 5
+    assert figures.judged["sends after a claim"] > 5
 
 
 def test_every_promise_is_kept_by_processes_on_postgres(
@@ -70,8 +56,10 @@ def test_every_promise_is_kept_by_processes_on_postgres(
         ("claims", {"at_once": 0.8, "shapes": ("parked_slow", "all")}),
         ("told", {"shapes": ("parked_slow", "all", "yield")}),
         ("end", {"shapes": ("parked_slow",)}),
+        ("permission", {"shapes": ("parked_append",)}),
+        ("states", {"shapes": ("parked_append",)}),
     ],
-    ids=["dispatching", "checkpoint", "claims", "told", "end"],
+    ids=["dispatching", "checkpoint", "claims", "told", "end", "permission", "states"],
 )
 def test_what_is_broken_on_purpose_is_found(
     broken: str, orders: dict[str, Any], births: Nursery, tmp_path: Path, engine_cache: Path

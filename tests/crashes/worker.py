@@ -41,6 +41,7 @@ from codemode_mcp.stores.values import StoredValues
 from tests.crashes import sabotage
 from tests.crashes.ledger import Ledger
 from tests.crashes.points import Points, wrap
+from tests.crashes.watch import watch_states
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
 
@@ -205,6 +206,7 @@ async def work(commands: socket.socket, task: Task) -> None:
     driver.DEADLINE_GRACE = 10.0
     postgres.CONNECT_TIMEOUT = 15.0
     _watch_turns(ledger, points)
+    watch_states(ledger)
     sabotage.apply(task.broken)
     box = Box(ledger, points, task.opened)
     reader, writer = await asyncio.open_connection(sock=commands)
@@ -215,6 +217,7 @@ async def work(commands: socket.socket, task: Task) -> None:
             database: Any = await stack.enter_async_context(open_postgres(task.store, lease=LEASE, timeout=15.0))
         else:
             database = await stack.enter_async_context(open_sqlite(Path(task.store), synchronous=False))
+        ledger.write(what="process", process=database.process)
         database.do = partial(points.around_do, database.do)
         catalog = build([box.view()], Policy(PolicyRules()))
         rules = ToolSettings(code_mode=settings, policy=PolicyRules())

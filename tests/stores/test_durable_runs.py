@@ -421,6 +421,36 @@ async def test_an_end_reaches_the_process_that_goes_on(shared: SharedDatabase) -
     assert (await first.store.look("run_a")).fenced
 
 
+async def test_a_claim_of_this_process_is_not_taken_for_that_of_another(
+    shared: SharedDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has its new token before the process has the answer to the claim."""
+    process = await shared.process()
+    await process.store.park(parked(process, "run_a", ONCE))
+    do, committed, answered = process.database.do, anyio.Event(), anyio.Event()
+    found: list[News] = []
+
+    async def answers_late(work: Callable[[], Work[Any]]) -> Any:
+        result = await do(work)
+        committed.set()
+        await answered.wait()
+        return result
+
+    async def look() -> None:
+        found.append(await process.store.look("run_a"))
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            monkeypatch.setattr(process.database, "do", answers_late)
+            group.start_soon(process.store.claim, "run_a", ME)
+            await committed.wait()
+            monkeypatch.setattr(process.database, "do", do)
+            group.start_soon(look)
+            await anyio.sleep(0.1)
+            answered.set()
+    assert found == [News()]
+
+
 async def test_the_first_end_of_a_call_counts(shared: SharedDatabase) -> None:
     process, other = await shared.process(), await shared.process()
     await process.store.park(parked(process, "run_a", ONCE, AGAIN))

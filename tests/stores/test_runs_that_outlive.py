@@ -281,6 +281,34 @@ async def test_a_process_that_has_heard_nothing_goes_on_from_where_another_was(
         assert (texts(outcome), outcome.value) == (["a", "b", "c"], "done")
 
 
+async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_stored(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is not in the store yet, which must not be taken for a run that was dropped."""
+    monkeypatch.setattr("codemode_mcp.runs.manager.WATCH_SECONDS", 0.02)
+    source = slow()
+    async with replica(engine, tmp_path, source) as it:
+        park, heard = it.store.park, 0
+
+        async def late(run: Any) -> None:
+            until = heard + 3
+            while heard < until:  # noqa: ASYNC110 - nobody tells of it
+                await anyio.sleep(0.01)
+            await park(run)
+
+        async def missed() -> None:
+            nonlocal heard
+            heard += 1
+            await anyio.sleep(0.01)
+
+        it.store.park, it.store.news = late, missed
+        with anyio.fail_after(20):
+            waiting = await it.execute("return unwrap(await MCP.files.write({n: 1})).text")
+            assert (waiting.status, source.cancelled, source.pending) == ("waiting", 0, 1)
+            source.release.set()
+            assert (await until_done(it, waiting.run_id)).value == "done 1"
+
+
 async def test_what_a_process_does_while_it_goes_on_is_not_done_again_after_its_death(
     engine: Engine, tmp_path: Path
 ) -> None:
