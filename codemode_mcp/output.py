@@ -542,7 +542,10 @@ def _telemetry(usage: Usage, settings: ToolSettings, now: float) -> dict[str, An
 
 
 def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def _size(text: str) -> int:

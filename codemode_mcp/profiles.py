@@ -127,7 +127,11 @@ def profile_of(name: str | None, overrides: Sequence[ProfileOverride] = ()) -> P
         name: `clientInfo.name`; None when the client gave none.
         overrides: of the configuration; the first whose glob matches replaces the fields that it names.
     """
-    name = (name or "")[:MAX_NAME]
+    return _profile_of((name or "")[:MAX_NAME], tuple(overrides))
+
+
+@lru_cache(maxsize=64)
+def _profile_of(name: str, overrides: tuple[ProfileOverride, ...]) -> Profile:
     found = next((each for each in PROFILES if _matches(each.client, name)), Profile())
     override = override_of(name, overrides)
     if override is None:

@@ -243,7 +243,8 @@ class Surface:
                 if outcome.questions:
                     told["status"] = "asks"
                     return continued.asks_again(outcome.run_id, outcome.questions)
-                outcome = replace(outcome, notes=(*outcome.notes, *notes))
+                if notes:
+                    outcome = replace(outcome, notes=(*outcome.notes, *notes))
                 if not outcome.usage.sources:  # its program could not be restored
                     outcome = replace(outcome, usage=await self._counted(outcome.usage, exchange, client))
                 rendered = await render(

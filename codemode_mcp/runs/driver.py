@@ -598,9 +598,9 @@ class Driver:
         return await self._end(run, Outcome(run.id, run.owner, "failed", self._usage(run), error=error, code="aborted"))
 
     async def _end(self, run: Run, outcome: Outcome) -> Outcome:
-        outcome = self._with_outputs(run, replace(outcome, notes=(*outcome.notes, *await self._keep_stored(run))))
+        outcome = self._with_outputs(run, outcome, await self._keep_stored(run))
         if run.snapshots or run.kept:
-            whole = _replace_outputs(outcome, tuple(run.history))
+            whole = replace(outcome, outputs=tuple(run.history))
             size = sum(len(str(item)) for item in whole.outputs) + len(str(whole.value)) + 1000
             now = self._clock()
             expires = now + self._settings.snapshot_ttl_seconds
@@ -898,11 +898,12 @@ class Driver:
 
     # details
 
-    def _with_outputs(self, run: Run, outcome: Outcome) -> Outcome:
-        outcome = replace(outcome, notes=(*outcome.notes, *run.take_notes()))
+    def _with_outputs(self, run: Run, outcome: Outcome, notes: tuple[str, ...] = ()) -> Outcome:
+        """Return an outcome with what was printed and noted since the last one, and with these notes."""
+        notes = (*outcome.notes, *notes, *run.take_notes())
         outputs = tuple(run.outputs)
         run.outputs.clear()
-        return _replace_outputs(outcome, outputs, run.dropped)
+        return replace(outcome, notes=notes, outputs=outputs, dropped=run.dropped)
 
     def _usage(self, run: Run) -> Usage:
         counts = run.context.counts
@@ -1081,10 +1082,6 @@ async def _stored(catalog: Catalog) -> StoredCatalog:
     large = len(catalog) > LARGE_CATALOG
     found = await anyio.to_thread.run_sync(catalog_hash, catalog) if large else catalog_hash(catalog)
     return StoredCatalog(found, lambda: catalog_text(catalog))
-
-
-def _replace_outputs(outcome: Outcome, outputs: tuple[dict[str, Any], ...], dropped: int = 0) -> Outcome:
-    return replace(outcome, outputs=outputs, dropped=dropped)
 
 
 def _is_out_of_memory(thrown: Thrown, *, full: bool) -> bool:

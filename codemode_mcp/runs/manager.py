@@ -863,8 +863,10 @@ class RunManager:
 
     async def _admit(self, cell: Cell, run_id: str, arrived: float, note: Callable[[str], None]) -> Cell:
         """What is run for this: hooks of plugins may have changed it. Raises `CodeModeError`."""
+        if not self._dispatcher.admits_programs:
+            return cell
         owner = cell.caller.owner or bearer_of(run_id)
-        if cell.language is None and self._dispatcher.admits_programs and await self._is_typescript(cell.source):
+        if cell.language is None and await self._is_typescript(cell.source):
             cell = replace(cell, language="typescript")  # it runs as what it was shown as
         language = cell.language or "javascript"
         with anyio.move_on_after(arrived + self._settings.max_request_ms / 1000 - self._clock()):

@@ -326,7 +326,9 @@ class Run:
 
     def know_scopes(self) -> None:
         """Have declarations show what is in the namespaces, now that these are open."""
-        self.context = replace(self.context, catalog=self.context.catalog.with_scopes(self.namespaces.shapes))
+        shapes = self.namespaces.shapes
+        if shapes:
+            self.context = replace(self.context, catalog=self.context.catalog.with_scopes(shapes))
 
     def observed_by(self, observation: Observation) -> None:
         self.observation = self.last_observation = observation
