@@ -69,7 +69,7 @@ MAIL_OFFSET = 64
 SCRATCH = MAIL_OFFSET + MAIL
 """Bytes of guest memory for the glue's own use, and then short messages; `glue.wat` says what is where."""
 
-STATE = 304
+STATE = 368
 """Bytes of guest memory that the glue's natives keep for the whole life of a guest."""
 
 NATIVES: Final = (
@@ -85,14 +85,25 @@ NATIVES: Final = (
     ("compare", 2),
     ("grouped", 1),
     ("dateText", 2),
-    ("setHelpers", 2),
+    ("setFunction", 2),
     ("next", 0),
     ("return", 0),
+    ("numberText", 0),
+    ("bigIntText", 0),
+    ("queueMicrotask", 1),
+    ("parse", 2),
 )
 """Name and length of the functions that the glue has for the prelude, in the order of their slots."""
 
 _ATOMS_OFFSET = 232
 """Offset within `STATE` of the atoms of property names, for the natives."""
+
+_STACK_LIMIT_OFFSET = 352
+_HELPER_NEXT_OFFSET = 356
+"""Offsets within `STATE` of what the glue needs to call the engine's `next` of iterator helpers."""
+
+_ITERATOR_NEXT: Final = 12
+"""`JS_CFUNC_iterator_next`, the kind of a function that says beside its value whether it is done."""
 
 _BLOCK = 4096
 _BLANK = bytes(_BLOCK)
@@ -401,7 +412,7 @@ def _boot(instance: Instance) -> Entries:
     """Start the engine in an empty instance and evaluate the prelude."""
     instance.call("_initialize")
     rt = instance.call("JS_NewRuntime") & 0xFFFFFFFF
-    _set_stack_limit(instance, rt)
+    stack_limit = _set_stack_limit(instance, rt)
     instance.call("JS_SetInterruptHandler", rt, binary.FIRST_GLUE_SLOT, 0)
     instance.call("JS_SetHostPromiseRejectionTracker", rt, binary.FIRST_GLUE_SLOT + 1, 0)
     instance.call("JS_SetModuleLoaderFunc", rt, 0, binary.FIRST_GLUE_SLOT + 2, 0)
@@ -410,6 +421,8 @@ def _boot(instance: Instance) -> Entries:
     scratch = instance.call("calloc", 1, SCRATCH) & 0xFFFFFFFF
     state = instance.call("calloc", 1, STATE) & 0xFFFFFFFF
     _write_atoms(instance, ctx, state + _ATOMS_OFFSET)
+    instance.write(state + _STACK_LIMIT_OFFSET, struct.pack("<I", stack_limit))
+    instance.write(state + _HELPER_NEXT_OFFSET, struct.pack("<I", _helper_next(instance, ctx)))
     # Until the prelude's functions are known, only the clock and the natives are needed.
     instance.glue("bind", ctx, rt, scratch, state, 0, 0)
     source = prelude_source().encode()
@@ -449,10 +462,36 @@ def _natives(instance: Instance, ctx: int) -> int:
     for slot, (name, length) in enumerate(NATIVES, first):
         at = instance.call("malloc", len(name) + 1) & 0xFFFFFFFF
         instance.write(at, name.encode() + b"\0")
-        function = instance.call("JS_NewCFunction2", ctx, slot, at, length, 0, 0)
+        kind = _ITERATOR_NEXT if name == "next" else 0
+        function = instance.call("JS_NewCFunction2", ctx, slot, at, length, kind, 0)
         instance.call("JS_SetPropertyStr", ctx, natives, at, function)
         instance.call("free", at)
     return natives
+
+
+def _helper_next(instance: Instance, ctx: int) -> int:
+    """Return the place in the function table of the engine's own `next` of iterator helpers.
+
+    A function object has that place in a word of its own, and its length, kind and magic number in the next one. A
+    function of the glue, whose place is known, shows where.
+    """
+    known = binary.FIRST_GLUE_SLOT
+    at = instance.call("malloc", 64) & 0xFFFFFFFF
+    instance.write(at, b"[].values().map((item) => item).next\0")
+    name = at + 48
+    instance.write(name, b"boot\0")
+    probe = instance.call("JS_NewCFunction2", ctx, known, name, 1, _ITERATOR_NEXT, 0)
+    own = instance.call("JS_Eval", ctx, at, 36, name, 0)
+    marker = struct.pack("<IBBH", known, 1, _ITERATOR_NEXT, 0)
+    offset = instance.read(probe & 0xFFFFFFFF, 64).find(marker)
+    place: int
+    place, kind = struct.unpack("<II", instance.read((own & 0xFFFFFFFF) + max(offset, 0), 8))
+    for value in (probe, own):
+        instance.call("JS_FreeValue", ctx, value)
+    instance.call("free", at)
+    if offset < 0 or offset % 4 or kind != _ITERATOR_NEXT << 8 or not 0 < place < known:
+        raise RuntimeUnavailable("the JavaScript engine's iterator helpers were not found")
+    return place
 
 
 def _call(instance: Instance, ctx: int, function: int, argument: int) -> int:
@@ -522,7 +561,8 @@ def _differing_words(a: bytes, b: bytes) -> Iterator[int]:
             yield from (at for at in range(start, start + 4096, 8) if a[at : at + 8] != b[at : at + 8])
 
 
-def _set_stack_limit(instance: Instance, rt: int) -> None:
+def _set_stack_limit(instance: Instance, rt: int) -> int:
+    """Turn the engine's stack check on. Returns the address that its stack must not reach."""
     # On WASI the engine's own stack check is off: JSRuntime.stack_limit is 0. Its place is found by a marker in the
     # field before it, JSRuntime.stack_size; stack_top and stack_limit follow.
     marker = 0x5EED1234
@@ -534,8 +574,10 @@ def _set_stack_limit(instance: Instance, rt: int) -> None:
     top = int.from_bytes(words[offset + 4 : offset + 8], "little")
     if not binary.STACK_START < top <= binary.STACK_END:
         raise RuntimeUnavailable("the JavaScript engine's stack is not where it was expected")
+    limit = top - binary.USABLE_STACK
     instance.write(rt + offset, binary.USABLE_STACK.to_bytes(4, "little"))
-    instance.write(rt + offset + 8, (top - binary.USABLE_STACK).to_bytes(4, "little"))
+    instance.write(rt + offset + 8, limit.to_bytes(4, "little"))
+    return limit
 
 
 def _exception_text(instance: Instance, ctx: int, scratch: int) -> str:

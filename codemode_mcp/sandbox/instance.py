@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 GLUE_IMPORTS = (
     "memory",
     "table",
+    "stack_pointer",
     "JS_NewStringLen",
     "JS_Call",
     "JS_FreeValue",
@@ -54,6 +55,9 @@ GLUE_IMPORTS = (
     "JS_AtomToCStringLen",
     "js_realloc",
     "js_free",
+    "JS_IsFunction",
+    "JS_EnqueueJob",
+    "JS_IsUncatchableError",
 )
 """In the order of the imports in `glue.wat`, its WASI import after them."""
 

@@ -78,5 +78,7 @@ function exposed(name, fn) {
 
 // The engine's own would let a long chain of helpers run through the end of its stack; see `glue.wat`.
 const iteratorHelperPrototype = getPrototypeOf([].values().map((item) => item));
-natives.setHelpers(iteratorHelperPrototype.next, iteratorHelperPrototype.return);
+const { setFunction } = natives;
+setFunction(0, iteratorHelperPrototype.next);
+setFunction(1, iteratorHelperPrototype.return);
 for (const name of ["next", "return"]) defineProperty(iteratorHelperPrototype, name, hidden(natives[name]));
