@@ -228,14 +228,14 @@ class TurnReport:
     """
 
     state: GuestState
-    value: Any
-    error: Thrown | None
-    fault: Thrown | None
-    requests: tuple[Request, ...]
-    outputs: tuple[dict[str, Any], ...]
-    dropped_items: int
-    dropped_size: int
-    rejections: tuple[Thrown, ...]
+    value: Any = None
+    error: Thrown | None = None
+    fault: Thrown | None = None
+    requests: tuple[Request, ...] = ()
+    outputs: tuple[dict[str, Any], ...] = ()
+    dropped_items: int = 0
+    dropped_size: int = 0
+    rejections: tuple[Thrown, ...] = ()
     unchecked: tuple[UncheckedError, ...] = ()
 
 
@@ -330,12 +330,11 @@ def deliver_message(completions: Sequence[Completion], *, elapsed_ms: float) -> 
     for completion in completions:
         error = completion.error
         if error is None:
-            parts.append(f'{{"id":{completion.id},"value":{completion.value},"error":null}}')
+            parts.append(f"[{completion.id},{completion.value},null]")
         else:
             name, message, code = json.dumps(error.name), json.dumps(error.message), json.dumps(error.code)
             parts.append(
-                f'{{"id":{completion.id},"value":null,"error":'
-                f'{{"name":{name},"message":{message},"code":{code},"data":{error.data}}}}}'
+                f'[{completion.id},null,{{"name":{name},"message":{message},"code":{code},"data":{error.data}}}]'
             )
     return f'{{"elapsed":{elapsed_ms},"completions":[{",".join(parts)}]}}'
 
@@ -371,7 +370,12 @@ def decode_turn(text: str) -> TurnReport:
         InternalError: it does not have the exact form.
     """
     try:
-        raw = _DECODER.decode(whole_characters(text))
+        whole = whole_characters(text)
+        raw, end = _DECODER.raw_decode(whole)
+        if end != len(whole):
+            raise ValueError(end)
+        if raw.keys() == _WAITING:
+            return TurnReport(_one_of(raw["state"], ("pending",)), requests=_requests(raw["calls"]))
         return TurnReport(
             state=_one_of(raw["state"], ("pending", "done", "failed", "syntax")),
             value=raw["value"],
@@ -384,8 +388,12 @@ def decode_turn(text: str) -> TurnReport:
             rejections=tuple(found for item in raw["rejections"] if (found := _thrown(item)) is not None),
             unchecked=tuple(UncheckedError(_integer(item["id"]), _string(item["text"])) for item in raw["unchecked"]),
         )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InternalError(f"the sandbox answered with a message that is not valid ({type(error).__name__})") from None
+
+
+_WAITING = {"state", "calls"}
+"""What is said of a guest that waits and has nothing else to say."""
 
 
 def _no_constant(name: str) -> None:

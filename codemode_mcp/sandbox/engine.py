@@ -18,7 +18,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from importlib import metadata, resources
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
@@ -69,7 +69,7 @@ MAIL_OFFSET = 64
 SCRATCH = MAIL_OFFSET + MAIL
 """Bytes of guest memory for the glue's own use, and then short messages; `glue.wat` says what is where."""
 
-STATE = 368
+STATE = 376
 """Bytes of guest memory that the glue's natives keep for the whole life of a guest."""
 
 NATIVES: Final = (
@@ -92,14 +92,18 @@ NATIVES: Final = (
     ("bigIntText", 0),
     ("queueMicrotask", 1),
     ("parse", 2),
+    ("deferred", 0),
 )
 """Name and length of the functions that the glue has for the prelude, in the order of their slots."""
 
 _ATOMS_OFFSET = 232
 """Offset within `STATE` of the atoms of property names, for the natives."""
 
-_STACK_LIMIT_OFFSET = 352
-_HELPER_NEXT_OFFSET = 356
+_CONSTRUCTOR_OFFSET = 368
+"""Offset within `STATE` of one more of them."""
+
+_STACK_LIMIT_OFFSET = 360
+_HELPER_NEXT_OFFSET = 364
 """Offsets within `STATE` of what the glue needs to call the engine's `next` of iterator helpers."""
 
 _ITERATOR_NEXT: Final = 12
@@ -186,11 +190,9 @@ class Engine:
         self._images_lock = threading.Lock()
         self.base = self._read_base(entries)
 
-    @contextmanager
-    def ticking(self) -> Iterator[None]:
+    def ticking(self) -> AbstractContextManager[None]:
         """While inside, `Instance.limit` works."""
-        with self._ticker:
-            yield
+        return self._ticker
 
     def image(self, manifest: str) -> Image:
         """The warm image for a catalog's manifest (JSON text, see `prelude/70_api.js`), made once per text."""
@@ -420,7 +422,7 @@ def _boot(instance: Instance) -> Entries:
     ctx = instance.call("JS_NewContext", rt) & 0xFFFFFFFF
     scratch = instance.call("calloc", 1, SCRATCH) & 0xFFFFFFFF
     state = instance.call("calloc", 1, STATE) & 0xFFFFFFFF
-    _write_atoms(instance, ctx, state + _ATOMS_OFFSET)
+    _write_atoms(instance, ctx, state)
     instance.write(state + _STACK_LIMIT_OFFSET, struct.pack("<I", stack_limit))
     instance.write(state + _HELPER_NEXT_OFFSET, struct.pack("<I", _helper_next(instance, ctx)))
     # Until the prelude's functions are known, only the clock and the natives are needed.
@@ -442,8 +444,12 @@ def _boot(instance: Instance) -> Entries:
     return Entries(ctx, rt, scratch, state, *functions)
 
 
-def _write_atoms(instance: Instance, ctx: int, at: int) -> None:
-    """Leave the atoms that the glue compares with where it looks for them."""
+def _write_atoms(instance: Instance, ctx: int, state: int) -> None:
+    """Leave the atoms that the glue needs where it looks for them."""
+    at = state + _ATOMS_OFFSET
+    instance.write(at, b"constructor\0")
+    constructor = instance.call("JS_NewAtom", ctx, at) & 0xFFFFFFFF
+    instance.write(state + _CONSTRUCTOR_OFFSET, struct.pack("<I", constructor))
     instance.write(at, b"toJSON\0")
     to_json = instance.call("JS_NewAtom", ctx, at)
     symbols = _property(instance, ctx, instance.call("JS_GetGlobalObject", ctx), b"Symbol")
@@ -673,7 +679,7 @@ class GuestThreads:
             return self._jobs.popleft()
 
 
-class _Ticker:
+class _Ticker(AbstractContextManager[None]):
     """Advances the engine's epoch while anybody is inside, and sleeps when nobody has been for a while."""
 
     _CLOSING_TICKS = 1000

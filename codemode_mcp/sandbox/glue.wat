@@ -37,6 +37,9 @@
   (import "engine" "JS_IsFunction" (func $JS_IsFunction (param i32 i64) (result i32)))
   (import "engine" "JS_EnqueueJob" (func $JS_EnqueueJob (param i32 i32 i32 i32) (result i32)))
   (import "engine" "JS_IsUncatchableError" (func $JS_IsUncatchableError (param i64) (result i32)))
+  (import "engine" "JS_NewPromiseCapability" (func $JS_NewPromiseCapability (param i32 i32) (result i64)))
+  (import "engine" "JS_DefinePropertyValue" (func $JS_DefinePropertyValue (param i32 i64 i32 i64 i32) (result i32)))
+  (import "engine" "JS_NewArrayFrom" (func $JS_NewArrayFrom (param i32 i32 i32) (result i64)))
   (import "wasi_snapshot_preview1" "clock_time_get" (func $clock_time_get (param i32 i64 i32) (result i32)))
 
   ;; WASI writes the time into the memory its caller exports.
@@ -107,7 +110,7 @@
     $seed $random $random_bytes $random_uuid $encode_utf8 $decode_utf8
     $plain_json $is_proxy $set_collation $compare $grouped
     $date_text $set_function $helper_next $helper_return
-    $number_text $big_int_text $queue_microtask $parse_json)
+    $number_text $big_int_text $queue_microtask $parse_json $deferred)
 
   (func $is_exception (param $value i64) (result i32)
     (i64.eq (i64.shr_u (local.get $value) (i64.const 32)) (i64.const 6)))
@@ -200,8 +203,8 @@
   ;; State: 0 ChaCha20's state, 64 its last block, 128 how many bytes of that are left, 136 a size, 144 an address, 160 a
   ;; UUID as text, 200 a property descriptor, 232 atoms: toJSON, Symbol.toStringTag, data, blob, 248 the
   ;; table of `compare`, 256 and 272 how far that is in either text, 288 functions of the prelude's and the engine's, see
-  ;; `set_function`, 352 the end of the engine's stack, 356 the place of the iterator helpers' `next` in the
-  ;; table.
+  ;; `set_function`, 360 the end of the engine's stack, 364 the place of the iterator helpers' `next` in the
+  ;; table, 368 the atom of `constructor`.
 
   (func $undefined (result i64) (i64.const 0x300000000))
   (func $exception (result i64) (i64.const 0x600000000))
@@ -1244,7 +1247,7 @@
 
   ;; setFunction(n, function): functions that natives call. By their number: 0 and 1 the engine's `next` and `return` of
   ;; iterator helpers; 2 and 3 the prelude's toLocaleString of numbers and of BigInts; 4 runs a microtask; 5
-  ;; the engine's JSON.parse, 6 the prelude's explanation of an error of that.
+  ;; the engine's JSON.parse, 6 the prelude's explanation of an error of that; 7 Promise.
   (func $set_function (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
     (i64.store offset=288
       (i32.add (global.get $state) (i32.shl (i32.wrap_i64 (i64.load (local.get $argv))) (i32.const 3)))
@@ -1261,7 +1264,7 @@
 
   (func $helper_next (type $iterator_next)
     (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (param $done i32) (param $magic i32) (result i64)
-    (if (i32.le_u (global.get $stack_pointer) (i32.load offset=352 (global.get $state)))
+    (if (i32.le_u (global.get $stack_pointer) (i32.load offset=360 (global.get $state)))
       (then
         (if
           (i32.eqz
@@ -1272,7 +1275,7 @@
         (return (call $exception))))
     (call_indirect (type $iterator_next)
       (local.get $ctx) (local.get $this) (local.get $argc) (local.get $argv) (local.get $done) (local.get $magic)
-      (i32.load offset=356 (global.get $state))))
+      (i32.load offset=364 (global.get $state))))
 
   (func $helper_return (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
     (call $JS_Call (local.get $ctx) (call $function (i32.const 1)) (local.get $this) (i32.const 0) (i32.const 0)))
@@ -1445,4 +1448,29 @@
             (return (local.get $value))))
         (call $JS_FreeValue (local.get $ctx) (local.get $value))))
     (call $JS_Throw (local.get $ctx) (local.get $error)))
+
+  ;; deferred(): an array of a promise, and what resolves and rejects it. The promise has a `constructor` of its own, so that
+  ;; `await` uses it as it is, whatever becomes of Promise.prototype.
+  (func $deferred (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $three i32)
+    (local $promise i64)
+    (local.set $three (i32.add (global.get $state) (i32.const 160)))
+    (local.set $promise
+      (call $JS_NewPromiseCapability (local.get $ctx) (i32.add (local.get $three) (i32.const 8))))
+    (if (call $is_exception (local.get $promise)) (then (return (local.get $promise))))
+    (i64.store (local.get $three) (local.get $promise))
+    ;; 3: writable and configurable.
+    (if
+      (i32.lt_s
+        (call $JS_DefinePropertyValue
+          (local.get $ctx) (local.get $promise) (i32.load offset=368 (global.get $state))
+          (call $JS_DupValue (local.get $ctx) (call $function (i32.const 7))) (i32.const 3))
+        (i32.const 0))
+      (then
+        (call $JS_FreeValue (local.get $ctx) (local.get $promise))
+        (call $JS_FreeValue (local.get $ctx) (i64.load offset=8 (local.get $three)))
+        (call $JS_FreeValue (local.get $ctx) (i64.load offset=16 (local.get $three)))
+        (return (call $exception))))
+    ;; It frees all three if there is no memory for the array.
+    (call $JS_NewArrayFrom (local.get $ctx) (i32.const 3) (local.get $three)))
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from codemode_mcp.errors import InternalError, ProgramError
 from codemode_mcp.sandbox import snapshot
@@ -33,6 +34,8 @@ EPOCH_GRACE_SECONDS = 0.5
 
 MAX_TURN_BYTES = 24 * 1024 * 1024
 """Of what one turn hands over, as JSON; decoded it takes a multiple of that."""
+
+_WORDS: Final = struct.Struct("<2I")
 
 Stopped = Literal["time", "memory", "trap"]
 
@@ -218,8 +221,7 @@ class Guest:
 
     def _text(self) -> str | None:
         """What was collected; freed by the next turn, or before a snapshot."""
-        words = self._instance.read(self._image.entries.scratch + 8, 8)
-        size, at = int.from_bytes(words[:4], "little"), int.from_bytes(words[4:], "little")
+        size, at = _WORDS.unpack(self._instance.read(self._image.entries.scratch + 8, 8))
         return None if size > MAX_TURN_BYTES else self._instance.read(at, size).decode("utf-8", "replace")
 
 

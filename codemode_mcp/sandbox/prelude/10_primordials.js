@@ -9,6 +9,8 @@ const { defineProperty, freeze, keys: objectKeys, create: objectCreate, getOwnPr
 const getPrototypeOf = Object.getPrototypeOf;
 const { parse: jsonParse, stringify: jsonStringify } = JSON;
 const { isArray } = Array;
+const { hasOwn } = Object;
+const { captureStackTrace } = Error;
 const NativePromise = Promise;
 const NativeError = Error;
 const NativeTypeError = TypeError;

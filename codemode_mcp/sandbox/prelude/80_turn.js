@@ -65,17 +65,23 @@ function syntaxError(error) {
   state = "syntax";
 }
 
-// deliver: { elapsed, completions: [{ id, value, error: null | { name, message, code, data } }] }
+// deliver: { elapsed, completions: [[id, value, null | { name, message, code, data }]] }
 function deliver(text) {
   const message = jsonParse(text);
   setClock(message.elapsed);
-  for (let i = 0; i < message.completions.length; i++) settle(message.completions[i]);
+  const { completions } = message;
+  for (let i = 0; i < completions.length; i++) settle(completions[i][0], completions[i][1], completions[i][2]);
 }
 
 // Describing a rejection may run a proxy's traps, and so may never end: the next attempt is without.
 let describing = false;
 
 function collect() {
+  if (state === "pending" && outputs === "" && fault_ === "null" && droppedItems === 0) {
+    const text = '{"state":"pending","calls":[' + calls + "]}";
+    calls = "";
+    return text;
+  }
   let rejections = "";
   let errors = "";
   if ((state === "done" || state === "failed") && !describing) {
