@@ -225,6 +225,8 @@ class TurnReport:
         dropped_items, dropped_size: output thrown away in the guest so far, over its own limit; characters.
         rejections: rejections nobody handled, once the program is over.
         unchecked: results with `isError` that the program never looked at, once it is over.
+        returning: the program had come to its end, so that what failed is making JSON of its value.
+        too_large: characters of its value, if that is too large to be handed over; 0 otherwise.
     """
 
     state: GuestState
@@ -237,6 +239,8 @@ class TurnReport:
     dropped_size: int = 0
     rejections: tuple[Thrown, ...] = ()
     unchecked: tuple[UncheckedError, ...] = ()
+    returning: bool = False
+    too_large: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +391,8 @@ def decode_turn(text: str) -> TurnReport:
             dropped_size=_integer(raw["droppedSize"]),
             rejections=tuple(found for item in raw["rejections"] if (found := _thrown(item)) is not None),
             unchecked=tuple(UncheckedError(_integer(item["id"]), _string(item["text"])) for item in raw["unchecked"]),
+            returning=_boolean(raw["returning"]),
+            too_large=_integer(raw["tooLarge"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InternalError(f"the sandbox answered with a message that is not valid ({type(error).__name__})") from None
@@ -584,6 +590,12 @@ def _json_text(raw: Any) -> str:
 
 def _optional_string(raw: Any) -> str | None:
     return raw if isinstance(raw, str) else None
+
+
+def _boolean(raw: Any) -> bool:
+    if not isinstance(raw, bool):
+        raise TypeError
+    return raw
 
 
 def _integer(raw: Any) -> int:

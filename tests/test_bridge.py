@@ -25,7 +25,7 @@ JSON = st.recursive(
 
 REST: dict[str, Any] = {
     "state": "pending", "value": None, "error": None, "fault": None, "calls": [], "outputs": [], "droppedItems": 0,
-    "droppedSize": 0, "rejections": [], "unchecked": [],
+    "droppedSize": 0, "rejections": [], "unchecked": [], "returning": False, "tooLarge": 0,
 }  # fmt: skip
 
 

@@ -4,12 +4,24 @@ let state = "pending";
 let result = "null";
 let failure = "null";
 let fault_ = "null";
+let returning = false; // its value is being written as JSON, or was when that failed
+let tooLarge = 0; // characters of its value, if the host would not take that
+const MAX_VALUE = 24 * 1024 * 1024; // the host's MAX_TURN_BYTES
 
 async function runCell(cell) {
   try {
     const promise = apply(cell, undefined, []);
     defineProperty(promise, "constructor", hidden(NativePromise));
-    result = toJsonText(await promise);
+    const value = await promise;
+    returning = true;
+    if (typeof value === "string" && value.length > MAX_VALUE) tooLarge = value.length;
+    else {
+      result = toJsonText(value);
+      if (result.length > MAX_VALUE) {
+        tooLarge = result.length;
+        result = "null";
+      }
+    }
     state = "done";
   } catch (error) {
     try {
@@ -99,7 +111,7 @@ function collect() {
   const text =
     '{"state":"' + state + '","value":' + result + ',"error":' + failure + ',"fault":' + fault_ +
     ',"calls":[' + calls + '],"outputs":[' + outputs + '],"droppedItems":' + droppedItems +
-    ',"droppedSize":' + droppedSize + ',"rejections":[' + rejections + '],"unchecked":[' + errors + "]}";
+    ',"droppedSize":' + droppedSize + ',"rejections":[' + rejections + '],"unchecked":[' + errors + '],"returning":' + returning + ',"tooLarge":' + tooLarge + "}";
   calls = "";
   outputs = "";
   return text;
