@@ -69,7 +69,7 @@ MAIL_OFFSET = 64
 SCRATCH = MAIL_OFFSET + MAIL
 """Bytes of guest memory for the glue's own use, and then short messages; `glue.wat` says what is where."""
 
-STATE = 376
+STATE = 384
 """Bytes of guest memory that the glue's natives keep for the whole life of a guest."""
 
 NATIVES: Final = (
@@ -100,11 +100,13 @@ _ATOMS_OFFSET = 232
 """Offset within `STATE` of the atoms of property names, for the natives."""
 
 _CONSTRUCTOR_OFFSET = 368
-"""Offset within `STATE` of one more of them."""
+_RETURN_OFFSET = 376
+"""Offsets within `STATE` of two more of them."""
 
 _STACK_LIMIT_OFFSET = 360
 _HELPER_NEXT_OFFSET = 364
-"""Offsets within `STATE` of what the glue needs to call the engine's `next` of iterator helpers."""
+_HELPER_CLASS_OFFSET = 372
+"""Offsets within `STATE` of what the glue needs to know of the engine's iterator helpers."""
 
 _ITERATOR_NEXT: Final = 12
 """`JS_CFUNC_iterator_next`, the kind of a function that says beside its value whether it is done."""
@@ -425,6 +427,7 @@ def _boot(instance: Instance) -> Entries:
     _write_atoms(instance, ctx, state)
     instance.write(state + _STACK_LIMIT_OFFSET, struct.pack("<I", stack_limit))
     instance.write(state + _HELPER_NEXT_OFFSET, struct.pack("<I", _helper_next(instance, ctx)))
+    instance.write(state + _HELPER_CLASS_OFFSET, struct.pack("<I", _helper_class(instance, ctx)))
     # Until the prelude's functions are known, only the clock and the natives are needed.
     instance.glue("bind", ctx, rt, scratch, state, 0, 0)
     source = prelude_source().encode()
@@ -450,6 +453,9 @@ def _write_atoms(instance: Instance, ctx: int, state: int) -> None:
     instance.write(at, b"constructor\0")
     constructor = instance.call("JS_NewAtom", ctx, at) & 0xFFFFFFFF
     instance.write(state + _CONSTRUCTOR_OFFSET, struct.pack("<I", constructor))
+    instance.write(at, b"return\0")
+    returns = instance.call("JS_NewAtom", ctx, at) & 0xFFFFFFFF
+    instance.write(state + _RETURN_OFFSET, struct.pack("<I", returns))
     instance.write(at, b"toJSON\0")
     to_json = instance.call("JS_NewAtom", ctx, at)
     symbols = _property(instance, ctx, instance.call("JS_GetGlobalObject", ctx), b"Symbol")
@@ -498,6 +504,31 @@ def _helper_next(instance: Instance, ctx: int) -> int:
     if offset < 0 or offset % 4 or kind != _ITERATOR_NEXT << 8 or not 0 < place < known:
         raise RuntimeUnavailable("the JavaScript engine's iterator helpers were not found")
     return place
+
+
+def _helper_class(instance: Instance, ctx: int) -> int:
+    """Return the class of iterator helpers, whose data has to be as `glue.wat` says."""
+    source = b"((it) => [it, it.flatMap(() => [])])({ __proto__: Iterator.prototype, return: () => ({}) })"
+    at = instance.call("malloc", 128) & 0xFFFFFFFF
+    instance.write(at, source + b"\0")
+    name = at + 112
+    instance.write(name, b"boot\0")
+    both = instance.call("JS_Eval", ctx, at, len(source), name, 0)
+    iterator, helper = (instance.call("JS_GetPropertyUint32", ctx, both, i) for i in range(2))
+    data = instance.call("JS_GetAnyOpaque", helper, at) & 0xFFFFFFFF
+    kind = int.from_bytes(instance.read(at, 4), "little")
+    before = instance.read(data, 42)
+    instance.write(at, b"return\0")
+    method = instance.call("JS_GetPropertyStr", ctx, helper, at)
+    ended = instance.call("JS_Call", ctx, method, helper, 0, 0)
+    after = instance.read(data, 42)
+    for value in (iterator, helper, both, method, ended):
+        instance.call("JS_FreeValue", ctx, value)
+    instance.call("free", at)
+    known = before[:8] == struct.pack("<q", iterator) and before[24:32] == struct.pack("<q", 3 << 32)
+    if not known or before[40] != 4 or before[41] & 3 or after[41] != before[41] | 2:
+        raise RuntimeUnavailable("the JavaScript engine's iterator helpers are not as expected")
+    return kind
 
 
 def _call(instance: Instance, ctx: int, function: int, argument: int) -> int:

@@ -40,6 +40,9 @@
   (import "engine" "JS_NewPromiseCapability" (func $JS_NewPromiseCapability (param i32 i32) (result i64)))
   (import "engine" "JS_DefinePropertyValue" (func $JS_DefinePropertyValue (param i32 i64 i32 i64 i32) (result i32)))
   (import "engine" "JS_NewArrayFrom" (func $JS_NewArrayFrom (param i32 i32 i32) (result i64)))
+  (import "engine" "JS_GetAnyOpaque" (func $JS_GetAnyOpaque (param i64 i32) (result i32)))
+  (import "engine" "JS_HasProperty" (func $JS_HasProperty (param i32 i64 i32) (result i32)))
+  (import "engine" "JS_GetProperty" (func $JS_GetProperty (param i32 i64 i32) (result i64)))
   (import "wasi_snapshot_preview1" "clock_time_get" (func $clock_time_get (param i32 i64 i32) (result i32)))
 
   ;; WASI writes the time into the memory its caller exports.
@@ -204,7 +207,7 @@
   ;; UUID as text, 200 a property descriptor, 232 atoms: toJSON, Symbol.toStringTag, data, blob, 248 the
   ;; table of `compare`, 256 and 272 how far that is in either text, 288 functions of the prelude's and the engine's, see
   ;; `set_function`, 360 the end of the engine's stack, 364 the place of the iterator helpers' `next` in the
-  ;; table, 368 the atom of `constructor`.
+  ;; table, 368 the atom of `constructor`, 372 the class of iterator helpers, 376 the atom of `return`.
 
   (func $undefined (result i64) (i64.const 0x300000000))
   (func $exception (result i64) (i64.const 0x600000000))
@@ -1277,8 +1280,59 @@
       (local.get $ctx) (local.get $this) (local.get $argc) (local.get $argv) (local.get $done) (local.get $magic)
       (i32.load offset=364 (global.get $state))))
 
+  ;; The engine's own `return` calls that of the iterator that a helper is made of, and throws where this has none, as
+  ;; iterators of lists have none. Such a helper is done when the engine is asked.
+  ;; A helper's data: 0 its iterator, 24 the iterator within of flatMap, 40 its kind (4 flatMap), 41 flags: 1 it is running,
+  ;; 2 it is done.
   (func $helper_return (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $data i32)
+    (local.set $data (call $JS_GetAnyOpaque (local.get $this) (i32.add (global.get $state) (i32.const 136))))
+    (if
+      (i32.and
+        (i32.ne (local.get $data) (i32.const 0))
+        (i32.eq (i32.load offset=136 (global.get $state)) (i32.load offset=372 (global.get $state))))
+      (then
+        (if (i32.eqz (i32.and (i32.load8_u offset=41 (local.get $data)) (i32.const 3)))
+          (then
+            (if (call $lacks_return (local.get $ctx) (i64.load (local.get $data)))
+              (then
+                (if (call $close_within (local.get $ctx) (local.get $data)) (then (return (call $exception))))))))))
     (call $JS_Call (local.get $ctx) (call $function (i32.const 1)) (local.get $this) (i32.const 0) (i32.const 0)))
+
+  ;; Nothing of the program's runs to find out: of a proxy it is for the engine to ask.
+  (func $lacks_return (param $ctx i32) (param $iterator i64) (result i32)
+    (if (call $JS_IsProxy (local.get $iterator)) (then (return (i32.const 0))))
+    (i32.eqz
+      (call $JS_HasProperty (local.get $ctx) (local.get $iterator) (i32.load offset=376 (global.get $state)))))
+
+  ;; End a helper whose iterator has no `return`: that of flatMap's iterator within is called first. 1 when it threw.
+  (func $close_within (param $ctx i32) (param $data i32) (result i32)
+    (local $within i64)
+    (local $method i64)
+    (local $result i64)
+    (local.set $within (i64.load offset=24 (local.get $data)))
+    (local.set $result (call $undefined))
+    (if
+      (i32.and
+        (i32.eq (i32.load8_u offset=40 (local.get $data)) (i32.const 4))
+        (i32.eq (call $tag (local.get $within)) (i32.const -1)))
+      (then
+        (i32.store8 offset=41 (local.get $data) (i32.or (i32.load8_u offset=41 (local.get $data)) (i32.const 1)))
+        (local.set $method
+          (call $JS_GetProperty (local.get $ctx) (local.get $within) (i32.load offset=376 (global.get $state))))
+        (local.set $result (local.get $method))
+        (if (i32.eqz (i32.lt_u (i32.sub (call $tag (local.get $method)) (i32.const 2)) (i32.const 2)))
+          (then
+            (if (i32.eqz (call $is_exception (local.get $method)))
+              (then
+                (local.set $result
+                  (call $JS_Call (local.get $ctx) (local.get $method) (local.get $within) (i32.const 0) (i32.const 0)))
+                (call $JS_FreeValue (local.get $ctx) (local.get $method))))))
+        (i32.store8 offset=41 (local.get $data) (i32.and (i32.load8_u offset=41 (local.get $data)) (i32.const 0xfe)))))
+    (i32.store8 offset=41 (local.get $data) (i32.or (i32.load8_u offset=41 (local.get $data)) (i32.const 2)))
+    (if (call $is_exception (local.get $result)) (then (return (i32.const 1))))
+    (call $JS_FreeValue (local.get $ctx) (local.get $result))
+    (i32.const 0))
 
   ;; toLocaleString(locales, options) of numbers and BigInts. What takes more than the common case is for the prelude: any
   ;; locale or option, and a `this` that is another value.

@@ -61,6 +61,9 @@ GLUE_IMPORTS = (
     "JS_NewPromiseCapability",
     "JS_DefinePropertyValue",
     "JS_NewArrayFrom",
+    "JS_GetAnyOpaque",
+    "JS_HasProperty",
+    "JS_GetProperty",
 )
 """In the order of the imports in `glue.wat`, its WASI import after them."""
 

@@ -610,3 +610,45 @@ def test_an_iterator_helper_keeps_its_place_and_refuses_what_is_none(run: RunCod
     """
     seen = [{"value": 10, "done": False}, 32, 43, {"done": True}, *["TypeError"] * 3]
     assert run(code).value == [seen, "next", 0]
+
+
+@pytest.mark.parametrize(
+    "helper", ["map((v) => v)", "filter(() => true)", "take(5)", "drop(0)", "flatMap((v) => [v, v])"]
+)
+@pytest.mark.parametrize(
+    "source", ["[1, 2, 3].values()", "new Set([1, 2, 3]).values()", "[1, 2, 3].values().map((v) => v)"]
+)
+def test_a_helper_of_an_iterator_without_return_can_be_left(run: RunCode, source: str, helper: str) -> None:
+    code = f"""
+    const made = () => {source}.{helper}, seen = [];
+    const it = made();
+    for (const v of it) {{ seen.push(v); break; }}
+    const [first] = made();
+    return [seen, it.next(), first, made().take(1).toArray(), made().some((v) => v === 1), made().return()];
+    """
+    over = {"done": True}
+    assert run(code).value == [[1], over, 1, [1], True, over]
+
+
+def test_leaving_a_helper_calls_the_return_of_its_iterator_once(run: RunCode) -> None:
+    code = """
+    const seen = [];
+    const source = (name) => ({
+        __proto__: Iterator.prototype,
+        next: () => ({ value: 1, done: false }),
+        get return() { seen.push(name + " is read"); return () => { seen.push(name + " is called"); return {} } },
+    });
+    for (const v of source("outer").map((v) => v)) break;
+    for (const v of [1].values().flatMap(() => source("inner"))) break;
+    const failing = { __proto__: source("failing"), return() { throw new Error("from return") } };
+    const it = [1].values().flatMap(() => failing);
+    it.next();
+    try { it.return() } catch (error) { seen.push(error.message) }
+    const odd = [1].values().flatMap(() => ({ __proto__: failing, return() { return odd.return() } }));
+    odd.next();
+    try { odd.return() } catch (error) { seen.push(error.message) }
+    return [seen, it.next(), odd.next()];
+    """
+    seen = ["outer is read", "outer is called", "inner is read", "inner is called", "from return"]
+    over = {"done": True}
+    assert run(code).value == [[*seen, "cannot invoke a running iterator"], over, over]
