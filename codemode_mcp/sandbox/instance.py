@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import math
+import struct
 import threading
 import time
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import wasmtime
@@ -330,18 +332,19 @@ class _AsyncCall:
     """
 
     def __init__(self, function: Any, kinds: Sequence[int]) -> None:
-        values = (ffi.wasmtime_val_t * len(kinds))()
-        for value, kind in zip(values, kinds, strict=True):
-            value.kind = kind
-        self._arguments = [
-            (value.of, "i32" if kind == _I32 else "i64") for value, kind in zip(values, kinds, strict=True)
-        ]
+        self._values = (ffi.wasmtime_val_t * len(kinds))()
+        # One step writes all of them: a value is a kind, and behind that what is of it.
+        before = ffi.wasmtime_val_t.of.offset
+        whole = ctypes.sizeof(ffi.wasmtime_val_t) - before
+        forms = {_I32: f"I{whole - 4}x", _I64: f"q{whole - 8}x"}
+        self._pack = struct.Struct("=" + "".join(f"B{before - 1}x{forms[kind]}" for kind in kinds))
+        self._kinds = tuple(kinds)
         self.result = ffi.wasmtime_val_t()
         self.trap = ctypes.POINTER(ffi.wasm_trap_t)()
         self.error = ctypes.POINTER(ffi.wasmtime_error_t)()
         self._given = (
             ctypes.byref(function),
-            values,
+            self._values,
             len(kinds),
             ctypes.byref(self.result),
             1,
@@ -351,8 +354,7 @@ class _AsyncCall:
 
     def begin(self, context: Any, arguments: tuple[int, ...]) -> Any:
         """Return the future of a call."""
-        for (value, kind), argument in zip(self._arguments, arguments, strict=True):
-            setattr(value, kind, argument)
+        self._pack.pack_into(self._values, 0, *chain.from_iterable(zip(self._kinds, arguments, strict=True)))
         return ffi.wasmtime_func_call_async(context, *self._given)
 
 
