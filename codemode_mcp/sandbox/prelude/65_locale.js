@@ -169,8 +169,8 @@ const commonNumberText = uncurry(natives.numberText);
 const otherNumberText = {
   toLocaleString(locales = undefined, given = undefined) {
     const n = typeof this === "number" ? this : numberValueOf(this);
+    if (given === undefined && (locales === "en-US" || locales === "en")) return commonNumberText(n);
     checkLocale("toLocaleString", locales);
-    if (locales !== undefined && given === undefined) return commonNumberText(n);
     const digits = decimals("toLocaleString", given);
     return numberText(n, digits[0], digits[1]);
   },
