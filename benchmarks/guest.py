@@ -82,6 +82,8 @@ REPLACED: Final = [
     ("return of an iterator helper", "", "(function* () { yield 1 })().map((v) => v).return()"),
     ("Number toLocaleString, integer", "", "(7).toLocaleString()"),
     ("Number toLocaleString, 1234567.891", "", "(1234567.891).toLocaleString()"),
+    ("Number toLocaleString, rounded", "", "(2 / 3).toLocaleString()"),
+    ("Number toLocaleString, en-US", "", "(1234567.891).toLocaleString('en-US')"),
     ("BigInt toLocaleString", "", "(12345678901234567890n).toLocaleString()"),
     ("Date toLocaleString", "const date = new Date(1e12)", "date.toLocaleString()"),
     ("Date toLocaleDateString", "const date = new Date(1e12)", "date.toLocaleDateString()"),

@@ -225,18 +225,22 @@ class TurnReport:
         dropped_items, dropped_size: output thrown away in the guest so far, over its own limit; characters.
         rejections: rejections nobody handled, once the program is over.
         unchecked: results with `isError` that the program never looked at, once it is over.
+        returning: the program had come to its end, so that what failed is making JSON of its value.
+        too_large: characters of its value, if that is too large to be handed over; 0 otherwise.
     """
 
     state: GuestState
-    value: Any
-    error: Thrown | None
-    fault: Thrown | None
-    requests: tuple[Request, ...]
-    outputs: tuple[dict[str, Any], ...]
-    dropped_items: int
-    dropped_size: int
-    rejections: tuple[Thrown, ...]
+    value: Any = None
+    error: Thrown | None = None
+    fault: Thrown | None = None
+    requests: tuple[Request, ...] = ()
+    outputs: tuple[dict[str, Any], ...] = ()
+    dropped_items: int = 0
+    dropped_size: int = 0
+    rejections: tuple[Thrown, ...] = ()
     unchecked: tuple[UncheckedError, ...] = ()
+    returning: bool = False
+    too_large: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,12 +334,11 @@ def deliver_message(completions: Sequence[Completion], *, elapsed_ms: float) -> 
     for completion in completions:
         error = completion.error
         if error is None:
-            parts.append(f'{{"id":{completion.id},"value":{completion.value},"error":null}}')
+            parts.append(f"[{completion.id},{completion.value},null]")
         else:
             name, message, code = json.dumps(error.name), json.dumps(error.message), json.dumps(error.code)
             parts.append(
-                f'{{"id":{completion.id},"value":null,"error":'
-                f'{{"name":{name},"message":{message},"code":{code},"data":{error.data}}}}}'
+                f'[{completion.id},null,{{"name":{name},"message":{message},"code":{code},"data":{error.data}}}]'
             )
     return f'{{"elapsed":{elapsed_ms},"completions":[{",".join(parts)}]}}'
 
@@ -371,7 +374,12 @@ def decode_turn(text: str) -> TurnReport:
         InternalError: it does not have the exact form.
     """
     try:
-        raw = _DECODER.decode(whole_characters(text))
+        whole = whole_characters(text)
+        raw, end = _DECODER.raw_decode(whole)
+        if end != len(whole):
+            raise ValueError(end)
+        if raw.keys() == _WAITING:
+            return TurnReport(_one_of(raw["state"], ("pending",)), requests=_requests(raw["calls"]))
         return TurnReport(
             state=_one_of(raw["state"], ("pending", "done", "failed", "syntax")),
             value=raw["value"],
@@ -383,9 +391,15 @@ def decode_turn(text: str) -> TurnReport:
             dropped_size=_integer(raw["droppedSize"]),
             rejections=tuple(filter(None, map(_thrown, raw["rejections"]))),
             unchecked=tuple(map(_unchecked, raw["unchecked"])),
+            returning=_boolean(raw["returning"]),
+            too_large=_integer(raw["tooLarge"]),
         )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InternalError(f"the sandbox answered with a message that is not valid ({type(error).__name__})") from None
+
+
+_WAITING = {"state", "calls"}
+"""What is said of a guest that waits and has nothing else to say."""
 
 
 def _no_constant(name: str) -> None:
@@ -580,6 +594,12 @@ def _json_text(raw: Any) -> str:
 
 def _optional_string(raw: Any) -> str | None:
     return raw if isinstance(raw, str) else None
+
+
+def _boolean(raw: Any) -> bool:
+    if not isinstance(raw, bool):
+        raise TypeError
+    return raw
 
 
 def _integer(raw: Any) -> int:

@@ -25,7 +25,7 @@ JSON = st.recursive(
 
 REST: dict[str, Any] = {
     "state": "pending", "value": None, "error": None, "fault": None, "calls": [], "outputs": [], "droppedItems": 0,
-    "droppedSize": 0, "rejections": [], "unchecked": [],
+    "droppedSize": 0, "rejections": [], "unchecked": [], "returning": False, "tooLarge": 0,
 }  # fmt: skip
 
 
@@ -42,11 +42,11 @@ def test_a_delivery_is_valid_json_that_says_what_it_was_given(items: list[tuple[
     message = json.loads(deliver_message(completions, elapsed_ms=1.5))
     assert message["elapsed"] == 1.5
     for (number, item), told in zip(items, message["completions"], strict=True):
-        assert told["id"] == number
         if isinstance(item, GuestError):
-            assert told["error"] == {"name": item.name, "message": item.message, "code": item.code, "data": None}
+            error = {"name": item.name, "message": item.message, "code": item.code, "data": None}
+            assert told == [number, None, error]
         else:
-            assert told == {"id": number, "value": item, "error": None}
+            assert told == [number, item, None]
 
 
 @given(JSON, st.text(), st.integers(1, 2**31))
@@ -67,6 +67,30 @@ def test_a_turn_is_read_as_it_was_written(value: Any, text: str, number: int) ->
         bridge.Store(number, text, json.dumps(value)),
         bridge.Timer(number, 5),
     )
+
+
+@given(st.lists(st.integers(1, 2**31)))
+def test_a_guest_that_only_waits_says_so_in_short(numbers: list[int]) -> None:
+    calls = [{"id": number, "op": "timer", "ms": 5} for number in numbers]
+    assert decode_turn(json.dumps({"state": "pending", "calls": calls})) == decode_turn(report(calls=calls))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"state":"done","calls":[]}',
+        '{"state":null,"calls":[]}',
+        '{"state":"pending","calls":null}',
+        '{"state":"pending","calls":[{"id":1,"op":"format_disk"}]}',
+        '{"state":"pending"}',
+        '{"state":"pending","calls":[],"value":1}',
+        '{"state":"pending","calls":[]}{}',
+        '["state","calls"]',
+    ],
+)
+def test_a_short_report_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(InternalError):
+        decode_turn(text)
 
 
 @pytest.mark.parametrize(

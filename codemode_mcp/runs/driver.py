@@ -50,7 +50,7 @@ from codemode_mcp.runs.spare import SpareGuest
 from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_bearer
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD
-from codemode_mcp.sandbox.guest import Guest, finish
+from codemode_mcp.sandbox.guest import MAX_TURN_BYTES, Guest, finish
 from codemode_mcp.time_zones import named_zones
 from codemode_mcp.values import Get, Put
 
@@ -78,6 +78,15 @@ log = logging.getLogger("codemode_mcp.runs")
 
 DEADLINE_GRACE = 0.25
 """Seconds a guest that computes at the deadline gets to reach the end of its turn (SPEC 7)."""
+
+MIB: Final = 1024 * 1024
+
+KEEP_LESS: Final = "keep less at once"
+RETURN_LESS: Final = (
+    "return a part or a summary of it; store(key, part) keeps what later programs need, in parts with an awaited call "
+    "between them"
+)
+"""Advice on what does not fit into the memory or out of the guest."""
 
 SHORT_TURN = 0.002
 """Seconds that a turn may compute in the event loop, about. Then it goes on in a thread."""
@@ -340,6 +349,8 @@ class Driver:
             return await self._stopped(run, observation, turn, report)
         assert report is not None
         match report.state:
+            case "done" if report.too_large:
+                return await self._refuse(run, report.too_large, report.rejections, returned=True)
             case "done":
                 return await self._complete(run, report)
             case "failed":
@@ -518,6 +529,8 @@ class Driver:
                 )
             case "memory":
                 return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), rejections)
+            case "size":
+                return await self._refuse(run, turn.size, rejections, returned=turn.done)
             case _:
                 # What the engine says where it has not even memory for an error.
                 if fault is not None and (
@@ -530,8 +543,10 @@ class Driver:
     async def _thrown(self, run: Run, error: Thrown, report: TurnReport, *, full: bool) -> Outcome:
         assert run.positions is not None
         if _is_out_of_memory(error, full=full):
-            where = _places(run.positions, error)
-            return await self._fail(run, "memory_limit_exceeded", self._out_of_memory(where), report.rejections)
+            where = " while its value was written as JSON" if report.returning else _places(run.positions, error)
+            advice = RETURN_LESS if report.returning else KEEP_LESS
+            message = self._out_of_memory(where, advice)
+            return await self._fail(run, "memory_limit_exceeded", message, report.rejections)
         code: ErrorCode = "internal_error"
         match error.code:
             case "too_many_pending_tool_calls" | "module_access_denied" as known:
@@ -548,11 +563,14 @@ class Driver:
         message = _with_nearest_function(message, error, run.namespaces)
         return await self._fail(run, code, message, report.rejections, report.unchecked)
 
-    def _out_of_memory(self, where: str) -> str:
-        return (
-            f"the program used more than its memory of {self._settings.memory_limit_bytes // 1024 // 1024} MiB{where}; "
-            "keep less at once"
-        )
+    def _out_of_memory(self, where: str, advice: str = KEEP_LESS) -> str:
+        limit = self._settings.memory_limit_bytes // MIB
+        return f"the program used more than its memory of {limit} MiB{where}; {advice}"
+
+    async def _refuse(self, run: Run, size: int, rejections: tuple[Thrown, ...], *, returned: bool) -> Outcome:
+        """End a run whose guest has more to hand over than is taken."""
+        run.exceeded = Exceeded("turnBytes", size, MAX_TURN_BYTES)
+        return await self._fail(run, "output_limit_exceeded", _too_large(size, returned=returned), rejections)
 
     async def _stuck(self, run: Run, *, full: bool) -> Outcome:
         if full:
@@ -1119,6 +1137,17 @@ def _function(fault: Thrown | None) -> str:
     """Which function was interrupted. Where in it cannot be told: a loop without calls has no positions."""
     match = None if fault is None else re.match(r"\s*at (\S+) \(<input>", fault.stack)
     return "" if match is None or match[1] == "anonymous" else f", in {match[1]}"
+
+
+def _too_large(size: int, *, returned: bool) -> str:
+    """Say what was too large to leave the guest, and what to do."""
+    taken, most = f"{math.ceil(10 * size / MIB) / 10:g} MiB", f"{MAX_TURN_BYTES // MIB} MiB"
+    if returned:
+        return f"the program returned a value of {taken} as JSON, and at most {most} can leave a program; {RETURN_LESS}"
+    return (
+        f"the program sent {taken} at once, in arguments of calls and values for store(), and at most {most} can leave "
+        "a program at once; send less, or in parts with an await between them"
+    )
 
 
 def _places(positions: Positions, thrown: Thrown) -> str:

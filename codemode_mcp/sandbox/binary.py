@@ -39,7 +39,7 @@ STACK_START = SHIPPED_PAGES * PAGE
 STACK_END = STACK_START + STACK_PAGES * PAGE
 """Where the stack is in memory; it grows downwards from `STACK_END`."""
 
-GLUE_SLOTS = 18
+GLUE_SLOTS = 24
 FIRST_GLUE_SLOT = 580
 """The number of entries the shipped table has; `glue.wat` names it too."""
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from importlib import metadata, resources
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
@@ -69,7 +69,7 @@ MAIL_OFFSET = 64
 SCRATCH = MAIL_OFFSET + MAIL
 """Bytes of guest memory for the glue's own use, and then short messages; `glue.wat` says what is where."""
 
-STATE = 304
+STATE = 384
 """Bytes of guest memory that the glue's natives keep for the whole life of a guest."""
 
 NATIVES: Final = (
@@ -85,14 +85,31 @@ NATIVES: Final = (
     ("compare", 2),
     ("grouped", 1),
     ("dateText", 2),
-    ("setHelpers", 2),
+    ("setFunction", 2),
     ("next", 0),
     ("return", 0),
+    ("numberText", 0),
+    ("bigIntText", 0),
+    ("queueMicrotask", 1),
+    ("parse", 2),
+    ("deferred", 0),
 )
 """Name and length of the functions that the glue has for the prelude, in the order of their slots."""
 
 _ATOMS_OFFSET = 232
 """Offset within `STATE` of the atoms of property names, for the natives."""
+
+_CONSTRUCTOR_OFFSET = 368
+_RETURN_OFFSET = 376
+"""Offsets within `STATE` of two more of them."""
+
+_STACK_LIMIT_OFFSET = 360
+_HELPER_NEXT_OFFSET = 364
+_HELPER_CLASS_OFFSET = 372
+"""Offsets within `STATE` of what the glue needs to know of the engine's iterator helpers."""
+
+_ITERATOR_NEXT: Final = 12
+"""`JS_CFUNC_iterator_next`, the kind of a function that says beside its value whether it is done."""
 
 _BLOCK = 4096
 _BLANK = bytes(_BLOCK)
@@ -175,11 +192,9 @@ class Engine:
         self._images_lock = threading.Lock()
         self.base = self._read_base(entries)
 
-    @contextmanager
-    def ticking(self) -> Iterator[None]:
+    def ticking(self) -> AbstractContextManager[None]:
         """While inside, `Instance.limit` works."""
-        with self._ticker:
-            yield
+        return self._ticker
 
     def image(self, manifest: str) -> Image:
         """The warm image for a catalog's manifest (JSON text, see `prelude/70_api.js`), made once per text."""
@@ -401,7 +416,7 @@ def _boot(instance: Instance) -> Entries:
     """Start the engine in an empty instance and evaluate the prelude."""
     instance.call("_initialize")
     rt = instance.call("JS_NewRuntime") & 0xFFFFFFFF
-    _set_stack_limit(instance, rt)
+    stack_limit = _set_stack_limit(instance, rt)
     instance.call("JS_SetInterruptHandler", rt, binary.FIRST_GLUE_SLOT, 0)
     instance.call("JS_SetHostPromiseRejectionTracker", rt, binary.FIRST_GLUE_SLOT + 1, 0)
     instance.call("JS_SetModuleLoaderFunc", rt, 0, binary.FIRST_GLUE_SLOT + 2, 0)
@@ -409,7 +424,10 @@ def _boot(instance: Instance) -> Entries:
     ctx = instance.call("JS_NewContext", rt) & 0xFFFFFFFF
     scratch = instance.call("calloc", 1, SCRATCH) & 0xFFFFFFFF
     state = instance.call("calloc", 1, STATE) & 0xFFFFFFFF
-    _write_atoms(instance, ctx, state + _ATOMS_OFFSET)
+    _write_atoms(instance, ctx, state)
+    instance.write(state + _STACK_LIMIT_OFFSET, struct.pack("<I", stack_limit))
+    instance.write(state + _HELPER_NEXT_OFFSET, struct.pack("<I", _helper_next(instance, ctx)))
+    instance.write(state + _HELPER_CLASS_OFFSET, struct.pack("<I", _helper_class(instance, ctx)))
     # Until the prelude's functions are known, only the clock and the natives are needed.
     instance.glue("bind", ctx, rt, scratch, state, 0, 0)
     source = prelude_source().encode()
@@ -429,8 +447,15 @@ def _boot(instance: Instance) -> Entries:
     return Entries(ctx, rt, scratch, state, *functions)
 
 
-def _write_atoms(instance: Instance, ctx: int, at: int) -> None:
-    """Leave the atoms that the glue compares with where it looks for them."""
+def _write_atoms(instance: Instance, ctx: int, state: int) -> None:
+    """Leave the atoms that the glue needs where it looks for them."""
+    at = state + _ATOMS_OFFSET
+    instance.write(at, b"constructor\0")
+    constructor = instance.call("JS_NewAtom", ctx, at) & 0xFFFFFFFF
+    instance.write(state + _CONSTRUCTOR_OFFSET, struct.pack("<I", constructor))
+    instance.write(at, b"return\0")
+    returns = instance.call("JS_NewAtom", ctx, at) & 0xFFFFFFFF
+    instance.write(state + _RETURN_OFFSET, struct.pack("<I", returns))
     instance.write(at, b"toJSON\0")
     to_json = instance.call("JS_NewAtom", ctx, at)
     symbols = _property(instance, ctx, instance.call("JS_GetGlobalObject", ctx), b"Symbol")
@@ -449,10 +474,61 @@ def _natives(instance: Instance, ctx: int) -> int:
     for slot, (name, length) in enumerate(NATIVES, first):
         at = instance.call("malloc", len(name) + 1) & 0xFFFFFFFF
         instance.write(at, name.encode() + b"\0")
-        function = instance.call("JS_NewCFunction2", ctx, slot, at, length, 0, 0)
+        kind = _ITERATOR_NEXT if name == "next" else 0
+        function = instance.call("JS_NewCFunction2", ctx, slot, at, length, kind, 0)
         instance.call("JS_SetPropertyStr", ctx, natives, at, function)
         instance.call("free", at)
     return natives
+
+
+def _helper_next(instance: Instance, ctx: int) -> int:
+    """Return the place in the function table of the engine's own `next` of iterator helpers.
+
+    A function object has that place in a word of its own, and its length, kind and magic number in the next one. A
+    function of the glue, whose place is known, shows where.
+    """
+    known = binary.FIRST_GLUE_SLOT
+    at = instance.call("malloc", 64) & 0xFFFFFFFF
+    instance.write(at, b"[].values().map((item) => item).next\0")
+    name = at + 48
+    instance.write(name, b"boot\0")
+    probe = instance.call("JS_NewCFunction2", ctx, known, name, 1, _ITERATOR_NEXT, 0)
+    own = instance.call("JS_Eval", ctx, at, 36, name, 0)
+    marker = struct.pack("<IBBH", known, 1, _ITERATOR_NEXT, 0)
+    offset = instance.read(probe & 0xFFFFFFFF, 64).find(marker)
+    place: int
+    place, kind = struct.unpack("<II", instance.read((own & 0xFFFFFFFF) + max(offset, 0), 8))
+    for value in (probe, own):
+        instance.call("JS_FreeValue", ctx, value)
+    instance.call("free", at)
+    if offset < 0 or offset % 4 or kind != _ITERATOR_NEXT << 8 or not 0 < place < known:
+        raise RuntimeUnavailable("the JavaScript engine's iterator helpers were not found")
+    return place
+
+
+def _helper_class(instance: Instance, ctx: int) -> int:
+    """Return the class of iterator helpers, whose data has to be as `glue.wat` says."""
+    source = b"((it) => [it, it.flatMap(() => [])])({ __proto__: Iterator.prototype, return: () => ({}) })"
+    at = instance.call("malloc", 128) & 0xFFFFFFFF
+    instance.write(at, source + b"\0")
+    name = at + 112
+    instance.write(name, b"boot\0")
+    both = instance.call("JS_Eval", ctx, at, len(source), name, 0)
+    iterator, helper = (instance.call("JS_GetPropertyUint32", ctx, both, i) for i in range(2))
+    data = instance.call("JS_GetAnyOpaque", helper, at) & 0xFFFFFFFF
+    kind = int.from_bytes(instance.read(at, 4), "little")
+    before = instance.read(data, 42)
+    instance.write(at, b"return\0")
+    method = instance.call("JS_GetPropertyStr", ctx, helper, at)
+    ended = instance.call("JS_Call", ctx, method, helper, 0, 0)
+    after = instance.read(data, 42)
+    for value in (iterator, helper, both, method, ended):
+        instance.call("JS_FreeValue", ctx, value)
+    instance.call("free", at)
+    known = before[:8] == struct.pack("<q", iterator) and before[24:32] == struct.pack("<q", 3 << 32)
+    if not known or before[40] != 4 or before[41] & 3 or after[41] != before[41] | 2:
+        raise RuntimeUnavailable("the JavaScript engine's iterator helpers are not as expected")
+    return kind
 
 
 def _call(instance: Instance, ctx: int, function: int, argument: int) -> int:
@@ -522,7 +598,8 @@ def _differing_words(a: bytes, b: bytes) -> Iterator[int]:
             yield from (at for at in range(start, start + 4096, 8) if a[at : at + 8] != b[at : at + 8])
 
 
-def _set_stack_limit(instance: Instance, rt: int) -> None:
+def _set_stack_limit(instance: Instance, rt: int) -> int:
+    """Turn the engine's stack check on. Returns the address that its stack must not reach."""
     # On WASI the engine's own stack check is off: JSRuntime.stack_limit is 0. Its place is found by a marker in the
     # field before it, JSRuntime.stack_size; stack_top and stack_limit follow.
     marker = 0x5EED1234
@@ -534,8 +611,10 @@ def _set_stack_limit(instance: Instance, rt: int) -> None:
     top = int.from_bytes(words[offset + 4 : offset + 8], "little")
     if not binary.STACK_START < top <= binary.STACK_END:
         raise RuntimeUnavailable("the JavaScript engine's stack is not where it was expected")
+    limit = top - binary.USABLE_STACK
     instance.write(rt + offset, binary.USABLE_STACK.to_bytes(4, "little"))
-    instance.write(rt + offset + 8, (top - binary.USABLE_STACK).to_bytes(4, "little"))
+    instance.write(rt + offset + 8, limit.to_bytes(4, "little"))
+    return limit
 
 
 def _exception_text(instance: Instance, ctx: int, scratch: int) -> str:
@@ -631,7 +710,7 @@ class GuestThreads:
             return self._jobs.popleft()
 
 
-class _Ticker:
+class _Ticker(AbstractContextManager[None]):
     """Advances the engine's epoch while anybody is inside, and sleeps when nobody has been for a while."""
 
     _CLOSING_TICKS = 1000

@@ -6,6 +6,7 @@
 (module
   (import "engine" "memory" (memory $memory 0))
   (import "engine" "table" (table 0 funcref))
+  (import "engine" "stack_pointer" (global $stack_pointer (mut i32)))
   (import "engine" "JS_NewStringLen" (func $JS_NewStringLen (param i32 i32 i32) (result i64)))
   (import "engine" "JS_Call" (func $JS_Call (param i32 i64 i64 i32 i32) (result i64)))
   (import "engine" "JS_FreeValue" (func $JS_FreeValue (param i32 i64)))
@@ -33,6 +34,15 @@
   (import "engine" "JS_AtomToCStringLen" (func $JS_AtomToCStringLen (param i32 i32 i32) (result i32)))
   (import "engine" "js_realloc" (func $js_realloc (param i32 i32 i32) (result i32)))
   (import "engine" "js_free" (func $js_free (param i32 i32)))
+  (import "engine" "JS_IsFunction" (func $JS_IsFunction (param i32 i64) (result i32)))
+  (import "engine" "JS_EnqueueJob" (func $JS_EnqueueJob (param i32 i32 i32 i32) (result i32)))
+  (import "engine" "JS_IsUncatchableError" (func $JS_IsUncatchableError (param i64) (result i32)))
+  (import "engine" "JS_NewPromiseCapability" (func $JS_NewPromiseCapability (param i32 i32) (result i64)))
+  (import "engine" "JS_DefinePropertyValue" (func $JS_DefinePropertyValue (param i32 i64 i32 i64 i32) (result i32)))
+  (import "engine" "JS_NewArrayFrom" (func $JS_NewArrayFrom (param i32 i32 i32) (result i64)))
+  (import "engine" "JS_GetAnyOpaque" (func $JS_GetAnyOpaque (param i64 i32) (result i32)))
+  (import "engine" "JS_HasProperty" (func $JS_HasProperty (param i32 i64 i32) (result i32)))
+  (import "engine" "JS_GetProperty" (func $JS_GetProperty (param i32 i64 i32) (result i64)))
   (import "wasi_snapshot_preview1" "clock_time_get" (func $clock_time_get (param i32 i64 i32) (result i32)))
 
   ;; WASI writes the time into the memory its caller exports.
@@ -99,10 +109,11 @@
       (then (drop (call $JS_Throw (local.get $ctx) (local.get $error)))))
     (i32.const 0))
 
-  (elem (table 0) (offset (i32.const 580)) func $on_interrupt $on_rejection $on_module
+  (elem (table 0) (offset (i32.const 580)) func $on_interrupt $on_rejection $on_module $on_microtask
     $seed $random $random_bytes $random_uuid $encode_utf8 $decode_utf8
     $plain_json $is_proxy $set_collation $compare $grouped
-    $date_text $set_helpers $helper_next $helper_return)
+    $date_text $set_function $helper_next $helper_return
+    $number_text $big_int_text $queue_microtask $parse_json $deferred)
 
   (func $is_exception (param $value i64) (result i32)
     (i64.eq (i64.shr_u (local.get $value) (i64.const 32)) (i64.const 6)))
@@ -188,12 +199,15 @@
         (call $JS_FreeCString (global.get $ctx) (i32.load offset=12 (global.get $scratch)))
         (i32.store offset=12 (global.get $scratch) (i32.const 0)))))
 
-  ;; The natives: C functions for the prelude, which keeps all but `random`, `random_uuid` and
-  ;; the helpers' from programs. They make new values and read what the prelude has made for them; none writes to memory that a program holds. In the table they
-  ;; follow the three above, in the order of `engine.NATIVES`.
+  ;; The natives: C functions for the prelude. Programs get `random`, `random_uuid`, the helpers', those that make text of
+  ;; numbers, `queue_microtask` and `parse_json`; the prelude keeps the others. They make new values and read what the prelude
+  ;; has made for them; none writes to memory that a program holds. In the table they follow the four above, in the order
+  ;; of `engine.NATIVES`.
   ;; State: 0 ChaCha20's state, 64 its last block, 128 how many bytes of that are left, 136 a size, 144 an address, 160 a
   ;; UUID as text, 200 a property descriptor, 232 atoms: toJSON, Symbol.toStringTag, data, blob, 248 the
-  ;; table of `compare`, 256 and 272 how far that is in either text, 288 two functions of the engine's.
+  ;; table of `compare`, 256 and 272 how far that is in either text, 288 functions of the prelude's and the engine's, see
+  ;; `set_function`, 360 the end of the engine's stack, 364 the place of the iterator helpers' `next` in the
+  ;; table, 368 the atom of `constructor`, 372 the class of iterator helpers, 376 the atom of `return`.
 
   (func $undefined (result i64) (i64.const 0x300000000))
   (func $exception (result i64) (i64.const 0x600000000))
@@ -1080,33 +1094,44 @@
     (if (i32.ge_u (local.get $at) (local.get $size)) (then (return (i32.const 0))))
     (i32.eq (i32.and (i32.load8_u (i32.add (local.get $text) (local.get $at))) (i32.const 0xc0)) (i32.const 0x80)))
 
-  ;; grouped(digits): with a comma before each three but the first.
+  ;; grouped(digits): with a comma before each three but the first. A minus sign stays before them.
   (func $grouped (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (call $with_commas (local.get $ctx) (i64.load (local.get $argv))))
+
+  (func $with_commas (param $ctx i32) (param $number i64) (result i64)
     (local $digits i32)
+    (local $end i32)
+    (local $from i32)
     (local $text i32)
     (local $left i32)
     (local $to i32)
     (local $value i64)
     (local.set $digits
       (call $JS_ToCStringLen2
-        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (i64.load (local.get $argv)) (i32.const 0)))
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (local.get $number) (i32.const 0)))
     (if (i32.eqz (local.get $digits)) (then (return (call $exception))))
     (local.set $left (i32.load offset=136 (global.get $state)))
+    (local.set $end (i32.add (local.get $digits) (local.get $left)))
     (local.set $text (call $js_malloc (local.get $ctx) (i32.add (i32.shl (local.get $left) (i32.const 1)) (i32.const 1))))
     (local.set $value (call $exception))
     (if (local.get $text)
       (then
         (local.set $to (local.get $text))
+        (local.set $from (local.get $digits))
         (block $done
+          (br_if $done (i32.eqz (local.get $left)))
+          (if (i32.eq (i32.load8_u (local.get $from)) (i32.const 0x2d))
+            (then
+              (i32.store8 (local.get $to) (i32.const 0x2d))
+              (local.set $to (i32.add (local.get $to) (i32.const 1)))
+              (local.set $from (i32.add (local.get $from) (i32.const 1)))
+              (local.set $left (i32.sub (local.get $left) (i32.const 1)))))
           (loop $each
             (br_if $done (i32.eqz (local.get $left)))
-            (i32.store8 (local.get $to)
-              (i32.load8_u
-                (i32.sub
-                  (i32.add (local.get $digits) (i32.load offset=136 (global.get $state)))
-                  (local.get $left))))
+            (i32.store8 (local.get $to) (i32.load8_u (local.get $from)))
             (local.set $to (i32.add (local.get $to) (i32.const 1)))
-            (local.set $left (i32.sub (local.get $left) (i32.const 1)))
+            (local.set $from (i32.add (local.get $from) (i32.const 1)))
+            (local.set $left (i32.sub (local.get $end) (local.get $from)))
             (br_if $each (i32.rem_u (local.get $left) (i32.const 3)))
             (br_if $done (i32.eqz (local.get $left)))
             (i32.store8 (local.get $to) (i32.const 0x2c))
@@ -1223,19 +1248,283 @@
     (if (i32.lt_u (local.get $number) (i32.const 10)) (then (call $write_byte (i32.const 0x30))))
     (call $write_number (local.get $number)))
 
-  ;; setHelpers(next, return): the methods of iterator helpers. The engine calls its own without looking at its stack, so
-  ;; that a long chain of helpers runs through the end of it. Ours it looks at, as at any function that it calls.
-  (func $set_helpers (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
-    (i64.store offset=288 (global.get $state) (call $JS_DupValue (local.get $ctx) (i64.load (local.get $argv))))
-    (i64.store offset=296 (global.get $state)
+  ;; setFunction(n, function): functions that natives call. By their number: 0 and 1 the engine's `next` and `return` of
+  ;; iterator helpers; 2 and 3 the prelude's toLocaleString of numbers and of BigInts; 4 runs a microtask; 5
+  ;; the engine's JSON.parse, 6 the prelude's explanation of an error of that; 7 Promise.
+  (func $set_function (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (i64.store offset=288
+      (i32.add (global.get $state) (i32.shl (i32.wrap_i64 (i64.load (local.get $argv))) (i32.const 3)))
       (call $JS_DupValue (local.get $ctx) (call $argument (local.get $argv) (i32.const 1))))
     (call $undefined))
 
-  (func $helper_next (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
-    (call $JS_Call
-      (local.get $ctx) (i64.load offset=288 (global.get $state)) (local.get $this) (i32.const 0) (i32.const 0)))
+  (func $function (param $n i32) (result i64)
+    (i64.load offset=288 (i32.add (global.get $state) (i32.shl (local.get $n) (i32.const 3)))))
 
+  ;; Iterator helpers. The engine calls its own `next` of them without looking at its stack, so that a long chain of
+  ;; helpers would run through the end of it. Ours looks, and then calls that as the engine does, which spares an object
+  ;; for each step. `JS_Call` looks too, and comes to the same conclusion: it throws.
+  (type $iterator_next (func (param i32 i64 i32 i32 i32 i32) (result i64)))
+
+  (func $helper_next (type $iterator_next)
+    (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (param $done i32) (param $magic i32) (result i64)
+    (if (i32.le_u (global.get $stack_pointer) (i32.load offset=360 (global.get $state)))
+      (then
+        (if
+          (i32.eqz
+            (call $is_exception
+              (call $JS_Call
+                (local.get $ctx) (call $function (i32.const 0)) (local.get $this) (i32.const 0) (i32.const 0))))
+          (then (unreachable)))
+        (return (call $exception))))
+    (call_indirect (type $iterator_next)
+      (local.get $ctx) (local.get $this) (local.get $argc) (local.get $argv) (local.get $done) (local.get $magic)
+      (i32.load offset=364 (global.get $state))))
+
+  ;; The engine's own `return` calls that of the iterator that a helper is made of, and throws where this has none, as
+  ;; iterators of lists have none. Such a helper is done when the engine is asked.
+  ;; A helper's data: 0 its iterator, 24 the iterator within of flatMap, 40 its kind (4 flatMap), 41 flags: 1 it is running,
+  ;; 2 it is done.
   (func $helper_return (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $data i32)
+    (local.set $data (call $JS_GetAnyOpaque (local.get $this) (i32.add (global.get $state) (i32.const 136))))
+    (if
+      (i32.and
+        (i32.ne (local.get $data) (i32.const 0))
+        (i32.eq (i32.load offset=136 (global.get $state)) (i32.load offset=372 (global.get $state))))
+      (then
+        (if (i32.eqz (i32.and (i32.load8_u offset=41 (local.get $data)) (i32.const 3)))
+          (then
+            (if (call $lacks_return (local.get $ctx) (i64.load (local.get $data)))
+              (then
+                (if (call $close_within (local.get $ctx) (local.get $data)) (then (return (call $exception))))))))))
+    (call $JS_Call (local.get $ctx) (call $function (i32.const 1)) (local.get $this) (i32.const 0) (i32.const 0)))
+
+  ;; Nothing of the program's runs to find out: of a proxy it is for the engine to ask.
+  (func $lacks_return (param $ctx i32) (param $iterator i64) (result i32)
+    (if (call $JS_IsProxy (local.get $iterator)) (then (return (i32.const 0))))
+    (i32.eqz
+      (call $JS_HasProperty (local.get $ctx) (local.get $iterator) (i32.load offset=376 (global.get $state)))))
+
+  ;; End a helper whose iterator has no `return`: that of flatMap's iterator within is called first. 1 when it threw.
+  (func $close_within (param $ctx i32) (param $data i32) (result i32)
+    (local $within i64)
+    (local $method i64)
+    (local $result i64)
+    (local.set $within (i64.load offset=24 (local.get $data)))
+    (local.set $result (call $undefined))
+    (if
+      (i32.and
+        (i32.eq (i32.load8_u offset=40 (local.get $data)) (i32.const 4))
+        (i32.eq (call $tag (local.get $within)) (i32.const -1)))
+      (then
+        (i32.store8 offset=41 (local.get $data) (i32.or (i32.load8_u offset=41 (local.get $data)) (i32.const 1)))
+        (local.set $method
+          (call $JS_GetProperty (local.get $ctx) (local.get $within) (i32.load offset=376 (global.get $state))))
+        (local.set $result (local.get $method))
+        (if (i32.eqz (i32.lt_u (i32.sub (call $tag (local.get $method)) (i32.const 2)) (i32.const 2)))
+          (then
+            (if (i32.eqz (call $is_exception (local.get $method)))
+              (then
+                (local.set $result
+                  (call $JS_Call (local.get $ctx) (local.get $method) (local.get $within) (i32.const 0) (i32.const 0)))
+                (call $JS_FreeValue (local.get $ctx) (local.get $method))))))
+        (i32.store8 offset=41 (local.get $data) (i32.and (i32.load8_u offset=41 (local.get $data)) (i32.const 0xfe)))))
+    (i32.store8 offset=41 (local.get $data) (i32.or (i32.load8_u offset=41 (local.get $data)) (i32.const 2)))
+    (if (call $is_exception (local.get $result)) (then (return (i32.const 1))))
+    (call $JS_FreeValue (local.get $ctx) (local.get $result))
+    (i32.const 0))
+
+  ;; toLocaleString(locales, options) of numbers and BigInts. What takes more than the common case is for the prelude: any
+  ;; locale or option, and a `this` that is another value.
+
+  ;; One of the first two arguments is not undefined.
+  (func $asks (param $argc i32) (param $argv i32) (result i32)
+    (if (i32.eqz (local.get $argc)) (then (return (i32.const 0))))
+    (if (i64.ne (i64.load (local.get $argv)) (call $undefined)) (then (return (i32.const 1))))
+    (if (i32.eq (local.get $argc) (i32.const 1)) (then (return (i32.const 0))))
+    (i64.ne (i64.load offset=8 (local.get $argv)) (call $undefined)))
+
+  (func $number_text (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $tag i32)
+    (local $number f64)
+    (local.set $tag (call $tag (local.get $this)))
+    (block $more
+      (br_if $more (call $asks (local.get $argc) (local.get $argv)))
+      (br_if $more
+        (i32.and
+          (i32.ne (local.get $tag) (i32.const 0))
+          (i32.and (i32.ge_s (local.get $tag) (i32.const -9)) (i32.le_s (local.get $tag) (i32.const 7)))))
+      (br_if $more
+        (call $JS_ToFloat64 (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (local.get $this)))
+      (local.set $number (f64.load offset=136 (global.get $state)))
+      (global.set $out (i32.add (global.get $state) (i32.const 160)))
+      (global.set $size (i32.const 0))
+      (if (i64.lt_s (i64.reinterpret_f64 (local.get $number)) (i64.const 0)) (then (call $write_byte (i32.const 0x2d))))
+      (local.set $number (f64.abs (local.get $number)))
+      (if
+        (i32.and
+          (f64.lt (local.get $number) (f64.const 0x1p53))
+          (f64.eq (local.get $number) (f64.floor (local.get $number))))
+        (then (call $write_grouped (i64.trunc_f64_u (local.get $number))))
+        (else (br_if $more (i32.eqz (call $write_fraction (local.get $ctx) (local.get $this))))))
+      (return (call $JS_NewStringLen (local.get $ctx) (global.get $out) (global.get $size))))
     (call $JS_Call
-      (local.get $ctx) (i64.load offset=296 (global.get $state)) (local.get $this) (i32.const 0) (i32.const 0)))
+      (local.get $ctx) (call $function (i32.const 2)) (local.get $this) (local.get $argc) (local.get $argv)))
+
+  ;; The shortest decimals of a number that is not whole or is large, rounded to three of them, without its sign. 0 for
+  ;; what has an exponent, for more than 19 digits before the point, and for what is no number.
+  (func $write_fraction (param $ctx i32) (param $number i64) (result i32)
+    (local $text i32)
+    (local $at i32)
+    (local $end i32)
+    (local $digit i32)
+    (local $digits i32)
+    (local $places i32)
+    (local $whole i64)
+    (local $rest i32)
+    (local.set $text
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (local.get $number) (i32.const 0)))
+    (if (i32.eqz (local.get $text)) (then (call $drop_exception) (return (i32.const 0))))
+    (local.set $at (local.get $text))
+    (local.set $end (i32.add (local.get $text) (i32.load offset=136 (global.get $state))))
+    (if (i32.eq (i32.load8_u (local.get $at)) (i32.const 0x2d))
+      (then (local.set $at (i32.add (local.get $at) (i32.const 1)))))
+    ;; At the end of the text is a 0, which is no digit.
+    (block $point
+      (loop $each
+        (local.set $digit (i32.sub (i32.load8_u (local.get $at)) (i32.const 0x30)))
+        (br_if $point (i32.gt_u (local.get $digit) (i32.const 9)))
+        (local.set $whole
+          (i64.add (i64.mul (local.get $whole) (i64.const 10)) (i64.extend_i32_u (local.get $digit))))
+        (local.set $digits (i32.add (local.get $digits) (i32.const 1)))
+        (local.set $at (i32.add (local.get $at) (i32.const 1)))
+        (br $each)))
+    (if (i32.eq (i32.load8_u (local.get $at)) (i32.const 0x2e))
+      (then
+        (block $over
+          (loop $each
+            (local.set $at (i32.add (local.get $at) (i32.const 1)))
+            (local.set $digit (i32.sub (i32.load8_u (local.get $at)) (i32.const 0x30)))
+            (br_if $over (i32.gt_u (local.get $digit) (i32.const 9)))
+            (local.set $places (i32.add (local.get $places) (i32.const 1)))
+            (if (i32.le_u (local.get $places) (i32.const 3))
+              (then (local.set $rest (i32.add (i32.mul (local.get $rest) (i32.const 10)) (local.get $digit))))
+              (else
+                (if (i32.eq (local.get $places) (i32.const 4))
+                  (then (local.set $rest (i32.add (local.get $rest) (i32.gt_u (local.get $digit) (i32.const 4))))))))
+            (br $each)))
+        (loop $fill
+          (if (i32.lt_u (local.get $places) (i32.const 3))
+            (then
+              (local.set $rest (i32.mul (local.get $rest) (i32.const 10)))
+              (local.set $places (i32.add (local.get $places) (i32.const 1)))
+              (br $fill))))))
+    (call $JS_FreeCString (local.get $ctx) (local.get $text))
+    (if
+      (i32.or
+        (i32.ne (local.get $at) (local.get $end))
+        (i32.gt_u (i32.sub (local.get $digits) (i32.const 1)) (i32.const 18)))
+      (then (return (i32.const 0))))
+    (if (i32.eq (local.get $rest) (i32.const 1000))
+      (then
+        (local.set $whole (i64.add (local.get $whole) (i64.const 1)))
+        (local.set $rest (i32.const 0))))
+    (call $write_grouped (local.get $whole))
+    (if (local.get $rest)
+      (then
+        (call $write_byte (i32.const 0x2e))
+        (call $write_number (i32.div_u (local.get $rest) (i32.const 100)))
+        (local.set $rest (i32.rem_u (local.get $rest) (i32.const 100)))
+        (if (local.get $rest)
+          (then
+            (call $write_number (i32.div_u (local.get $rest) (i32.const 10)))
+            (local.set $rest (i32.rem_u (local.get $rest) (i32.const 10)))
+            (if (local.get $rest) (then (call $write_number (local.get $rest))))))))
+    (i32.const 1))
+
+  ;; A number with a comma before each three digits but the first.
+  (func $write_grouped (param $number i64)
+    (local $three i32)
+    (if (i64.lt_u (local.get $number) (i64.const 1000))
+      (then (call $write_number (i32.wrap_i64 (local.get $number))) (return)))
+    (call $write_grouped (i64.div_u (local.get $number) (i64.const 1000)))
+    (call $write_byte (i32.const 0x2c))
+    (local.set $three (i32.wrap_i64 (i64.rem_u (local.get $number) (i64.const 1000))))
+    (call $write_number (i32.div_u (local.get $three) (i32.const 100)))
+    (call $write_two (i32.rem_u (local.get $three) (i32.const 100))))
+
+  (func $big_int_text (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $tag i32)
+    (local.set $tag (call $tag (local.get $this)))
+    (if
+      (i32.and
+        (i32.or (i32.eq (local.get $tag) (i32.const -9)) (i32.eq (local.get $tag) (i32.const 7)))
+        (i32.eqz (call $asks (local.get $argc) (local.get $argv))))
+      (then (return (call $with_commas (local.get $ctx) (local.get $this)))))
+    (call $JS_Call
+      (local.get $ctx) (call $function (i32.const 3)) (local.get $this) (local.get $argc) (local.get $argv)))
+
+  ;; queueMicrotask(callback). The engine's own would end the job queue when the callback throws.
+  (func $queue_microtask (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    ;; Anything else is refused by the prelude's function, which is the one that calls it otherwise.
+    (if (i32.eqz (call $JS_IsFunction (local.get $ctx) (i64.load (local.get $argv))))
+      (then
+        (return
+          (call $JS_Call
+            (local.get $ctx) (call $function (i32.const 4)) (call $undefined) (i32.const 1) (local.get $argv)))))
+    ;; 583 is the place of `on_microtask` in the table.
+    (if (call $JS_EnqueueJob (local.get $ctx) (i32.const 583) (i32.const 1) (local.get $argv))
+      (then (return (call $exception))))
+    (call $undefined))
+
+  (func $on_microtask (param $ctx i32) (param $argc i32) (param $argv i32) (result i64)
+    (call $JS_Call
+      (local.get $ctx) (call $function (i32.const 4)) (call $undefined) (local.get $argc) (local.get $argv)))
+
+  ;; JSON.parse(text, reviver). What the engine throws is explained by the prelude, unless a reviver may have thrown it.
+  (func $parse_json (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $value i64)
+    (local $error i64)
+    (local.set $value
+      (call $JS_Call (local.get $ctx) (call $function (i32.const 5)) (call $undefined) (i32.const 2) (local.get $argv)))
+    (if (i32.eqz (call $is_exception (local.get $value))) (then (return (local.get $value))))
+    (if (call $JS_IsFunction (local.get $ctx) (call $argument (local.get $argv) (i32.const 1)))
+      (then (return (local.get $value))))
+    (local.set $error (call $JS_GetException (local.get $ctx)))
+    (if (i32.eqz (call $JS_IsUncatchableError (local.get $error)))
+      (then
+        (local.set $value
+          (call $JS_Call (local.get $ctx) (call $function (i32.const 6)) (local.get $error) (i32.const 1) (local.get $argv)))
+        (if (call $is_exception (local.get $value))
+          (then
+            (call $JS_FreeValue (local.get $ctx) (local.get $error))
+            (return (local.get $value))))
+        (call $JS_FreeValue (local.get $ctx) (local.get $value))))
+    (call $JS_Throw (local.get $ctx) (local.get $error)))
+
+  ;; deferred(): an array of a promise, and what resolves and rejects it. The promise has a `constructor` of its own, so that
+  ;; `await` uses it as it is, whatever becomes of Promise.prototype.
+  (func $deferred (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $three i32)
+    (local $promise i64)
+    (local.set $three (i32.add (global.get $state) (i32.const 160)))
+    (local.set $promise
+      (call $JS_NewPromiseCapability (local.get $ctx) (i32.add (local.get $three) (i32.const 8))))
+    (if (call $is_exception (local.get $promise)) (then (return (local.get $promise))))
+    (i64.store (local.get $three) (local.get $promise))
+    ;; 3: writable and configurable.
+    (if
+      (i32.lt_s
+        (call $JS_DefinePropertyValue
+          (local.get $ctx) (local.get $promise) (i32.load offset=368 (global.get $state))
+          (call $JS_DupValue (local.get $ctx) (call $function (i32.const 7))) (i32.const 3))
+        (i32.const 0))
+      (then
+        (call $JS_FreeValue (local.get $ctx) (local.get $promise))
+        (call $JS_FreeValue (local.get $ctx) (i64.load offset=8 (local.get $three)))
+        (call $JS_FreeValue (local.get $ctx) (i64.load offset=16 (local.get $three)))
+        (return (call $exception))))
+    ;; It frees all three if there is no memory for the array.
+    (call $JS_NewArrayFrom (local.get $ctx) (i32.const 3) (local.get $three)))
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from codemode_mcp.errors import InternalError, ProgramError
 from codemode_mcp.sandbox import snapshot
@@ -34,7 +35,11 @@ EPOCH_GRACE_SECONDS = 0.5
 MAX_TURN_BYTES = 24 * 1024 * 1024
 """Of what one turn hands over, as JSON; decoded it takes a multiple of that."""
 
-Stopped = Literal["time", "memory", "trap"]
+_DONE: Final = b'{"state":"done",'
+
+_WORDS: Final = struct.Struct("<2I")
+
+Stopped = Literal["time", "memory", "trap", "size"]
 
 Steps: TypeAlias = "Generator[None, None, Turn]"
 """A turn that is being computed. It yields where it pauses, and may be continued on another thread."""
@@ -46,15 +51,20 @@ class Turn:
 
     Attributes:
         text: the turn as the prelude tells it (JSON, see `bridge`); None when the guest can no longer say anything.
-        stopped: why the guest cannot go on, or None when it is at rest.
+        stopped: why the guest cannot go on, or None when it is at rest. With `size` what it says is over
+            `MAX_TURN_BYTES`, and nobody has read it.
         detail: for a trap, what the engine said.
         full: the program's memory is about used up. The engine may then be unable to make an error, and throws null.
+        size: bytes of what it says, when that is too large.
+        done: the program is over, so that it is the text of its value and its output.
     """
 
     text: str | None
     stopped: Stopped | None = None
     detail: str = ""
     full: bool = False
+    size: int = 0
+    done: bool = False
 
 
 class Guest:
@@ -166,6 +176,8 @@ class Guest:
                     instance.limit(COLLECT_SECONDS + EPOCH_GRACE_SECONDS)
                     instance.glue("report", entries.fault, grace)
                 text = self._text() if status in (0, 4) else self._collect(grace)
+        except _TooLarge as large:
+            return Turn(None, "size", size=large.size, done=large.done)
         except GuestTrap as trap:
             words = self._last_words()
             if trap.interrupted:
@@ -213,14 +225,28 @@ class Guest:
                 self._instance.limit(COLLECT_SECONDS)
                 said = self._instance.glue("collect", self._image.entries.collect, grace) & 0xFFFFFFFF
                 return self._text() if said else None
-        except (GuestTrap, InternalError):
+        except (GuestTrap, InternalError, _TooLarge):
             return None
 
-    def _text(self) -> str | None:
-        """What was collected; freed by the next turn, or before a snapshot."""
-        words = self._instance.read(self._image.entries.scratch + 8, 8)
-        size, at = int.from_bytes(words[:4], "little"), int.from_bytes(words[4:], "little")
-        return None if size > MAX_TURN_BYTES else self._instance.read(at, size).decode("utf-8", "replace")
+    def _text(self) -> str:
+        """Return what was collected; it is freed by the next turn, or before a snapshot.
+
+        Raises:
+            _TooLarge: it is over `MAX_TURN_BYTES`.
+        """
+        size, at = _WORDS.unpack(self._instance.read(self._image.entries.scratch + 8, 8))
+        if size > MAX_TURN_BYTES:
+            raise _TooLarge(size, done=self._instance.read(at, len(_DONE)) == _DONE)
+        return self._instance.read(at, size).decode("utf-8", "replace")
+
+
+class _TooLarge(Exception):
+    """What a turn says is over `MAX_TURN_BYTES`."""
+
+    def __init__(self, size: int, *, done: bool) -> None:
+        super().__init__(size)
+        self.size = size
+        self.done = done
 
 
 def finish(steps: Steps) -> Turn:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import math
+import struct
 import threading
 import time
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import wasmtime
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 GLUE_IMPORTS = (
     "memory",
     "table",
+    "stack_pointer",
     "JS_NewStringLen",
     "JS_Call",
     "JS_FreeValue",
@@ -54,6 +57,15 @@ GLUE_IMPORTS = (
     "JS_AtomToCStringLen",
     "js_realloc",
     "js_free",
+    "JS_IsFunction",
+    "JS_EnqueueJob",
+    "JS_IsUncatchableError",
+    "JS_NewPromiseCapability",
+    "JS_DefinePropertyValue",
+    "JS_NewArrayFrom",
+    "JS_GetAnyOpaque",
+    "JS_HasProperty",
+    "JS_GetProperty",
 )
 """In the order of the imports in `glue.wat`, its WASI import after them."""
 
@@ -102,11 +114,15 @@ class Instance:
         self._main = modules.main.instantiate(self._store)._instance
         memory = self._export(self._main, "memory")
         self._memory = memory.of.memory
+        # The memory is reserved as a whole, so its address stays when it grows.
+        self._address = ctypes.addressof(ffi.wasmtime_memory_data(self._context, ctypes.byref(self._memory)).contents)
+        self._size = 0
         clock = modules.linker.get(self._store, "wasi_snapshot_preview1", "clock_time_get")
         imports = [self._export(self._main, name) for name in GLUE_IMPORTS]
         imports.append(clock._as_extern())
         self._glue = self._instantiate(modules.glue, imports)
         self._functions: dict[str, ffi.wasmtime_func_t] = {}
+        self._calls: dict[str, _AsyncCall] = {}
         self._interruption: int | None = None
 
     def close(self) -> None:
@@ -120,14 +136,14 @@ class Instance:
         self._store.set_epoch_deadline(_LOOK_EVERY)
 
     def pause_after(self, seconds: float) -> None:
-        """Have the next call of `steps` pause when it has computed for about so long."""
+        """Have the next call of `steps` pause when it has computed for about so long. It must come next: no other call
+        can pause."""
         self._alarm.pause_at = time.monotonic() + seconds
-        self._store.set_epoch_deadline(1)
+        ffi.wasmtime_context_set_epoch_deadline(self._context, 1)
 
     def watch(self, at: int) -> None:
         """Let `interrupt` work: `at` is the word of guest memory that the glue looks at when it checks the time."""
-        # The memory is reserved as a whole, so its address stays when it grows.
-        self._interruption = self._address() + at
+        self._interruption = self._address + at
 
     def interrupt(self) -> None:
         """Stop what is being computed, from any thread; nothing happens when nothing is. The instance must be open."""
@@ -158,35 +174,20 @@ class Instance:
         Raises:
             GuestTrap: it trapped.
         """
-        function, signature = self._function(self._glue, name), _SIGNATURES[name]
-        values = (ffi.wasmtime_val_t * len(arguments))()
-        for value, kind, argument in zip(values, signature, arguments, strict=True):
-            value.kind = kind
-            if kind == _I32:
-                value.of.i32 = argument
-            else:
-                value.of.i64 = argument
-        result = (ffi.wasmtime_val_t * 1)()
-        trap = ctypes.POINTER(ffi.wasm_trap_t)()
-        error = ctypes.POINTER(ffi.wasmtime_error_t)()
-        future = ffi.wasmtime_func_call_async(
-            self._context,
-            ctypes.byref(function),
-            values,
-            len(values),
-            result,
-            1,
-            ctypes.byref(trap),
-            ctypes.byref(error),
-        )
+        call = self._calls.get(name)
+        if call is None:
+            call = self._calls[name] = _AsyncCall(self._function(self._glue, name), _SIGNATURES[name])
+        future = call.begin(self._context, arguments)
         try:
             while not ffi.wasmtime_call_future_poll(future):
                 yield
         finally:
             ffi.wasmtime_call_future_delete(future)
             self._alarm.pause_at = math.inf
-        self._raise_for(trap, error)
-        return int(result[0].of.i32)
+        if call.trap or call.error:
+            del self._calls[name]
+            self._raise_for(call.trap, call.error)
+        return int(call.result.of.i32)
 
     def _function(self, instance: Any, name: str) -> Any:
         function = self._functions.get(name)
@@ -223,35 +224,34 @@ class Instance:
     def pages(self) -> int:
         return int(ffi.wasmtime_memory_size(self._context, ctypes.byref(self._memory)))
 
-    def _address(self) -> int:
-        return ctypes.addressof(ffi.wasmtime_memory_data(self._context, ctypes.byref(self._memory)).contents)
-
     def read(self, at: int, size: int) -> bytes:
         """Raises `InternalError` when the range is not inside the memory."""
         self._check(at, size)
-        return ctypes.string_at(self._address() + at, size)
+        return ctypes.string_at(self._address + at, size)
 
     def write(self, at: int, data: bytes) -> None:
         """Raises `InternalError` when the range is not inside the memory."""
         self._check(at, len(data))
-        ctypes.memmove(self._address() + at, data, len(data))
+        ctypes.memmove(self._address + at, data, len(data))
 
     def write_all(self, pieces: Sequence[tuple[int, bytes]]) -> None:
         """Write pieces in ascending order. Raises `InternalError` when the last is not inside the memory."""
         if pieces:
             self._check(pieces[0][0], pieces[-1][0] + len(pieces[-1][1]) - pieces[0][0])
-        address, move = self._address(), ctypes.memmove
+        address, move = self._address, ctypes.memmove
         for at, data in pieces:
             move(address + at, data, len(data))
 
     def _check(self, at: int, size: int) -> None:
-        if at < 0 or size < 0 or at + size > self.pages * PAGE:
-            raise InternalError("the sandbox answered with an address outside its memory")
+        if at < 0 or size < 0 or at + size > self._size:
+            self._size = self.pages * PAGE  # which only grows
+            if at < 0 or size < 0 or at + size > self._size:
+                raise InternalError("the sandbox answered with an address outside its memory")
 
     def image(self) -> bytearray:
         """A copy of all of the memory."""
         copy = bytearray(self.pages * PAGE)
-        ctypes.memmove((ctypes.c_char * len(copy)).from_buffer(copy), self._address(), len(copy))
+        ctypes.memmove((ctypes.c_char * len(copy)).from_buffer(copy), self._address, len(copy))
         return copy
 
     def grow_to(self, pages: int) -> bool:
@@ -321,6 +321,41 @@ _CALLBACK = ctypes.CFUNCTYPE(
     ctypes.POINTER(ctypes.c_uint64),
     ctypes.POINTER(ffi.wasmtime_update_deadline_kind_t),
 )
+
+
+class _AsyncCall:
+    """A function that is called often, with the memory that its calls take.
+
+    Attributes:
+        result: of the last call.
+        trap, error: what the last call ended with, or null pointers. Not to be called again after that.
+    """
+
+    def __init__(self, function: Any, kinds: Sequence[int]) -> None:
+        self._values = (ffi.wasmtime_val_t * len(kinds))()
+        # One step writes all of them: a value is a kind, and behind that what is of it.
+        before = ffi.wasmtime_val_t.of.offset
+        whole = ctypes.sizeof(ffi.wasmtime_val_t) - before
+        forms = {_I32: f"I{whole - 4}x", _I64: f"q{whole - 8}x"}
+        self._pack = struct.Struct("=" + "".join(f"B{before - 1}x{forms[kind]}" for kind in kinds))
+        self._kinds = tuple(kinds)
+        self.result = ffi.wasmtime_val_t()
+        self.trap = ctypes.POINTER(ffi.wasm_trap_t)()
+        self.error = ctypes.POINTER(ffi.wasmtime_error_t)()
+        self._given = (
+            ctypes.byref(function),
+            self._values,
+            len(kinds),
+            ctypes.byref(self.result),
+            1,
+            ctypes.byref(self.trap),
+            ctypes.byref(self.error),
+        )
+
+    def begin(self, context: Any, arguments: tuple[int, ...]) -> Any:
+        """Return the future of a call."""
+        self._pack.pack_into(self._values, 0, *chain.from_iterable(zip(self._kinds, arguments, strict=True)))
+        return ffi.wasmtime_func_call_async(context, *self._given)
 
 
 class _Alarm:

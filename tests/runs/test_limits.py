@@ -99,6 +99,52 @@ async def test_taking_memory_without_end_has_its_code(engine: Engine, code: str)
 
 
 @pytest.mark.parametrize(
+    ("code", "size"),
+    [
+        ("return 'x'.repeat(25 * MiB)", "25 MiB"),
+        ("return new Array(25).fill('x'.repeat(MiB))", "25.1 MiB"),
+        ("return '\\u20ac'.repeat(9 * MiB)", "27.1 MiB"),
+    ],
+    ids=["a text", "a list", "wide characters"],
+)
+async def test_a_value_that_is_too_large_is_named_as_that(engine: Engine, code: str, size: str) -> None:
+    async with bench(engine, timeout_ms=20_000, memory_limit_bytes=256 * MIB) as it:
+        outcome = await it.execute(f"const MiB = 1024 * 1024; {code}")
+        assert (outcome.status, outcome.code) == ("failed", "output_limit_exceeded")
+        assert outcome.error is not None
+        assert outcome.error.startswith(f"the program returned a value of {size} as JSON, and at most 24 MiB can leave")
+        assert "return a part or a summary of it; store(key, part) keeps" in outcome.error
+        await goes_on(it)
+
+
+async def test_what_was_printed_before_a_value_that_is_too_large_is_shown(engine: Engine) -> None:
+    async with bench(engine, timeout_ms=20_000) as it:
+        outcome = await it.execute("text('before'); return 'x'.repeat(25 * 1024 * 1024)")
+        assert (outcome.code, texts(outcome)) == ("output_limit_exceeded", ["before"])
+
+
+@pytest.mark.parametrize("call", ["store('k', large)", "await MCP.echo.say({ text: large })"])
+async def test_what_is_too_large_to_be_sent_is_named_as_that(engine: Engine, call: str) -> None:
+    async with bench(engine, echo(), timeout_ms=20_000, memory_limit_bytes=256 * MIB) as it:
+        outcome = await it.execute(f"const large = 'x'.repeat(25 * 1024 * 1024); {call}; await yield_control()")
+        assert (outcome.status, outcome.code) == ("failed", "output_limit_exceeded")
+        assert outcome.error is not None
+        assert outcome.error.startswith(
+            "the program sent 25.1 MiB at once, in arguments of calls and values for store()"
+        )
+        assert outcome.error.endswith("send less, or in parts with an await between them")
+        await goes_on(it)
+
+
+async def test_memory_that_ends_while_the_value_is_written_is_said_so(engine: Engine) -> None:
+    async with bench(engine, timeout_ms=20_000) as it:
+        outcome = await it.execute("return new Array(22).fill('x'.repeat(1024 * 1024)).concat(['y'.repeat(2e7)])")
+        assert (outcome.status, outcome.code) == ("failed", "memory_limit_exceeded")
+        assert outcome.error is not None
+        assert "its memory of 64 MiB while its value was written as JSON; return a part or a summary" in outcome.error
+
+
+@pytest.mark.parametrize(
     "code",
     [
         "const f = () => 1 + f(); f()",

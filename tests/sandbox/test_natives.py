@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import decimal
 import json
+import math
 import statistics
 import struct
 import uuid
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -537,6 +540,38 @@ def test_fractions_are_told_with_three_digits(run: RunCode, number: str, expecte
     assert run(f"return ({number}).toLocaleString()").value == expected
 
 
+@given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.floats(-1e7, 1e7), min_size=1))
+@settings(max_examples=200, deadline=None)
+def test_any_number_is_told_rounded_to_three_digits_in_groups(in_guest: Any, numbers: list[float]) -> None:
+    """Round the shortest decimals half up, as the locale does, with and without naming it."""
+
+    def told(number: float) -> str:
+        with decimal.localcontext(prec=400):
+            rounded = abs(Decimal(repr(number))).quantize(Decimal("0.001"), rounding=decimal.ROUND_HALF_UP)
+        sign = "-" if math.copysign(1, number) < 0 else ""
+        return sign + f"{rounded:,f}".rstrip("0").rstrip(".")
+
+    code = "return given.flatMap((n) => [n.toLocaleString(), n.toLocaleString('en-US')])"
+    assert in_guest(code, numbers) == [each for number in numbers for each in [told(number)] * 2]
+
+
+@pytest.mark.parametrize("many", ["new Array(3e7)", "new Uint8Array(3e7)"])
+def test_telling_a_long_list_is_interrupted_with_the_program_intact(run: RunCode, many: str) -> None:
+    told = run(f"text('begun'); const list = {many}; list.toLocaleString(); text('over')", seconds=0.2)
+    assert (told.stopped, told.turn.detail, told.texts) == ("time", "", ["begun"])
+
+
+@pytest.mark.parametrize("given", ["[1234, 'a', null, [0.5, 2n]]", "new Float64Array([1234, 0.5])", "Object('ab')"])
+def test_short_and_long_lists_are_told_alike(run: RunCode, given: str) -> None:
+    code = (
+        f"const list = {given}, tell = Array.isArray(list) || typeof list.length !== 'number' || !list.buffer"
+        "  ? Array.prototype.toLocaleString : list.toLocaleString;"
+        "return [tell.call(list), tell.call(list, 'en-US')]"
+    )
+    short, long = run(code).value
+    assert short == long
+
+
 def test_a_microtask_that_throws_is_a_rejection_and_stops_no_other(run: RunCode) -> None:
     code = (
         "const order = []; queueMicrotask(() => { order.push(1); throw new Error('first') });"
@@ -549,12 +584,71 @@ def test_a_microtask_that_throws_is_a_rejection_and_stops_no_other(run: RunCode)
     assert [each.message for each in told.report.rejections] == ["first"]
 
 
-def test_a_long_chain_of_iterator_helpers_is_an_error_and_no_trap(run: RunCode) -> None:
+@pytest.mark.parametrize("helper", ["map((v) => v)", "filter(() => true)", "take(5)", "drop(0)", "flatMap((v) => [v])"])
+def test_a_long_chain_of_iterator_helpers_is_an_error_and_no_trap(run: RunCode, helper: str) -> None:
     code = (
-        "let chain = [1, 2, 3].values(); for (let i = 0; i < 100_000; i++) chain = chain.map((v) => v);"
-        "const told = []; for (const f of [() => chain.next(), () => chain.return()])"
-        "  try { f(); told.push('went') } catch (e) { told.push(e.name) } return told"
+        "const chain = () => { let it = [1, 2, 3].values();"
+        f"  for (let i = 0; i < 50_000; i++) it = it.{helper}; return it }};"
+        "const uses = [(it) => it.next(), (it) => it.toArray(), (it) => { for (const v of it); }, (it) => [...it],"
+        "  (it) => it.return()];"
+        "const told = []; for (const use of uses) {"
+        "  try { use(chain()); told.push('went') } catch (e) { told.push(e.name) } } return told"
     )
     told = run(code, seconds=20.0)
     assert told.stopped is None
-    assert told.value[0] == "RangeError"
+    assert told.value[:4] == ["RangeError"] * 4
+
+
+def test_an_iterator_helper_keeps_its_place_and_refuses_what_is_none(run: RunCode) -> None:
+    code = """
+    const it = [1, 2, 3, 4].values().map((v, i) => v * 10 + i).filter((v) => v !== 21), seen = [it.next()];
+    for (const v of it) seen.push(v);
+    seen.push(it.next());
+    const { next } = Object.getPrototypeOf(it);
+    for (const wrong of [undefined, {}, [].values()]) try { next.call(wrong) } catch (e) { seen.push(e.name) }
+    return [seen, next.name, next.length];
+    """
+    seen = [{"value": 10, "done": False}, 32, 43, {"done": True}, *["TypeError"] * 3]
+    assert run(code).value == [seen, "next", 0]
+
+
+@pytest.mark.parametrize(
+    "helper", ["map((v) => v)", "filter(() => true)", "take(5)", "drop(0)", "flatMap((v) => [v, v])"]
+)
+@pytest.mark.parametrize(
+    "source", ["[1, 2, 3].values()", "new Set([1, 2, 3]).values()", "[1, 2, 3].values().map((v) => v)"]
+)
+def test_a_helper_of_an_iterator_without_return_can_be_left(run: RunCode, source: str, helper: str) -> None:
+    code = f"""
+    const made = () => {source}.{helper}, seen = [];
+    const it = made();
+    for (const v of it) {{ seen.push(v); break; }}
+    const [first] = made();
+    return [seen, it.next(), first, made().take(1).toArray(), made().some((v) => v === 1), made().return()];
+    """
+    over = {"done": True}
+    assert run(code).value == [[1], over, 1, [1], True, over]
+
+
+def test_leaving_a_helper_calls_the_return_of_its_iterator_once(run: RunCode) -> None:
+    code = """
+    const seen = [];
+    const source = (name) => ({
+        __proto__: Iterator.prototype,
+        next: () => ({ value: 1, done: false }),
+        get return() { seen.push(name + " is read"); return () => { seen.push(name + " is called"); return {} } },
+    });
+    for (const v of source("outer").map((v) => v)) break;
+    for (const v of [1].values().flatMap(() => source("inner"))) break;
+    const failing = { __proto__: source("failing"), return() { throw new Error("from return") } };
+    const it = [1].values().flatMap(() => failing);
+    it.next();
+    try { it.return() } catch (error) { seen.push(error.message) }
+    const odd = [1].values().flatMap(() => ({ __proto__: failing, return() { return odd.return() } }));
+    odd.next();
+    try { odd.return() } catch (error) { seen.push(error.message) }
+    return [seen, it.next(), odd.next()];
+    """
+    seen = ["outer is read", "outer is called", "inner is read", "inner is called", "from return"]
+    over = {"done": True}
+    assert run(code).value == [[*seen, "cannot invoke a running iterator"], over, over]

@@ -242,15 +242,20 @@ PUSHED = ("0", "1", "2")
 def test_a_setter_for_a_place_in_every_array_sees_the_programs_own_arguments_alone(
     engine: Engine, innocent: list[Any], place: str
 ) -> None:
-    """The engine's JSON.stringify keeps the objects it is inside of in an array, and sets its places."""
+    """The engine's JSON.stringify keeps the objects it is inside of in an array, and sets its places.
+
+    It reads what is no plain data: here a date, which has a `toJSON`.
+    """
     noting = "{ __proto__: null, configurable: true, get() { }, set(given) { note(given) } }"
-    (told,) = all_turns(engine, {"": TAKE + f"define(Array.prototype, '{place}', {noting});" + ACT}).values()
-    touched = told[-1]["value"].pop("touched")
-    deep = [1, {"two": "2"}]
-    arguments = [{"path": "a", "deep": deep}, {"path": "b"}, {"path": "c"}]
-    assert touched == {"0": arguments, "1": [deep], "2": [deep[1]]}[place]
-    told[-1]["value"]["touched"] = []
+    hook = TAKE + f"define(Array.prototype, '{place}', {noting});"
+    (told,) = all_turns(engine, {"": hook + ACT}).values()
     assert told == innocent
+    dated = 'path: "a", on: new Date(0),'
+    (told,) = all_turns(engine, {"": hook + ACT.replace('path: "a",', dated)}).values()
+    deep = [1, {"two": "2"}]
+    argument = {"path": "a", "on": "1970-01-01T00:00:00.000Z", "deep": deep}
+    touched = told[-1]["value"].pop("touched")
+    assert touched == {"0": [argument], "1": [deep], "2": [deep[1]]}[place]
 
 
 def test_a_then_on_every_object_sees_results_and_values_of_the_program_alone(

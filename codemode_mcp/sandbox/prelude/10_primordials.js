@@ -9,6 +9,8 @@ const { defineProperty, freeze, keys: objectKeys, create: objectCreate, getOwnPr
 const getPrototypeOf = Object.getPrototypeOf;
 const { parse: jsonParse, stringify: jsonStringify } = JSON;
 const { isArray } = Array;
+const { hasOwn } = Object;
+const { captureStackTrace } = Error;
 const NativePromise = Promise;
 const NativeError = Error;
 const NativeTypeError = TypeError;
@@ -78,5 +80,7 @@ function exposed(name, fn) {
 
 // The engine's own would let a long chain of helpers run through the end of its stack; see `glue.wat`.
 const iteratorHelperPrototype = getPrototypeOf([].values().map((item) => item));
-natives.setHelpers(iteratorHelperPrototype.next, iteratorHelperPrototype.return);
+const { setFunction } = natives;
+setFunction(0, iteratorHelperPrototype.next);
+setFunction(1, iteratorHelperPrototype.return);
 for (const name of ["next", "return"]) defineProperty(iteratorHelperPrototype, name, hidden(natives[name]));

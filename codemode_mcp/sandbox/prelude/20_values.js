@@ -83,11 +83,15 @@ const PLAIN_DEPTH = 3;
 const LARGE = 2_000_000; // the glue takes more memory for a text
 const MAX_STRING = 2147483647;
 
+function quoted(text) {
+  return (text.length < LARGE ? plainJson(text, 0, MAX_STRING) : undefined) ?? jsonStringify(text);
+}
+
 // Text of one JSON value, or undefined where a member of an object is left out, as JSON.stringify does.
 function encode(v, ancestors, depth) {
   switch (typeof v) {
     case "string":
-      return (v.length < LARGE ? plainJson(v, depth, MAX_STRING) : undefined) ?? jsonStringify(v);
+      return quoted(v);
     case "number":
       return isFinite_(v) ? "" + v : "null";
     case "boolean":
@@ -381,28 +385,24 @@ function shape(v) {
 // The engine says what it stumbled over, and not what it was given.
 const MAX_BEGINNING = 60;
 
-function explainParse(text, error) {
-  let what;
-  if (typeof text !== "string") what = "JSON.parse takes text, not " + shape(text);
-  else if (text === "") what = "the text is empty";
-  else {
-    let at = 0;
-    while (at < text.length && stringCharCodeAt(text, at) <= 32) at += 1;
-    const first = stringCharCodeAt(text, at);
-    const plain = first !== 123 && first !== 91 && first !== 34; // { [ "
-    what = (plain ? "this is plain text: " : "this text is no JSON: ") + jsonStringify(clip(text, MAX_BEGINNING));
-  }
-  defineProperty(error, "message", hidden(safeString(read(error, "message")) + "; " + what));
+function explainParse(text) {
+  if (typeof text !== "string") return "JSON.parse takes text, not " + shape(text);
+  if (text === "") return "the text is empty";
+  let at = 0;
+  while (at < text.length && stringCharCodeAt(text, at) <= 32) at += 1;
+  const first = stringCharCodeAt(text, at);
+  const plain = first !== 123 && first !== 91 && first !== 34; // { [ "
+  return (plain ? "this is plain text: " : "this text is no JSON: ") + quoted(clip(text, MAX_BEGINNING));
 }
 
-const { parse: checkedParse } = {
-  parse(text, reviver) {
-    try {
-      return jsonParse(text, reviver);
-    } catch (error) {
-      if (typeof reviver !== "function" && isError(error) && getPrototypeOf(error) === syntaxErrorPrototype) explainParse(text, error);
-      throw error;
-    }
-  },
-};
-defineProperty(JSON, "parse", hidden(checkedParse));
+// The glue has JSON.parse. It calls this with what the engine's threw, and the text, unless there is a reviver.
+setFunction(5, jsonParse);
+setFunction(6, function (text) {
+  // Of a string the engine itself has made the error, with a message of its own; null where there is no memory.
+  if (typeof text === "string") {
+    if (this !== null && getPrototypeOf(this) === syntaxErrorPrototype) this.message += "; " + explainParse(text);
+  } else if (isError(this) && getPrototypeOf(this) === syntaxErrorPrototype) {
+    defineProperty(this, "message", hidden(safeString(read(this, "message")) + "; " + explainParse(text)));
+  }
+});
+defineProperty(JSON, "parse", hidden(natives.parse));

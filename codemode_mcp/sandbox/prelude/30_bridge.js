@@ -22,34 +22,54 @@ function post(op, fields) {
   return id;
 }
 
-// A promise whose own `constructor` lets `await` use it as it is, whatever becomes of Promise.prototype.
+// A promise whose own `constructor` lets `await` use it as it is, whatever becomes of Promise.prototype. The glue makes
+// such a promise with what settles it.
+const OWN_CONSTRUCTOR = freeze(hidden(NativePromise));
+const { deferred } = natives;
+setFunction(7, NativePromise);
+
 function newPromise(executor) {
   const promise = new NativePromise(executor);
-  defineProperty(promise, "constructor", hidden(NativePromise));
+  defineProperty(promise, "constructor", OWN_CONSTRUCTOR);
   return promise;
+}
+
+// The stack of who called the function `above`. Frames of ours would cost more than all else in a call.
+function stackAbove(above) {
+  const at = objectCreate(null);
+  captureStackTrace(at, above);
+  return at.stack;
 }
 
 // `fields` is a function because reading the guest's arguments may throw: that rejects, it does not throw.
 // With `boxed` the answer is an array, whose first element, if any, is the value: there is no undefined in JSON.
-function request(op, fields, boxed = false, call = false) {
-  const site = mapSize(pending) < MAX_SITES ? new NativeError().stack : "";
-  return newPromise((resolve, reject) => {
-    let text;
-    try {
-      text = fields();
-    } catch (error) {
-      if (isEngineFault(error)) throw error;
+// `above` is the function of ours that the guest has called.
+function request(op, fields, boxed = false, call = false, above = request) {
+  const site = mapSize(pending) < MAX_SITES ? stackAbove(above) : "";
+  const made = deferred();
+  const promise = made[0];
+  const resolve = made[1];
+  const reject = made[2];
+  let text;
+  try {
+    text = fields();
+  } catch (error) {
+    if (isEngineFault(error)) reject(error);
+    else {
       const text = clip(safeString(read(error, "message")), 500);
       const message = call ? "the arguments cannot be sent as JSON: " + text : text;
-      const plain = { __proto__: null, name: "TypeError", message, code: "nested_tool_failed", data: null };
-      reject(bridgeError(plain, site));
-      return;
+      reject(bridgeError({ __proto__: null, name: "TypeError", message, code: "nested_tool_failed", data: null }, OUR_FRAME + site));
     }
-    const id = post(op, text);
-    mapSet(pending, id, { __proto__: null, resolve, reject, site, boxed, call, timer: null });
-    if (call) liveCalls += 1;
-  });
+    return promise;
+  }
+  const id = post(op, text);
+  mapSet(pending, id, { __proto__: null, resolve, reject, site, boxed, call, timer: null });
+  if (call) liveCalls += 1;
+  return promise;
 }
+
+// Above the frames of a program, so that what went wrong is not looked for in its text.
+const OUR_FRAME = "    at request (native)\n";
 
 function bridgeError(plain, site) {
   const error = new NativeError(plain.message);
@@ -71,7 +91,7 @@ let callLimit = 0;
 let liveCalls = 0;
 let refusal = null;
 
-function requestCall(op, fields) {
+function requestCall(op, fields, above) {
   if (liveCalls >= callLimit) {
     if (refusal === null) {
       const message = "too many calls at once: " + liveCalls + " are unsettled; await some before making more";
@@ -80,24 +100,25 @@ function requestCall(op, fields) {
     }
     return refusal;
   }
-  return request(op, fields, false, true);
+  return request(op, fields, false, true, above);
 }
 
-function settle(completion) {
-  const waiting = mapGet(pending, completion.id);
+// error: null | { name, message, code, data }
+function settle(id, value, error) {
+  const waiting = mapGet(pending, id);
   if (waiting === undefined) return;
   if (waiting.call) {
     liveCalls -= 1;
     refusal = null;
   }
   if (waiting.timer !== null) {
-    fireTimer(completion.id, waiting.timer);
+    fireTimer(id, waiting.timer);
     return;
   }
-  mapDelete(pending, completion.id);
-  if (waiting.call && completion.error === null) watchError(completion.id, completion.value);
-  if (completion.error === null) waiting.resolve(waiting.boxed ? unbox(completion.value) : completion.value);
-  else waiting.reject(bridgeError(completion.error, waiting.site));
+  mapDelete(pending, id);
+  if (waiting.call && error === null) watchError(id, value);
+  if (error === null) waiting.resolve(waiting.boxed ? unbox(value) : value);
+  else waiting.reject(bridgeError(error, OUR_FRAME + waiting.site));
 }
 
 // The texts of results with `isError` that the program has not looked at, by the number of their call. The first read of
@@ -107,8 +128,8 @@ const unchecked = new NativeMap();
 const MAX_UNCHECKED = 32;
 
 function watchError(id, result) {
-  if (result === null || typeof result !== "object" || mapSize(unchecked) >= MAX_UNCHECKED) return;
-  if (getOwnPropertyDescriptor(result, "isError")?.value !== true) return;
+  if (result === null || typeof result !== "object" || !hasOwn(result, "isError") || result.isError !== true) return;
+  if (mapSize(unchecked) >= MAX_UNCHECKED) return;
   mapSet(unchecked, id, errorText(result));
   const replace = (target, value) => {
     mapDelete(unchecked, id);

@@ -43,18 +43,16 @@ defineGlobal("setInterval", exposed("setInterval", (callback, delay, ...args) =>
 defineGlobal("clearTimeout", exposed("clearTimeout", (id) => clearTimer(id)));
 defineGlobal("clearInterval", exposed("clearInterval", (id) => clearTimer(id)));
 
-// The engine's own would end the job queue when a callback throws.
-const nativeQueueMicrotask = globalThis.queueMicrotask;
-defineGlobal("queueMicrotask", exposed("queueMicrotask", (callback) => {
+// The glue has queueMicrotask. It calls this for each microtask, and for what is no function.
+setFunction(4, (callback) => {
   if (typeof callback !== "function") throw new NativeTypeError("queueMicrotask takes a function");
-  nativeQueueMicrotask(() => {
-    try {
-      callback();
-    } catch (error) {
-      newPromise((_, reject) => reject(error));
-    }
-  });
-}));
+  try {
+    callback();
+  } catch (error) {
+    newPromise((_, reject) => reject(error));
+  }
+});
+defineGlobal("queueMicrotask", exposed("queueMicrotask", natives.queueMicrotask));
 
 // Time since the run started, which goes on through a suspension and on another machine.
 let elapsedAtTurn = 0;

@@ -80,11 +80,6 @@ function numberText(n, least, most) {
   const size = n < 0 ? -n : n;
   if (size === 1 / 0) return sign + "∞";
   let digits = "" + size;
-  if (least === 0 && size >= 1e-6 && size < 1e21) {
-    const dot = stringIndexOf(digits, ".");
-    if (dot < 0) return sign + grouped(digits);
-    if (digits.length - dot - 1 <= most) return sign + grouped(stringSlice(digits, 0, dot)) + stringSlice(digits, dot);
-  }
   let point = 0;
   const exponent = stringIndexOf(digits, "e");
   if (exponent >= 0) {
@@ -111,10 +106,9 @@ function numberText(n, least, most) {
 }
 
 function bigIntText(n, least) {
-  const text = bigIntToString(n);
   let decimals = "";
   while (decimals.length < least) decimals += "0";
-  return (n < 0n ? "-" + withThousands(stringSlice(text, 1)) : withThousands(text)) + (decimals === "" ? "" : "." + decimals);
+  return grouped(bigIntToString(n)) + (decimals === "" ? "" : "." + decimals);
 }
 
 function offsetAt(method, zone, time) {
@@ -150,6 +144,12 @@ function localDateText(method, date, locales, given, parts) {
   return time !== time ? "Invalid Date" : dateText(time + offset, parts);
 }
 
+// The engine's own calls toLocaleString of the items without arguments, which is right where there are none. While it goes
+// through a list it cannot be interrupted: a long one it does not get.
+const MAX_UNWATCHED = 10_000;
+const arrayText = uncurry(Array.prototype.toLocaleString);
+const typedArrayText = uncurry(getPrototypeOf(Uint8Array.prototype).toLocaleString);
+
 function listText(list, length, locales, given) {
   let text = "";
   for (let i = 0; i < length; i++) {
@@ -163,26 +163,29 @@ function locale(prototype, methods) {
   for (const name of objectKeys(methods)) defineProperty(prototype, name, hidden(freeze(methods[name])));
 }
 
-locale(Number.prototype, {
+// The glue has these two for the common case, and calls these for all others.
+const commonNumberText = uncurry(natives.numberText);
+
+const otherNumberText = {
   toLocaleString(locales = undefined, given = undefined) {
     const n = typeof this === "number" ? this : numberValueOf(this);
-    if (locales === undefined && given === undefined) {
-      if (n > -1000 && n < 1000 && mathFloor(n) === n && n !== 0) return "" + n;
-      return numberText(n, 0, 3);
-    }
+    if (given === undefined && (locales === "en-US" || locales === "en")) return commonNumberText(n);
     checkLocale("toLocaleString", locales);
     const digits = decimals("toLocaleString", given);
     return numberText(n, digits[0], digits[1]);
   },
-});
-locale(BigInt.prototype, {
+};
+const otherBigIntText = {
   toLocaleString(locales = undefined, given = undefined) {
     const n = typeof this === "bigint" ? this : bigIntValueOf(this);
-    if (locales === undefined && given === undefined) return bigIntText(n, 0);
     checkLocale("toLocaleString", locales);
     return bigIntText(n, decimals("toLocaleString", given)[0]);
   },
-});
+};
+setFunction(2, otherNumberText.toLocaleString);
+setFunction(3, otherBigIntText.toLocaleString);
+locale(Number.prototype, { toLocaleString: exposed("toLocaleString", natives.numberText) });
+locale(BigInt.prototype, { toLocaleString: exposed("toLocaleString", natives.bigIntText) });
 locale(Date.prototype, {
   toLocaleString(locales = undefined, given = undefined) {
     return localDateText("toLocaleString", this, locales, given, DAY | CLOCK);
@@ -196,13 +199,16 @@ locale(Date.prototype, {
 });
 locale(Array.prototype, {
   toLocaleString(locales = undefined, given = undefined) {
-    return listText(this, this.length, locales, given);
+    const plain = locales === undefined && given === undefined && isArray(this) && this.length <= MAX_UNWATCHED;
+    return plain ? arrayText(this) : listText(this, this.length, locales, given);
   },
 });
 locale(getPrototypeOf(Uint8Array.prototype), {
   toLocaleString(locales = undefined, given = undefined) {
     validTypedArray(this);
-    return listText(this, typedArrayLength(this), locales, given);
+    const length = typedArrayLength(this);
+    const plain = locales === undefined && given === undefined && length <= MAX_UNWATCHED;
+    return plain ? typedArrayText(this) : listText(this, length, locales, given);
   },
 });
 

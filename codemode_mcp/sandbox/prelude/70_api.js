@@ -15,12 +15,12 @@ function textArgument(fn, name, v) {
 function callFields(id, args) {
   let text = ',"target":' + id + ',"count":' + args.length;
   if (args.length > 0 && args[0] !== undefined) {
-    const input = argumentText(args[0], "the input");
+    const input = argumentJson(args[0], "the input");
     if (input === undefined) throw new NativeTypeError("a " + typeof args[0] + " has no JSON form");
-    text += ',"input":' + jsonStringify(input);
+    text += ',"input":' + quoted(input);
   }
   if (args.length > 1 && args[1] !== undefined) {
-    text += ',"options":' + jsonStringify(argumentText(args[1], "the second argument") ?? "null");
+    text += ',"options":' + quoted(argumentJson(args[1], "the second argument") ?? "null");
   }
   return text;
 }
@@ -64,7 +64,12 @@ function unsendable(v) {
   return BY_TAG[tag] ?? null;
 }
 
-// JSON of what a call is given, or undefined where there is none. What JSON would silently empty or leave out is refused
+// JSON of what a call is given, or undefined where there is none. The glue has it for plain data.
+function argumentJson(v, whole) {
+  return plainJson(v, 0, MAX_STRING) ?? argumentText(v, whole);
+}
+
+// The same for all else. What JSON would silently empty or leave out is refused
 // by its path, except undefined.
 function argumentText(v, whole) {
   const within = objectCreate(null); // the objects that the current one is in, and the names they have there
@@ -233,7 +238,8 @@ function alias(object, name, v) {
 
 function caller(name, id) {
   const target = jsonStringify(id);
-  return exposed(name, (...args) => requestCall("call", () => callFields(target, args)));
+  const call = (...args) => requestCall("call", () => callFields(target, args), call);
+  return exposed(name, call);
 }
 
 // What the language itself calls on an object that is awaited, told as JSON or made into a string.
@@ -259,8 +265,7 @@ function unreachable(object, server, group) {
     get(known, name) {
       if (typeof name !== "string" || name === "$api" || NOT_TOOLS[name]) return known[name];
       if (name === "resources" || name === "prompts") return known[name] ?? unreachable(objectCreate(null), server, name + ".");
-      const target = jsonStringify("mcp:" + server + ":" + group + plainName(name));
-      return exposed(name, (...args) => requestCall("call", () => callFields(target, args)));
+      return caller(name, "mcp:" + server + ":" + group + plainName(name));
     },
   });
 }
@@ -366,8 +371,9 @@ function install(text) {
     request("search", () => searchFields("tools.search", query, opts, ["limit"]))));
   member(tools, "describe", exposed("describe", (id) =>
     request("describe", () => ',"target":' + textArgument("tools.describe", "an id", id))));
-  member(tools, "call", exposed("call", (id, ...args) =>
-    requestCall("call_by_id", () => callFields(textArgument("tools.call", "an id", id), args))));
+  const callById = (id, ...args) =>
+    requestCall("call_by_id", () => callFields(textArgument("tools.call", "an id", id), args), callById);
+  member(tools, "call", exposed("call", callById));
   if (typeof manifest.tools === "string") installMany(manifest.tools, tools);
   else {
     for (let i = 0; i < manifest.tools.length; i++) freeze(manifest.tools[i]);

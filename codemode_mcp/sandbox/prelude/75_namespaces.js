@@ -10,16 +10,17 @@ function argumentTexts(args) {
   if (count > MAX_ARGUMENTS) throw new NativeTypeError("a call takes at most " + MAX_ARGUMENTS + " arguments");
   let text = ',"arguments":[';
   for (let i = 0; i < count; i++) {
-    const json = args[i] === undefined ? "null" : argumentText(args[i], "the input");
+    const json = args[i] === undefined ? "null" : argumentJson(args[i], "the input");
     if (json === undefined) throw new NativeTypeError("a " + typeof args[i] + " has no JSON form");
-    text += (i === 0 ? "" : ",") + (args[i] === undefined ? "null" : jsonStringify(json));
+    text += (i === 0 ? "" : ",") + (args[i] === undefined ? "null" : quoted(json));
   }
   return text + "]";
 }
 
 function namespaceCaller(name, id, path) {
   const target = ',"namespace":' + jsonStringify(id) + ',"path":' + jsonStringify(path);
-  return exposed(name, (...args) => requestCall("namespace", () => target + argumentTexts(args)));
+  const call = (...args) => requestCall("namespace", () => target + argumentTexts(args), call);
+  return exposed(name, call);
 }
 
 function freezeAll(v) {

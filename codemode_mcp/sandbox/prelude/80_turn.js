@@ -4,12 +4,24 @@ let state = "pending";
 let result = "null";
 let failure = "null";
 let fault_ = "null";
+let returning = false; // its value is being written as JSON, or was when that failed
+let tooLarge = 0; // characters of its value, if the host would not take that
+const MAX_VALUE = 24 * 1024 * 1024; // the host's MAX_TURN_BYTES
 
 async function runCell(cell) {
   try {
     const promise = apply(cell, undefined, []);
     defineProperty(promise, "constructor", hidden(NativePromise));
-    result = toJsonText(await promise);
+    const value = await promise;
+    returning = true;
+    if (typeof value === "string" && value.length > MAX_VALUE) tooLarge = value.length;
+    else {
+      result = toJsonText(value);
+      if (result.length > MAX_VALUE) {
+        tooLarge = result.length;
+        result = "null";
+      }
+    }
     state = "done";
   } catch (error) {
     try {
@@ -65,17 +77,23 @@ function syntaxError(error) {
   state = "syntax";
 }
 
-// deliver: { elapsed, completions: [{ id, value, error: null | { name, message, code, data } }] }
+// deliver: { elapsed, completions: [[id, value, null | { name, message, code, data }]] }
 function deliver(text) {
   const message = jsonParse(text);
   setClock(message.elapsed);
-  for (let i = 0; i < message.completions.length; i++) settle(message.completions[i]);
+  const { completions } = message;
+  for (let i = 0; i < completions.length; i++) settle(completions[i][0], completions[i][1], completions[i][2]);
 }
 
 // Describing a rejection may run a proxy's traps, and so may never end: the next attempt is without.
 let describing = false;
 
 function collect() {
+  if (state === "pending" && outputs === "" && fault_ === "null" && droppedItems === 0) {
+    const text = '{"state":"pending","calls":[' + calls + "]}";
+    calls = "";
+    return text;
+  }
   let rejections = "";
   let errors = "";
   if ((state === "done" || state === "failed") && !describing) {
@@ -93,7 +111,7 @@ function collect() {
   const text =
     '{"state":"' + state + '","value":' + result + ',"error":' + failure + ',"fault":' + fault_ +
     ',"calls":[' + calls + '],"outputs":[' + outputs + '],"droppedItems":' + droppedItems +
-    ',"droppedSize":' + droppedSize + ',"rejections":[' + rejections + '],"unchecked":[' + errors + "]}";
+    ',"droppedSize":' + droppedSize + ',"rejections":[' + rejections + '],"unchecked":[' + errors + '],"returning":' + returning + ',"tooLarge":' + tooLarge + "}";
   calls = "";
   outputs = "";
   return text;
