@@ -14,6 +14,7 @@ import anyio
 
 from codemode_mcp.cli.shared import load, logging_as, say, stop, with_options
 from codemode_mcp.errors import CodeModeError
+from codemode_mcp.heap import use_one_arena
 from codemode_mcp.warmup import THREAD_NAME
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def run(
             f"codemode-mcp is started by itself, {MAX_DEPTH} deep ({DEPTH_VARIABLE}); "
             "look for a server entry that starts it, and remove that",
         )
+    use_one_arena()  # before there are other threads
     loaded = load(config, log_level, log_file, read_only=read_only)
     if transport == "stdio" and at_terminal:
         say("this is an MCP server: it waits for an MCP client on standard input; Ctrl-C ends it")
