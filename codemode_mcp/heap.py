@@ -6,7 +6,7 @@ results of a MB. With a single arena all of that goes back to the system. Python
 time anyway, so threads hardly wait for the arena. Lower thresholds (`M_TRIM_THRESHOLD`, `M_MMAP_THRESHOLD`) save as
 much, but cost processor time: memory of large results is then given back and taken again for each of them.
 
-On other systems than Linux, and with other C libraries than glibc, nothing here does anything.
+On other systems than Linux, and with other C libraries than glibc, nothing is trimmed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TRIM_SECONDS = 5.0
 WORTH_CPU_SECONDS = 0.1
@@ -33,16 +36,19 @@ def use_one_arena() -> None:
         libc.mallopt(_M_ARENA_MAX, 1)
 
 
-async def keep_small() -> None:
-    """Give freed memory back from time to time, until cancelled."""
+async def keep_small(forget_unused: Callable[[], bool] = lambda: False) -> None:
+    """Give freed memory back from time to time, until cancelled.
+
+    Args:
+        forget_unused: frees what can be had again and was not used for a while; tells whether that was anything.
+    """
     libc = _glibc()
-    if libc is None:
-        await anyio.sleep_forever()
     use_one_arena()
     used = time.process_time()
     while True:
         await anyio.sleep(TRIM_SECONDS)
-        if time.process_time() - used > WORTH_CPU_SECONDS:
+        freed = forget_unused()
+        if libc is not None and (freed or time.process_time() - used > WORTH_CPU_SECONDS):
             await anyio.to_thread.run_sync(libc.malloc_trim, 0)
             used = time.process_time()
 

@@ -99,6 +99,12 @@ _BLANK = bytes(_BLOCK)
 
 _BOOT_MEMORY = 256 * 1024 * 1024
 
+_MOST_MEMORY = 2 * 1024 * 1024 * 1024
+"""Of an instance that makes an image."""
+
+UNUSED_SECONDS = 5.0
+"""Time without use after which an image's memory is forgotten."""
+
 _CACHED_IMAGES = 8
 
 GUESTS_PER_THREAD = 16
@@ -142,26 +148,60 @@ class Entries:
     install: int
 
 
-@dataclass(frozen=True, slots=True)
 class Image:
     """A warm image: the memory of a guest that has evaluated the prelude and, for a catalog, its `install`.
 
-    Attributes:
+    Guests are made of `changes`. All of the memory is only read to compare snapshots with it. It is 2.4 MB, so it is
+    forgotten after a while without use, where it can be read again.
+
+    Args:
         memory: a whole number of pages.
+
+    Attributes:
         digest: sha256 of `memory`, hexadecimal.
         prelude: likewise, of all but the catalog: what the prelude makes of an empty guest, and the glue.
+        changes: where it differs from the memory that a new instance has anyway: offsets and bytes.
+        size: bytes of `memory`.
+        read: reads `memory` again; None where it has to be kept.
     """
 
-    memory: bytes
-    entries: Entries
-    digest: str
-    prelude: str
-    changes: tuple[tuple[int, bytes], ...] = ()
-    """Where it differs from the memory that a new instance has anyway: offsets and bytes."""
+    __slots__ = ("_memory", "_used", "changes", "digest", "entries", "prelude", "read", "size")
+
+    def __init__(
+        self, memory: bytes, entries: Entries, digest: str, prelude: str, changes: tuple[tuple[int, bytes], ...] = ()
+    ) -> None:
+        self._memory: bytes | None = memory
+        self._used = time.monotonic()
+        self.entries = entries
+        self.digest = digest
+        self.prelude = prelude
+        self.changes = changes
+        self.size = len(memory)
+        self.read: Callable[[Image], bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Image {self.digest[:8]}: {self.size} bytes>"
+
+    @property
+    def memory(self) -> bytes:
+        """All of the memory, which takes some ms where it was forgotten."""
+        self._used = time.monotonic()
+        memory = self._memory
+        if memory is None:
+            assert self.read is not None
+            memory = self._memory = self.read(self)
+        return memory
+
+    def forget_unused(self, seconds: float) -> bool:
+        """Forget the memory if it was not used for so long; tell whether it was there."""
+        if self.read is None or self._memory is None or time.monotonic() - self._used < seconds:
+            return False
+        self._memory = None
+        return True
 
     @property
     def pages(self) -> int:
-        return len(self.memory) // PAGE
+        return self.size // PAGE
 
 
 class Engine:
@@ -201,6 +241,12 @@ class Engine:
                 self._images.move_to_end(manifest)
             return image
 
+    def forget_unused(self, seconds: float = UNUSED_SECONDS) -> bool:
+        """Forget what can be read again and was not used for so long; tell whether that was anything."""
+        with self._images_lock:
+            images = (self.base, *self._images.values())
+        return sum(image.forget_unused(seconds) for image in images) > 0
+
     def close(self) -> None:
         """Stop the threads; guests still computing are stopped within a few ticks."""
         self.modules.closing.set()
@@ -210,12 +256,26 @@ class Engine:
     def _read_base(self, entries: Entries) -> Image:
         instance = Instance(self.modules, _BOOT_MEMORY)
         try:
-            return _image(instance.image(), entries)
+            base = _image(instance.image(), entries)
         finally:
             instance.close()
+        base.read = self._read_again
+        return base
+
+    def _read_again(self, image: Image) -> bytes:
+        """Read the memory of an image from a guest of it that has not begun."""
+        instance = Instance(self.modules, _MOST_MEMORY)
+        try:
+            if not instance.grow_to(image.pages):
+                raise InternalError("there is no memory for an image of the sandbox")
+            instance.write_all(image.changes)
+            memory = instance.image()
+        finally:
+            instance.close()
+        return _at_rest(memory, image.entries)
 
     def _make_image(self, manifest: str) -> Image:
-        instance = Instance(self.modules, 2 * 1024 * 1024 * 1024)
+        instance = Instance(self.modules, _MOST_MEMORY)
         entries = self.base.entries
         try:
             bind(instance, entries)
@@ -230,9 +290,11 @@ class Engine:
                 instance.glue("release")
                 if status & 0xFFFFFFFF:
                     raise InternalError("the catalog could not be installed in the sandbox")
-            return _image(_tidy(instance), entries, self.base)
+            image = _image(_tidy(instance), entries, self.base)
         finally:
             instance.close()
+        image.read = self._read_again
+        return image
 
 
 @contextmanager
@@ -471,14 +533,19 @@ def _is_exception(value: int) -> bool:
 
 
 def _image(memory: bytearray, entries: Entries, base: Image | None = None) -> Image:
-    # The stack holds nothing at rest; blanked, it does not make images differ.
-    memory[binary.STACK_START : binary.STACK_END] = bytes(binary.STACK_PAGES * PAGE)
-    blank_scratch(memory, entries)
-    whole = bytes(memory)
+    whole = _at_rest(memory, entries)
     digest = hashlib.sha256(whole).hexdigest()
     if base is not None:
         return Image(whole, entries, digest, base.prelude, tuple(_changes(whole, base.memory)))
     return Image(whole, entries, digest, hashlib.sha256(f"{digest}\0{_glue_source()}".encode()).hexdigest())
+
+
+def _at_rest(memory: bytearray, entries: Entries) -> bytes:
+    """Return a copy of a guest's memory without what differs between images that are the same."""
+    # The stack holds nothing at rest; blanked, it does not make images differ.
+    memory[binary.STACK_START : binary.STACK_END] = bytes(binary.STACK_PAGES * PAGE)
+    blank_scratch(memory, entries)
+    return bytes(memory)
 
 
 def _tidy(instance: Instance) -> bytearray:
