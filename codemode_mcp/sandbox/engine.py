@@ -308,7 +308,8 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
     Raises:
         RuntimeUnavailable: the binary is missing, is another one, or does not start.
     """
-    engine = wasmtime.Engine(_config(GUESTS_PER_THREAD * max_threads + _MORE_GUESTS))
+    with _one_processor():
+        engine = wasmtime.Engine(_config(GUESTS_PER_THREAD * max_threads + _MORE_GUESTS))
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
     threads = GuestThreads(max_threads + _SNAPSHOT_THREADS)
@@ -364,6 +365,25 @@ def _config(guests: int) -> wasmtime.Config:
     if guests <= _MAX_POOLED and _can_reserve(guests * (_SLOT_BYTES + ASYNC_STACK)):
         _pool(config, guests)
     return config
+
+
+@contextmanager
+def _one_processor() -> Iterator[None]:
+    """Show one processor to the thread.
+
+    wasmtime divides its pool by the number of processors, and threads by turns among the parts. Each part keeps the
+    memory of a guest that is over, and guest threads come and go, so with many processors that would be many guests.
+    """
+    try:
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(before)})
+    except (AttributeError, OSError):  # not Linux, or it must not be changed
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _pool(config: wasmtime.Config, guests: int) -> None:

@@ -6,6 +6,7 @@ import os
 import secrets
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,6 +45,25 @@ def test_nothing_that_a_guest_has_written_is_in_the_memory_of_those_after_it(eng
             grown = bytes(fresh._instance.image())
             assert mark.encode() not in grown
             assert not any(grown[len(image.memory) :])
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux has it")
+def test_guests_of_all_threads_use_the_same_memory_one_after_the_other(engine_cache: Path) -> None:
+    places: set[int] = set()
+
+    def use() -> None:
+        with Guest(engine, image, memory_limit=LIMIT) as guest:
+            places.add(guest._instance._address())
+
+    processors = os.sched_getaffinity(0)
+    with open_engine(engine_cache, max_threads=2) as engine:
+        image = engine.threads.submit(engine.image, MANIFEST).result()
+        for _ in range(8):
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+    assert len(places) == 1
+    assert os.sched_getaffinity(0) == processors
 
 
 def test_as_many_guests_are_alive_at_once_as_programs_may_be(engine_cache: Path) -> None:
