@@ -29,7 +29,7 @@ from wasmtime import _ffi as ffi
 from codemode_mcp.errors import InternalError, RuntimeUnavailable
 from codemode_mcp.sandbox import binary
 from codemode_mcp.sandbox.binary import PAGE
-from codemode_mcp.sandbox.instance import GuestTrap, Instance, Modules
+from codemode_mcp.sandbox.instance import GuestTrap, Instance, Modules, Places
 from upstream_clients.private_files import exposure, make_private_folder, open_private
 
 if TYPE_CHECKING:
@@ -121,11 +121,13 @@ _MAX_MEMORY = 1 << 32
 _SLOT_BYTES = _MAX_MEMORY + (1 << 28)
 """Address space of one guest, with the guard behind it."""
 
-_KEPT_GUESTS = 1
 _KEPT_BYTES = 2560 * 1024
 _KEPT_STACK_BYTES = 64 * 1024
-"""Memory and stack that stay, of so many guests that are over. An image has 2.4 MB, and a page that is not kept costs a
-fault the next time."""
+"""Memory and stack that stay of a guest that is over, until `Places` gives the memory back. An image has 2.4 MB, and a
+page that is not kept costs a fault the next time."""
+
+_UNUSED_GUESTS = 1
+"""So many places may be free and the next guest still gets a place of its own, where no guest of its module was."""
 
 _SNAPSHOT_THREADS = 2
 """Guests are saved and restored beside those that compute: a request whose time is over must not queue for that."""
@@ -245,7 +247,7 @@ class Engine:
         """Forget what can be read again and was not used for so long; tell whether that was anything."""
         with self._images_lock:
             images = (self.base, *self._images.values())
-        return sum(image.forget_unused(seconds) for image in images) > 0
+        return sum(image.forget_unused(seconds) for image in images) + self.modules.places.give_back(seconds) > 0
 
     def close(self) -> None:
         """Stop the threads; guests still computing are stopped within a few ticks."""
@@ -308,14 +310,16 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
     Raises:
         RuntimeUnavailable: the binary is missing, is another one, or does not start.
     """
+    config, pooled = _config(GUESTS_PER_THREAD * max_threads + _MORE_GUESTS)
+    places = Places(_KEPT_BYTES if pooled else 0)
     with _one_processor():
-        engine = wasmtime.Engine(_config(GUESTS_PER_THREAD * max_threads + _MORE_GUESTS))
+        engine = wasmtime.Engine(config)
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
     threads = GuestThreads(max_threads + _SNAPSHOT_THREADS)
     try:
-        compiled = threads.submit(_compiled, engine, linker, cache_dir).result()
-        modules = Modules(engine, linker, linker.instantiate_pre(compiled.main), compiled.glue)
+        compiled = threads.submit(_compiled, engine, linker, places, cache_dir).result()
+        modules = Modules(engine, linker, linker.instantiate_pre(compiled.main), compiled.glue, places)
         opened = Engine(engine, modules, threads, compiled.entries)
     except BaseException:
         threads.close()
@@ -356,15 +360,16 @@ def _glue_source() -> str:
     return (resources.files("codemode_mcp.sandbox") / "glue.wat").read_text("utf-8")
 
 
-def _config(guests: int) -> wasmtime.Config:
-    """Return the settings of an engine with up to so many guests at once."""
+def _config(guests: int) -> tuple[wasmtime.Config, bool]:
+    """Return the settings of an engine with up to so many guests at once, and whether these come from a pool."""
     config = wasmtime.Config()
     config.epoch_interruption = True
     ffi.wasmtime_config_async_stack_size_set(config.ptr(), ASYNC_STACK)
     config.max_wasm_stack = NATIVE_STACK
-    if guests <= _MAX_POOLED and _can_reserve(guests * (_SLOT_BYTES + ASYNC_STACK)):
+    pooled = guests <= _MAX_POOLED and _can_reserve(guests * (_SLOT_BYTES + ASYNC_STACK))
+    if pooled:
         _pool(config, guests)
-    return config
+    return config, pooled
 
 
 @contextmanager
@@ -402,7 +407,7 @@ def _pool(config: wasmtime.Config, guests: int) -> None:
             ("max_memory_size", _MAX_MEMORY),
             ("linear_memory_keep_resident", _KEPT_BYTES),
             ("async_stack_keep_resident", _KEPT_STACK_BYTES),
-            ("max_unused_warm_slots", _KEPT_GUESTS),
+            ("max_unused_warm_slots", _UNUSED_GUESTS),
         ):
             getattr(ffi, f"wasmtime_pooling_allocation_config_{name}_set")(pool, value)
         ffi.wasmtime_pooling_allocation_strategy_set(config.ptr(), pool)
@@ -436,7 +441,7 @@ class _Compiled:
     entries: Entries
 
 
-def _compiled(engine: wasmtime.Engine, linker: wasmtime.Linker, cache_dir: Path | None) -> _Compiled:
+def _compiled(engine: wasmtime.Engine, linker: wasmtime.Linker, places: Places, cache_dir: Path | None) -> _Compiled:
     """Compile the modules, or take them from the cache."""
     prepared = binary.prepare(binary.load())
     path = None if cache_dir is None else _cache_path(cache_dir, prepared)
@@ -446,7 +451,7 @@ def _compiled(engine: wasmtime.Engine, linker: wasmtime.Linker, cache_dir: Path 
             return cached
     try:
         glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(_glue_source())))
-        cold = Modules(engine, linker, linker.instantiate_pre(wasmtime.Module(engine, prepared)), glue)
+        cold = Modules(engine, linker, linker.instantiate_pre(wasmtime.Module(engine, prepared)), glue, places)
         base = _make_base(cold)
         segments = tuple(_changes(base.memory, b""))
         module = wasmtime.Module(engine, binary.with_memory(prepared, segments, base.pages))
