@@ -206,7 +206,7 @@ class Bare:
     def __init__(self, engine: Engine) -> None:
         used = engine.modules
         module = wasmtime.Module(used.engine, binary.prepare(binary.load()))
-        self._modules = Modules(used.engine, used.linker, used.linker.instantiate_pre(module), used.glue)
+        self._modules = Modules(used.engine, used.linker, used.linker.instantiate_pre(module), used.glue, used.places)
 
     def time(self, setup: str, expression: str) -> float:
         """Return microseconds. On a thread of the engine."""

@@ -686,7 +686,7 @@ class App:
                 self._opened.set()
                 with Warmup(None if self._meaning is None else self._meaning.fill) as warmup:
                     async with anyio.create_task_group() as group:
-                        group.start_soon(keep_small)
+                        group.start_soon(keep_small, self._engine.forget_unused)
                         group.start_soon(self._report_idle_denials)
                         group.start_soon(self._plugins.run)
                         if self._transport is not None:
@@ -796,6 +796,10 @@ class _EngineRoom:
                 return
             self._started = True
         threading.Thread(target=self._open, name="engine", daemon=True).start()
+
+    def forget_unused(self) -> bool:
+        """Free what the engine can have again and has not used for a while; tell whether that was anything."""
+        return self._engine is not None and self._engine.forget_unused()
 
     async def get(self) -> Engine:
         """The engine, once it is there.

@@ -27,7 +27,7 @@ from codemode_mcp.search import (
     wishes,
     words,
 )
-from codemode_mcp.search.thesaurus import MAX_PHRASE
+from codemode_mcp.search.thesaurus import MAX_PHRASE, compiled
 from codemode_mcp.search.vectors import MAGIC
 from codemode_mcp.search.words import phrase_words
 from upstream_clients.tools import Tool
@@ -146,6 +146,12 @@ def test_every_line_of_the_shipped_thesaurus_has_one_of_the_two_forms(form: str)
 
 def test_no_line_of_the_shipped_thesaurus_is_there_twice() -> None:
     assert len(lines()) == len(set(lines()))
+
+
+def test_the_stems_of_the_shipped_thesaurus_are_those_of_its_lines() -> None:
+    stems = THESAURUS.with_name("thesaurus_stems.txt").read_text("utf-8").splitlines()
+    assert stems == compiled(THESAURUS.read_text("utf-8").splitlines()), "run scripts/compile_thesaurus.py"
+    assert len(shipped_thesaurus()) == len(stems) > 5000
 
 
 def test_phrases_of_both_forms_are_found_as_stems() -> None:

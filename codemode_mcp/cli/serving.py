@@ -8,12 +8,14 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import anyio
 
 from codemode_mcp.cli.shared import load, logging_as, say, stop, with_options
 from codemode_mcp.errors import CodeModeError
+from codemode_mcp.heap import use_one_arena
+from codemode_mcp.settings import LogLevel
 from codemode_mcp.warmup import THREAD_NAME
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     from codemode_mcp.app import App
     from codemode_mcp.config import Config, Reading
-    from codemode_mcp.settings import LogLevel
     from codemode_mcp.stdio import Streams
 
 _AGAIN_SECONDS = 1.0
@@ -41,6 +42,8 @@ def common_options(arguments: Sequence[str]) -> dict[str, Any] | None:
                 found["config"] = file
             case ["--read-only", *left] if "read_only" not in found:
                 found["read_only"] = True
+            case ["--log-level", level, *left] if "log_level" not in found and level in get_args(LogLevel):
+                found["log_level"] = level
             case _:
                 return None
     return found
@@ -82,6 +85,7 @@ def run(
             f"codemode-mcp is started by itself, {MAX_DEPTH} deep ({DEPTH_VARIABLE}); "
             "look for a server entry that starts it, and remove that",
         )
+    use_one_arena()  # before there are other threads
     loaded = load(config, log_level, log_file, read_only=read_only)
     if transport == "stdio" and at_terminal:
         say("this is an MCP server: it waits for an MCP client on standard input; Ctrl-C ends it")

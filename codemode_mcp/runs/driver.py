@@ -998,7 +998,7 @@ class Driver:
         snapshot.check_limits(
             parked.snapshot,
             snapshot.about(parked.snapshot).pages,
-            image_bytes=len(image.memory),
+            image_bytes=image.size,
             made_within=run.memory_limit,
             memory_limit=limit,
             max_bytes=self._settings.max_snapshot_bytes,

@@ -468,6 +468,7 @@ class RunManager:
         if self._runs.get(run.id) is run:
             del self._runs[run.id]
             self._auditor.emit("left", run.id, pending=len(run.calls))
+        run.track.forget()
         run.give_up()
 
     def _heard(self, run_id: str) -> None:
@@ -689,6 +690,9 @@ class RunManager:
             last = replace(last, state="failed")
         # Calls that nobody waits for any more may go on.
         last = replace(last, code=code, observed=False, timers=0)
+        run.track.pack(run.calls)
+        if len(self._ended) == self._ended.maxlen:
+            self._ended[0].track.forget()
         self._ended.append(_Ended(last, run.track, run.began, self._clock()))
 
     async def retire(self) -> None:

@@ -92,7 +92,7 @@ class Restoring:
         snapshot.check_limits(
             parked.snapshot,
             made.pages,
-            image_bytes=len(base.memory),
+            image_bytes=base.size,
             made_within=records.memory_limit_in(parked.record),
             memory_limit=limit,
             max_bytes=settings.max_snapshot_bytes,

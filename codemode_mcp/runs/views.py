@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import marshal
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from codemode_mcp.bridge import Absent
+from codemode_mcp.outcome import CallRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Container, Iterable
 
     from codemode_mcp.bridge import ToolCall
-    from codemode_mcp.outcome import CallRecord
     from codemode_mcp.runs.state import RunState
 
 CallState = Literal["queued", "executing", "needs_approval", "needs_input", "completed", "failed"]
@@ -25,6 +26,12 @@ KEPT = 50_000
 
 KEPT_INPUT = 1024
 """Characters of arguments up to which they are remembered."""
+
+_PACKED_FIELDS = 10
+"""Of a call of a run that is over: the first eight fields of its record, its arguments and their length."""
+
+_MANY_STRETCHES = 1000
+"""Entries of a ledger from which on it is made smaller from time to time."""
 
 SHOWN_CALLS = 2000
 """Of one run: those that have not ended first of all, then the latest."""
@@ -106,26 +113,58 @@ class Ledger:
 
     def __init__(self, most: int = KEPT) -> None:
         self._most = most
-        self._order: deque[tuple[dict[int, _Kept], int]] = deque()
+        self._order: deque[list[Any]] = deque()
+        """Tracks in the order of their calls, each with how many it made in a row."""
+        self._total = 0
+        self._compact_at = _MANY_STRETCHES
 
-    def note(self, kept: dict[int, _Kept], call: int) -> None:
-        self._order.append((kept, call))
-        while len(self._order) > self._most:
-            oldest, number = self._order.popleft()
-            oldest.pop(number, None)
+    def note(self, track: Track) -> None:
+        """Count one more call of a track, and forget the oldest one of all where these are too many."""
+        if self._order and self._order[-1][0] is track:
+            self._order[-1][1] += 1
+        else:
+            self._order.append([track, 1])
+            if len(self._order) > self._compact_at:
+                self._compact()
+        self._total += 1
+        while self._total > self._most:
+            oldest = self._order[0]
+            oldest[1] -= 1
+            if not oldest[1]:
+                self._order.popleft()
+            self._total -= 1
+            oldest[0].forget_oldest()
+
+    def _compact(self) -> None:
+        """Leave out tracks that nobody can ask for any more."""
+        self._order = deque(each for each in self._order if not each[0].forgotten)
+        self._total = sum(count for _, count in self._order)
+        self._compact_at = 2 * len(self._order) + _MANY_STRETCHES
 
 
 class Track:
-    """The calls of one run, also after its end. Their records go on being written to by whoever carries them."""
+    """The calls of one run, also after its end. Their records go on being written to by whoever carries them.
+
+    A call takes half a KB while its run goes on, and a tenth of that afterwards.
+    """
+
+    __slots__ = ("_began", "_kept", "_ledger", "_lost", "_packed", "_packed_count", "forgotten", "total")
 
     def __init__(self, ledger: Ledger, began: float) -> None:
         self._ledger = ledger
         self._began = began
         self._kept: dict[int, _Kept] = {}
+        self._packed = b""
+        """The calls of a run that is over, in order; `_unpacked` reads them."""
+        self._packed_count = 0
+        """The number of those that are remembered, the latest ones."""
+        self._lost = 0
+        """Calls that the ledger counts and that are forgotten already."""
         self.total = 0
+        self.forgotten = False
 
     def __repr__(self) -> str:
-        return f"<Track: {len(self._kept)} of {self.total} calls>"
+        return f"<Track: {len(self._kept) + self._packed_count} of {self.total} calls>"
 
     def add(self, call: ToolCall, record: CallRecord) -> None:
         """A call is made."""
@@ -135,9 +174,53 @@ class Track:
 
     def _keep(self, call: int, kept: _Kept) -> None:
         self._kept[call] = kept
-        self._ledger.note(self._kept, call)
+        self._ledger.note(self)
         if len(self._kept) > KEPT_OF_RUN:
             del self._kept[next(iter(self._kept))]
+            self._lost += 1
+
+    def pack(self, live: Container[int]) -> None:
+        """Keep the calls of a run that is over in little memory, but for those that are still carried."""
+        same: dict[str, str] = {}
+        flat: list[str | int | float | None] = []
+        for number, kept in self._kept.items():
+            if number in live:
+                continue
+            record, text = kept.record, kept.input
+            flat += (number, same.setdefault(record.tool, record.tool), record.began, record.status, record.ended)
+            flat += (record.size, record.dispatched, record.repeatable)
+            flat += (text if text is None else same.setdefault(text, text), kept.input_size)
+        if flat:
+            self._kept = {number: kept for number, kept in self._kept.items() if number in live}
+            self._packed = marshal.dumps(flat)
+            self._packed_count = len(flat) // _PACKED_FIELDS
+
+    def _unpacked(self) -> dict[int, _Kept]:
+        if not self._packed_count:
+            return {}
+        flat = marshal.loads(self._packed)
+        found = {}
+        for at in range(len(flat) - self._packed_count * _PACKED_FIELDS, len(flat), _PACKED_FIELDS):
+            *of_record, text, length = flat[at : at + _PACKED_FIELDS]
+            found[flat[at]] = _Kept(CallRecord(*of_record), text, length)
+        return found
+
+    def forget_oldest(self) -> None:
+        """Forget the call that the ledger has counted first."""
+        if self._lost:
+            self._lost -= 1
+        elif self._packed_count:
+            self._packed_count -= 1
+            if not self._packed_count:
+                self._packed = b""
+        elif self._kept:
+            del self._kept[next(iter(self._kept))]
+
+    def forget(self) -> None:
+        """Forget all calls: nobody can ask for the run any more."""
+        self._kept.clear()
+        self._packed, self._packed_count = b"", 0
+        self.forgotten = True
 
     def tool(self, call: int) -> str:
         """The id of a call's tool; empty where it is forgotten."""
@@ -169,7 +252,7 @@ class Track:
             live: the calls that have not ended; their arguments are still there, however long.
             approvals, questions: the numbers of those that wait for one.
         """
-        found = dict(self._kept)
+        found = self._unpacked() | self._kept
         alive: set[int] = set()
         for call, record in live:
             text = "" if isinstance(call.input, Absent) else call.input

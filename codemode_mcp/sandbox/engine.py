@@ -29,7 +29,7 @@ from wasmtime import _ffi as ffi
 from codemode_mcp.errors import InternalError, RuntimeUnavailable
 from codemode_mcp.sandbox import binary
 from codemode_mcp.sandbox.binary import PAGE
-from codemode_mcp.sandbox.instance import GuestTrap, Instance, Modules
+from codemode_mcp.sandbox.instance import GuestTrap, Instance, Modules, Places
 from upstream_clients.private_files import exposure, make_private_folder, open_private
 
 if TYPE_CHECKING:
@@ -116,6 +116,12 @@ _BLANK = bytes(_BLOCK)
 
 _BOOT_MEMORY = 256 * 1024 * 1024
 
+_MOST_MEMORY = 2 * 1024 * 1024 * 1024
+"""Of an instance that makes an image."""
+
+UNUSED_SECONDS = 5.0
+"""Time without use after which an image's memory is forgotten."""
+
 _CACHED_IMAGES = 8
 
 GUESTS_PER_THREAD = 16
@@ -132,11 +138,13 @@ _MAX_MEMORY = 1 << 32
 _SLOT_BYTES = _MAX_MEMORY + (1 << 28)
 """Address space of one guest, with the guard behind it."""
 
-_KEPT_GUESTS = 1
 _KEPT_BYTES = 2560 * 1024
 _KEPT_STACK_BYTES = 64 * 1024
-"""Memory and stack that stay, of so many guests that are over. An image has 2.4 MB, and a page that is not kept costs a
-fault the next time."""
+"""Memory and stack that stay of a guest that is over, until `Places` gives the memory back. An image has 2.4 MB, and a
+page that is not kept costs a fault the next time."""
+
+_UNUSED_GUESTS = 1
+"""So many places may be free and the next guest still gets a place of its own, where no guest of its module was."""
 
 _SNAPSHOT_THREADS = 2
 """Guests are saved and restored beside those that compute: a request whose time is over must not queue for that."""
@@ -159,26 +167,60 @@ class Entries:
     install: int
 
 
-@dataclass(frozen=True, slots=True)
 class Image:
     """A warm image: the memory of a guest that has evaluated the prelude and, for a catalog, its `install`.
 
-    Attributes:
+    Guests are made of `changes`. All of the memory is only read to compare snapshots with it. It is 2.4 MB, so it is
+    forgotten after a while without use, where it can be read again.
+
+    Args:
         memory: a whole number of pages.
+
+    Attributes:
         digest: sha256 of `memory`, hexadecimal.
         prelude: likewise, of all but the catalog: what the prelude makes of an empty guest, and the glue.
+        changes: where it differs from the memory that a new instance has anyway: offsets and bytes.
+        size: bytes of `memory`.
+        read: reads `memory` again; None where it has to be kept.
     """
 
-    memory: bytes
-    entries: Entries
-    digest: str
-    prelude: str
-    changes: tuple[tuple[int, bytes], ...] = ()
-    """Where it differs from the memory that a new instance has anyway: offsets and bytes."""
+    __slots__ = ("_memory", "_used", "changes", "digest", "entries", "prelude", "read", "size")
+
+    def __init__(
+        self, memory: bytes, entries: Entries, digest: str, prelude: str, changes: tuple[tuple[int, bytes], ...] = ()
+    ) -> None:
+        self._memory: bytes | None = memory
+        self._used = time.monotonic()
+        self.entries = entries
+        self.digest = digest
+        self.prelude = prelude
+        self.changes = changes
+        self.size = len(memory)
+        self.read: Callable[[Image], bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Image {self.digest[:8]}: {self.size} bytes>"
+
+    @property
+    def memory(self) -> bytes:
+        """All of the memory, which takes some ms where it was forgotten."""
+        self._used = time.monotonic()
+        memory = self._memory
+        if memory is None:
+            assert self.read is not None
+            memory = self._memory = self.read(self)
+        return memory
+
+    def forget_unused(self, seconds: float) -> bool:
+        """Forget the memory if it was not used for so long; tell whether it was there."""
+        if self.read is None or self._memory is None or time.monotonic() - self._used < seconds:
+            return False
+        self._memory = None
+        return True
 
     @property
     def pages(self) -> int:
-        return len(self.memory) // PAGE
+        return self.size // PAGE
 
 
 class Engine:
@@ -216,6 +258,12 @@ class Engine:
                 self._images.move_to_end(manifest)
             return image
 
+    def forget_unused(self, seconds: float = UNUSED_SECONDS) -> bool:
+        """Forget what can be read again and was not used for so long; tell whether that was anything."""
+        with self._images_lock:
+            images = (self.base, *self._images.values())
+        return sum(image.forget_unused(seconds) for image in images) + self.modules.places.give_back(seconds) > 0
+
     def close(self) -> None:
         """Stop the threads; guests still computing are stopped within a few ticks."""
         self.modules.closing.set()
@@ -225,12 +273,26 @@ class Engine:
     def _read_base(self, entries: Entries) -> Image:
         instance = Instance(self.modules, _BOOT_MEMORY)
         try:
-            return _image(instance.image(), entries)
+            base = _image(instance.image(), entries)
         finally:
             instance.close()
+        base.read = self._read_again
+        return base
+
+    def _read_again(self, image: Image) -> bytes:
+        """Read the memory of an image from a guest of it that has not begun."""
+        instance = Instance(self.modules, _MOST_MEMORY)
+        try:
+            if not instance.grow_to(image.pages):
+                raise InternalError("there is no memory for an image of the sandbox")
+            instance.write_all(image.changes)
+            memory = instance.image()
+        finally:
+            instance.close()
+        return _at_rest(memory, image.entries)
 
     def _make_image(self, manifest: str) -> Image:
-        instance = Instance(self.modules, 2 * 1024 * 1024 * 1024)
+        instance = Instance(self.modules, _MOST_MEMORY)
         entries = self.base.entries
         try:
             bind(instance, entries)
@@ -245,9 +307,11 @@ class Engine:
                 instance.glue("release")
                 if status & 0xFFFFFFFF:
                     raise InternalError("the catalog could not be installed in the sandbox")
-            return _image(_tidy(instance), entries, self.base)
+            image = _image(_tidy(instance), entries, self.base)
         finally:
             instance.close()
+        image.read = self._read_again
+        return image
 
 
 @contextmanager
@@ -261,13 +325,16 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
     Raises:
         RuntimeUnavailable: the binary is missing, is another one, or does not start.
     """
-    engine = wasmtime.Engine(_config(GUESTS_PER_THREAD * max_threads + _MORE_GUESTS))
+    config, pooled = _config(GUESTS_PER_THREAD * max_threads + _MORE_GUESTS)
+    places = Places(_KEPT_BYTES if pooled else 0)
+    with _one_processor():
+        engine = wasmtime.Engine(config)
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
     threads = GuestThreads(max_threads + _SNAPSHOT_THREADS)
     try:
-        compiled = threads.submit(_compiled, engine, linker, cache_dir).result()
-        modules = Modules(engine, linker, linker.instantiate_pre(compiled.main), compiled.glue)
+        compiled = threads.submit(_compiled, engine, linker, places, cache_dir).result()
+        modules = Modules(engine, linker, linker.instantiate_pre(compiled.main), compiled.glue, places)
         opened = Engine(engine, modules, threads, compiled.entries)
     except BaseException:
         threads.close()
@@ -308,15 +375,35 @@ def _glue_source() -> str:
     return (resources.files("codemode_mcp.sandbox") / "glue.wat").read_text("utf-8")
 
 
-def _config(guests: int) -> wasmtime.Config:
-    """Return the settings of an engine with up to so many guests at once."""
+def _config(guests: int) -> tuple[wasmtime.Config, bool]:
+    """Return the settings of an engine with up to so many guests at once, and whether these come from a pool."""
     config = wasmtime.Config()
     config.epoch_interruption = True
     ffi.wasmtime_config_async_stack_size_set(config.ptr(), ASYNC_STACK)
     config.max_wasm_stack = NATIVE_STACK
-    if guests <= _MAX_POOLED and _can_reserve(guests * (_SLOT_BYTES + ASYNC_STACK)):
+    pooled = guests <= _MAX_POOLED and _can_reserve(guests * (_SLOT_BYTES + ASYNC_STACK))
+    if pooled:
         _pool(config, guests)
-    return config
+    return config, pooled
+
+
+@contextmanager
+def _one_processor() -> Iterator[None]:
+    """Show one processor to the thread.
+
+    wasmtime divides its pool by the number of processors, and threads by turns among the parts. Each part keeps the
+    memory of a guest that is over, and guest threads come and go, so with many processors that would be many guests.
+    """
+    try:
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(before)})
+    except (AttributeError, OSError):  # not Linux, or it must not be changed
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _pool(config: wasmtime.Config, guests: int) -> None:
@@ -335,7 +422,7 @@ def _pool(config: wasmtime.Config, guests: int) -> None:
             ("max_memory_size", _MAX_MEMORY),
             ("linear_memory_keep_resident", _KEPT_BYTES),
             ("async_stack_keep_resident", _KEPT_STACK_BYTES),
-            ("max_unused_warm_slots", _KEPT_GUESTS),
+            ("max_unused_warm_slots", _UNUSED_GUESTS),
         ):
             getattr(ffi, f"wasmtime_pooling_allocation_config_{name}_set")(pool, value)
         ffi.wasmtime_pooling_allocation_strategy_set(config.ptr(), pool)
@@ -369,7 +456,7 @@ class _Compiled:
     entries: Entries
 
 
-def _compiled(engine: wasmtime.Engine, linker: wasmtime.Linker, cache_dir: Path | None) -> _Compiled:
+def _compiled(engine: wasmtime.Engine, linker: wasmtime.Linker, places: Places, cache_dir: Path | None) -> _Compiled:
     """Compile the modules, or take them from the cache."""
     prepared = binary.prepare(binary.load())
     path = None if cache_dir is None else _cache_path(cache_dir, prepared)
@@ -379,7 +466,7 @@ def _compiled(engine: wasmtime.Engine, linker: wasmtime.Linker, cache_dir: Path 
             return cached
     try:
         glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(_glue_source())))
-        cold = Modules(engine, linker, linker.instantiate_pre(wasmtime.Module(engine, prepared)), glue)
+        cold = Modules(engine, linker, linker.instantiate_pre(wasmtime.Module(engine, prepared)), glue, places)
         base = _make_base(cold)
         segments = tuple(_changes(base.memory, b""))
         module = wasmtime.Module(engine, binary.with_memory(prepared, segments, base.pages))
@@ -547,14 +634,19 @@ def _is_exception(value: int) -> bool:
 
 
 def _image(memory: bytearray, entries: Entries, base: Image | None = None) -> Image:
-    # The stack holds nothing at rest; blanked, it does not make images differ.
-    memory[binary.STACK_START : binary.STACK_END] = bytes(binary.STACK_PAGES * PAGE)
-    blank_scratch(memory, entries)
-    whole = bytes(memory)
+    whole = _at_rest(memory, entries)
     digest = hashlib.sha256(whole).hexdigest()
     if base is not None:
         return Image(whole, entries, digest, base.prelude, tuple(_changes(whole, base.memory)))
     return Image(whole, entries, digest, hashlib.sha256(f"{digest}\0{_glue_source()}".encode()).hexdigest())
+
+
+def _at_rest(memory: bytearray, entries: Entries) -> bytes:
+    """Return a copy of a guest's memory without what differs between images that are the same."""
+    # The stack holds nothing at rest; blanked, it does not make images differ.
+    memory[binary.STACK_START : binary.STACK_END] = bytes(binary.STACK_PAGES * PAGE)
+    blank_scratch(memory, entries)
+    return bytes(memory)
 
 
 def _tidy(instance: Instance) -> bytearray:

@@ -90,7 +90,7 @@ class Guest:
             if not load_image(self._instance, image):
                 raise ProgramError(
                     "memory_limit_exceeded",
-                    f"memoryLimitBytes is {memory_limit}, but the names of the tools alone take {len(image.memory)}",
+                    f"memoryLimitBytes is {memory_limit}, but the names of the tools alone take {image.size}",
                 )
             if patches is not None:
                 self._instance.grow_to(patches.pages)

@@ -189,10 +189,11 @@ def decode(data: bytes, image: Image, *, max_bytes: int) -> Patches:
     if any(number >= most for number in numbers):
         raise _refused("it is damaged")
     start = 4 + 4 * count
+    base = image.memory
     blocks = []
     for index, number in enumerate(numbers):
         offset = number * BLOCK
-        before = image.memory[offset : offset + BLOCK] or _BLANK
+        before = base[offset : offset + BLOCK] or _BLANK
         blocks.append((offset, _xor(body[start + index * BLOCK : start + (index + 1) * BLOCK], before)))
     return Patches(made.pages, tuple(blocks))
 

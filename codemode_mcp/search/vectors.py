@@ -7,9 +7,13 @@ word vectors is near what a sentence model makes of the whole text.
 from __future__ import annotations
 
 import math
-from functools import cached_property, lru_cache
+import mmap
+from array import array
+from bisect import bisect_left
+from functools import lru_cache
 from importlib import resources
 from operator import add, mul
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -29,46 +33,65 @@ class WordVectors:
         ValueError: the data is not of that form.
     """
 
-    def __init__(self, data: bytes) -> None:
-        if not data.startswith(MAGIC):
+    def __init__(self, data: bytes | mmap.mmap) -> None:
+        if data[: len(MAGIC)] != MAGIC:
             raise ValueError("not a file of word vectors")
-        dimensions, words, matrix = data[len(MAGIC) :].split(b"\n", 2)
-        self._dimensions = int(dimensions)
-        self._rows = {word: number for number, word in enumerate(words.decode().split(" "))}
-        self._matrix = memoryview(matrix).cast("b")
-        if len(matrix) != self._dimensions * len(self._rows):
-            raise ValueError(f"{len(self._rows)} words of {self._dimensions} dimensions are not {len(matrix)} bytes")
+        after_width = data.find(b"\n", len(MAGIC)) + 1
+        start = data.find(b"\n", after_width) + 1
+        self._dimensions = width = int(data[len(MAGIC) : after_width])
+        # Not a dictionary by the words: two arrays of a number for each take a tenth of that.
+        hashed = sorted((hash(word), row) for row, word in enumerate(data[after_width : start - 1].decode().split(" ")))
+        self._hashes = array("q", [each for each, _ in hashed])
+        self._rows = array("I", [row for _, row in hashed])
+        self._lengths = array("d", bytes(8 * len(hashed)))
+        self._matrix = memoryview(data)[start:].cast("b")
+        if len(self._matrix) != width * len(hashed):
+            raise ValueError(f"{len(hashed)} words of {width} dimensions are not {len(self._matrix)} bytes")
 
     def __contains__(self, stem: object) -> bool:
-        return stem in self._rows
+        return self._row(stem) is not None
+
+    def _row(self, stem: object) -> int | None:
+        """Return the number of a stem; None if it is not known.
+
+        Two words with the same hash are as good as impossible: it has 64 bits, and a key of the process.
+        """
+        wanted = hash(stem)
+        place = bisect_left(self._hashes, wanted)
+        if place == len(self._hashes) or self._hashes[place] != wanted:
+            return None
+        return self._rows[place]
+
+    def _values(self, row: int) -> memoryview:
+        return self._matrix[row * self._dimensions : (row + 1) * self._dimensions]
+
+    def _length(self, row: int) -> float:
+        length = self._lengths[row]
+        if not length:
+            values = self._values(row)
+            length = self._lengths[row] = math.sqrt(sum(map(mul, values, values))) or 1.0
+        return length
 
     def of(self, stems: Iterable[str]) -> list[float] | None:
         """The direction of a text, as a vector of length 1; None if none of its words is known."""
         total: list[int] | None = None
         for stem in stems:
-            row = self._rows.get(stem)
+            row = self._row(stem)
             if row is not None:
-                vector = self._matrix[row * self._dimensions : (row + 1) * self._dimensions]
+                vector = self._values(row)
                 total = list(vector) if total is None else list(map(add, total, vector))
         if total is None:
             return None
         length = math.sqrt(sum(map(mul, total, total)))
         return [each / length for each in total] if length else None
 
-    @cached_property
-    def _lengths(self) -> list[float]:
-        width = self._dimensions
-        rows = (self._matrix[start : start + width] for start in range(0, len(self._matrix), width))
-        return [math.sqrt(sum(map(mul, row, row))) or 1.0 for row in rows]
-
     def near(self, vector: Sequence[float], stems: Iterable[str], least: float) -> dict[str, float]:
         """Those of the stems whose similarity to a vector of length 1 is at least so much, each with it."""
         found = {}
         for stem in stems:
-            row = self._rows.get(stem)
+            row = self._row(stem)
             if row is not None:
-                values = self._matrix[row * self._dimensions : (row + 1) * self._dimensions]
-                alike = similarity(vector, values) / self._lengths[row]
+                alike = similarity(vector, self._values(row)) / self._length(row)
                 if alike >= least:
                     found[stem] = alike
         return found
@@ -83,4 +106,8 @@ def similarity(one: Iterable[float], other: Iterable[float]) -> float:
 @lru_cache(maxsize=1)
 def shipped_vectors() -> WordVectors:
     """The vectors that come with the product."""
-    return WordVectors(resources.files("codemode_mcp.search").joinpath("word_vectors.bin").read_bytes())
+    file = resources.files("codemode_mcp.search").joinpath("word_vectors.bin")
+    if not isinstance(file, Path):
+        return WordVectors(file.read_bytes())
+    with file.open("rb") as opened:  # mapped: pages that no text needs are not read, and processes share the others
+        return WordVectors(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))

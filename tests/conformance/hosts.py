@@ -116,7 +116,7 @@ class Realm:
     def bare(cls, engine: Engine) -> Realm:
         used = engine.modules
         module = wasmtime.Module(used.engine, binary.prepare(binary.load()))
-        modules = Modules(used.engine, used.linker, used.linker.instantiate_pre(module), used.glue)
+        modules = Modules(used.engine, used.linker, used.linker.instantiate_pre(module), used.glue, used.places)
         empty, started = Instance(modules, MEMORY), Instance(modules, MEMORY)
         try:
             started.call("_initialize")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import anyio
@@ -211,6 +213,88 @@ def test_all_runs_together_remember_a_bounded_number() -> None:
         made(track, 30)
     assert sum(len(track.views(2.0)) for track in tracks) == 100
     assert [len(track.views(2.0)) for track in tracks] == [0, 0, 0, 0, 0, 0, 10, 30, 30, 30]
+
+
+def test_the_calls_of_a_run_that_is_over_are_shown_as_before_and_take_far_less_memory() -> None:
+    def make() -> Track:
+        track = Track(Ledger(), 0.5)
+        for number in range(900):
+            record = CallRecord(number, f"mcp:a:{number % 7}".lower(), 1.0 + number, "completed", 2.5 + number, number)
+            record.dispatched, record.repeatable = number % 2 == 0, number % 3 == 0
+            track.add(ToolCall(number, record.tool, f'{{"n":{number % 50}}}'), record)
+        failed = CallRecord(900, "mcp:a:b", 901.0, "failed")  # it never began
+        track.add(ToolCall(900, "mcp:a:b", "x" * (KEPT_INPUT + 1)), failed)
+        track.add(ToolCall(901, "mcp:a:b", ABSENT), CallRecord(901, "mcp:a:b", 902.0, "failed", 903.0))
+        return track
+
+    tracemalloc.start()
+    try:
+        track = make()
+        large = tracemalloc.get_traced_memory()[0]
+        track.pack(())
+        small = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert track.views(2000.0) == make().views(2000.0)
+    assert len(track.views(2000.0)) == 902
+    assert small < large / 7
+
+
+def test_a_call_that_goes_on_after_its_run_is_shown_with_its_end() -> None:
+    track = Track(Ledger(), 0.0)
+    made(track, 3)
+    record = CallRecord(3, "mcp:a:b", 1.0, "executing")
+    track.add(ToolCall(3, "mcp:a:b", "{}"), record)
+    track.pack({3})
+    record.status, record.ended, record.size = "completed", 4.0, 77
+    assert [(view.id, view.status, view.size, view.ms) for view in track.views(9.0)] == [
+        *((number, "completed", 0, 1000) for number in range(3)),
+        (3, "completed", 77, 3000),
+    ]
+
+
+def test_of_runs_that_are_over_too_the_oldest_calls_are_forgotten_first() -> None:
+    ledger = Ledger(most=100)
+    tracks = [Track(ledger, 0.0) for _ in range(10)]
+    for track in tracks:
+        made(track, 30)
+        track.pack(())
+    assert [len(track.views(2.0)) for track in tracks] == [0, 0, 0, 0, 0, 0, 10, 30, 30, 30]
+    assert [view.id for view in tracks[6].views(2.0)] == list(range(20, 30))
+
+
+def test_a_ledger_does_not_grow_with_runs_that_are_forgotten() -> None:
+    ledger = Ledger()
+    lasting = Track(ledger, 0.0)
+    made(lasting, 5)
+    tracemalloc.start()
+    try:
+        sizes = []
+        for _ in range(2):
+            for _ in range(20_000):
+                track = Track(ledger, 0.0)
+                made(track, 2)
+                track.pack(())
+                track.forget()
+            del track
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert max(sizes) < 1_500_000
+    assert len(lasting.views(2.0)) == 5
+
+
+async def test_of_runs_that_are_not_listed_any_more_no_calls_are_remembered(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "SHOWN_ENDED", 5)
+    async with bench(engine, echo()) as it:
+        for number in range(8):
+            await it.execute(f"for (let i = 0; i < 3; i++) await MCP.echo.say({{ text: 'only here {number}' }})")
+        shown = [it.manager.view(view.id) for view in it.manager.views()]
+        assert [len(view.calls) for view in shown if view is not None] == [3, 3, 3, 3, 3]
+        everywhere = [view for each in gc.get_objects() if isinstance(each, Track) for view in each.views(0.0)]
+        assert sum("only here" in (view.input or "") for view in everywhere) == 15
 
 
 def test_calls_that_have_not_ended_are_shown_before_those_that_have() -> None:

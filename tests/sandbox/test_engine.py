@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from guest_harness import MANIFEST, Cell
+from guest_harness import MANIFEST, Cell, ok
 
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.sandbox import binary
@@ -93,6 +93,35 @@ def test_another_process_makes_the_same_images(engine: Engine, engine_cache: Pat
         [sys.executable, "-c", script, str(engine_cache), MANIFEST], capture_output=True, text=True, check=True
     ).stdout.split()
     assert told == [engine.base.digest, engine.threads.submit(engine.image, MANIFEST).result().digest]
+
+
+def test_an_image_whose_memory_was_forgotten_reads_as_before(engine: Engine) -> None:
+    for image in (engine.base, engine.threads.submit(engine.image, MANIFEST).result()):
+        before = image.memory
+        assert not image.forget_unused(3600)
+        assert image.forget_unused(0)
+        assert not image.forget_unused(0), "there is nothing left to forget"
+        assert image.memory is not before
+        assert image.memory == before
+        assert hashlib.sha256(image.memory).hexdigest() == image.digest
+
+
+def test_a_program_is_suspended_and_restored_by_an_image_whose_memory_was_forgotten(engine: Engine) -> None:
+    cell = Cell(engine)
+    restored = None
+    try:
+        cell.start("let n = 41; await yield_control(); return ++n")
+        parked = cell.snapshot()
+        assert engine.forget_unused(0)
+        assert cell.snapshot() == parked
+        assert engine.forget_unused(0)
+        restored = Cell(engine, parked=parked)
+        assert restored.snapshot() == parked
+        assert restored.deliver(ok(1)).value == 42
+    finally:
+        cell.close()
+        if restored is not None:
+            restored.close()
 
 
 def test_an_image_is_made_once_per_catalog(engine: Engine) -> None:

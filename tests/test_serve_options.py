@@ -1,0 +1,50 @@
+"""The common ways of writing `serve`, which are read without the command line's parser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from codemode_mcp.cli import app, serving
+from codemode_mcp.cli.serving import common_options
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--config", "a.json"],
+        ["--read-only"],
+        ["--log-level", "error"],
+        ["--log-level", "debug", "--read-only", "--config", "a b.json"],
+    ],
+    ids=" ".join,
+)
+def test_common_options_are_those_that_the_parser_finds(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: dict[str, Any] = {}
+    monkeypatch.setattr(serving, "run", parsed.update)
+    assert CliRunner().invoke(app, ["serve", *arguments]).exit_code == 0
+    found = common_options(arguments)
+    assert found is not None
+    assert found == {name: parsed[name] for name in found}
+    defaults = {"config": None, "read_only": False, "log_level": None}
+    assert {name: parsed[name] for name in defaults} == defaults | found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--log-level"],
+        ["--log-level", "loud"],
+        ["--log-level", "error", "--log-level", "info"],
+        ["--log-level=error"],
+        ["--config", "--read-only"],
+        ["--transport", "http"],
+        ["--help"],
+    ],
+    ids=" ".join,
+)
+def test_everything_else_is_left_to_the_parser(arguments: list[str]) -> None:
+    assert common_options(arguments) is None
