@@ -54,7 +54,7 @@ def test_guests_of_all_threads_use_the_same_memory_one_after_the_other(engine_ca
 
     def use() -> None:
         with Guest(engine, image, memory_limit=LIMIT) as guest:
-            places.add(guest._instance._address())
+            places.add(guest._instance._address)
 
     processors = os.sched_getaffinity(0)
     with open_engine(engine_cache, max_threads=2) as engine:
