@@ -40,6 +40,9 @@ def main() -> None:
 
 def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
     if arguments[:1] == ["serve"] and "_CODEMODE_MCP_COMPLETE" not in environ:
+        from codemode_mcp.cli.garbage import collect_rarely
+
+        collect_rarely()
         from codemode_mcp.cli.serving import common_options, run
 
         options = common_options(arguments[1:])
