@@ -15,8 +15,6 @@ from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic_core import to_json
-
 from upstream_clients.large import LargeResult
 
 if TYPE_CHECKING:
@@ -98,7 +96,7 @@ class RequestsInFlight(ABC):
             params = {**params, "_meta": {**(meta or {}), "progressToken": request_id}}
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         try:
-            body = to_json(message)
+            body = _encoded(message)
         except (TypeError, ValueError, RecursionError):
             return None  # halves of surrogate pairs have to be mended first
         self._pending[request_id] = _Pending(body, on_answer, on_progress)
@@ -156,7 +154,7 @@ class DirectRequests(RequestsInFlight):
             self._lines = unwritten
         else:
             params = {"requestId": request_id, "reason": "caller cancelled"}
-            self._put(to_json({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
+            self._put(_encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
 
     def _put(self, line: bytes) -> None:
         if not self._flushes:
@@ -181,6 +179,13 @@ class DirectRequests(RequestsInFlight):
         self.count += 1
         pending.on_answer(read[1])
         return True
+
+
+def _encoded(message: Mapping[str, Any]) -> bytes:
+    # Imported when the first request is sent: it is 12 ms that clients would wait for their list of tools.
+    from pydantic_core import to_json
+
+    return to_json(message)
 
 
 def read_answer(message: bytes | memoryview) -> tuple[int, Answer] | None:
