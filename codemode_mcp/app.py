@@ -17,7 +17,6 @@ import threading
 import time
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, replace
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -25,7 +24,7 @@ import anyio
 import anyio.to_thread
 import platformdirs
 
-from codemode_mcp import reload
+from codemode_mcp import __version__, reload
 from codemode_mcp.audit import Auditor, Redactor, set_level
 from codemode_mcp.audit.recording import recording
 from codemode_mcp.caller_topics import CallerTopics
@@ -588,7 +587,7 @@ class App:
             transport,
             "code" if self.code_mode else "pass-through",
             None if self._config.path is None else str(self._config.path),
-            metadata.version("codemode-mcp"),
+            __version__,
         )
         # A terminal that asks right after the start is shown what the store has.
         assert self._store is not None
@@ -610,7 +609,7 @@ class App:
             self._engine.start()
         pool = UpstreamPool(
             [_with_depth(spec) for spec in self._config.upstreams],
-            client_version=metadata.version("codemode-mcp"),
+            client_version=__version__,
             on_change=self._changed,
             cache=ListingCache(listings_dir()),
             roots=self._list_roots,

@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from codemode_mcp import descriptions
+from codemode_mcp import __version__, descriptions
 from codemode_mcp.announce import Announcer
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
@@ -153,7 +152,7 @@ class Surface:
         self._runs = runs
         self._user = user
         self._lasting = lasting
-        self.version = metadata.version("codemode-mcp")
+        self.version = __version__
         self.state_keys = runs.state_keys
         self.state_seconds = runs.settings().code_mode.snapshot_ttl_seconds
         self.on_change: Callable[[], None] | None = None

@@ -2,9 +2,9 @@
 
     .venv/bin/python scripts/record_snapshots.py
 
-Run it when the prelude, the engine or the form of snapshots has changed and the version in `pyproject.toml` is not
-released yet. `tests/sandbox/test_recorded_snapshots.py` goes on from every recording that this version can take, and
-has the others refused by name.
+Run it when the prelude, the engine or the form of snapshots has changed and the version in `codemode_mcp/__init__.py`
+is not released yet. `tests/sandbox/test_recorded_snapshots.py` goes on from every recording that this version can
+take, and has the others refused by name.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from codemode_mcp import esbuild_pin
+from codemode_mcp import __version__, esbuild_pin
 from codemode_mcp.cli import app
 
 if TYPE_CHECKING:
@@ -126,8 +125,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
         *("[console_scripts]", "codemode-mcp", "=", "codemode_mcp.__main__:main")
     ]
     metadata = Parser().parsestr(about["METADATA"].decode())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert (metadata["Version"], metadata["License-Expression"]) == (project["version"], "MIT")
+    assert (metadata["Version"], metadata["License-Expression"]) == (__version__, "MIT")
     assert metadata["Requires-Python"] == ">=3.11"
     assert [each for each in metadata.get_all("Requires-Dist", []) if "@" in each] == [], "an index refuses these"
 

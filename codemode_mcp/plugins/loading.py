@@ -10,7 +10,6 @@ import logging
 import sys
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -54,6 +53,8 @@ class _Half:
 
 def installed() -> dict[str, list[str]]:
     """The entry points of the group by name, each with the distributions that have it."""
+    from importlib import metadata  # takes 12 ms, and most servers have no plugins
+
     found: dict[str, list[str]] = {}
     for entry in metadata.entry_points(group=GROUP):
         found.setdefault(entry.name, []).append("?" if entry.dist is None else entry.dist.name)
@@ -71,6 +72,8 @@ def find_register(settings: PluginSettings, folder: Path) -> Callable[[PluginApi
     """
     if settings.module is not None:
         return _from_module(settings.name, settings.module, folder)
+    from importlib import metadata  # takes 12 ms, and most servers have no plugins
+
     entries = list(metadata.entry_points(group=GROUP, name=settings.name))
     if not entries:
         known = ", ".join(sorted(installed())) or "none"
