@@ -606,6 +606,9 @@ class App:
         from upstream_clients.pool import UpstreamPool
 
         if self.code_mode:
+            # Imported here, since two threads that import hold each other up. What the engine's thread does with it
+            # mostly needs no lock of the interpreter, and goes on beside the other imports.
+            importlib.import_module("codemode_mcp.sandbox.engine")
             self._engine.start()
         pool = UpstreamPool(
             [_with_depth(spec) for spec in self._config.upstreams],

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.entries import Entry, Offered, OfferedNamespace, Source, mcp_id, one_line, operation_id
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.finder import Finder
 from codemode_mcp.nearest import nearest, plain
 from codemode_mcp.operations import OPERATIONS
 from codemode_mcp.policy import Deny, Effects
@@ -37,7 +36,7 @@ from upstream_clients.tools import Tool
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from codemode_mcp.finder import Meaning
+    from codemode_mcp.finder import Finder, Meaning
     from codemode_mcp.policy import Policy
     from upstream_clients.tools import JsonObject, UpstreamView
 
@@ -589,6 +588,9 @@ class Catalog:
 
     @cached_property
     def _finder(self) -> Finder:
+        # Imported for the first search, which `warmup` is ready for: 5 ms that the first program would wait.
+        from codemode_mcp.finder import Finder
+
         return Finder([(entry.source_name, entry.tool) for entry in self._found_tools], self._meaning)
 
 

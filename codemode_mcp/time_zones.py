@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 MAX_ZONES: Final = 32
 """Zones of one program."""
@@ -38,6 +40,9 @@ def named_zones(source: str) -> dict[str, tuple[int, ...]]:
 @lru_cache(maxsize=64)
 def _offsets(name: str) -> tuple[int, ...]:
     """Return an offset, then each change and the offset after it, in seconds; nothing for an unknown zone."""
+    # Few programs name a zone, and the first one would wait 4 ms for this.
+    from zoneinfo import ZoneInfo
+
     try:
         zone = ZoneInfo(name)
     except (KeyError, OSError, ValueError):

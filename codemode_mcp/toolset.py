@@ -15,7 +15,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.entries import Entry, one_line
-from codemode_mcp.finder import Finder
 from codemode_mcp.policy import Deny, Effects
 from declarations.names import INVISIBLE, OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from declarations.render import render_tools, signature
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from codemode_mcp.entries import Offered, OfferedNamespace, Source
-    from codemode_mcp.finder import Meaning
+    from codemode_mcp.finder import Finder, Meaning
     from codemode_mcp.policy import Policy
     from upstream_clients.tools import Tool
 
@@ -164,6 +163,8 @@ class Toolset:
 
     @cached_property
     def _finder(self) -> Finder:
+        from codemode_mcp.finder import Finder  # for the first search, as in `catalog`
+
         return Finder([(entry.source_name, entry.tool) for entry in self.entries], self._meaning)
 
 
