@@ -20,7 +20,6 @@ from collections import OrderedDict, deque
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import astuple, dataclass
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 import wasmtime
@@ -348,7 +347,7 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
 def prelude_source() -> str:
     """All prelude files as one function, which takes `NATIVES`. The web globals come first: they use nothing of ours
     and we capture none of theirs; the numbered files share one scope, which no guest code can reach."""
-    folder = resources.files("codemode_mcp.sandbox") / "prelude"
+    folder = binary.FOLDER / "prelude"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".js")), key=lambda f: f.name)
     web = [f.read_text("utf-8") for f in files if f.name.startswith("web_")]
     core = [f.read_text("utf-8") for f in files if f.name[:1].isdigit()]
@@ -372,7 +371,7 @@ def bind(instance: Instance, entries: Entries) -> None:
 
 
 def _glue_source() -> str:
-    return (resources.files("codemode_mcp.sandbox") / "glue.wat").read_text("utf-8")
+    return (binary.FOLDER / "glue.wat").read_text("utf-8")
 
 
 def _config(guests: int) -> tuple[wasmtime.Config, bool]:
@@ -907,12 +906,13 @@ def _from_cache(engine: wasmtime.Engine, path: Path) -> _Compiled | None:
             data = file.read()
     except OSError:
         return None
-    if hashlib.sha256(data[32:]).digest() != data[:32]:
+    # Without copies: of these megabytes each would take the interpreter's lock for milliseconds.
+    if hashlib.sha256(memoryview(data)[32:]).digest() != data[:32]:
         return None
-    head, _, code = data[32:].partition(b"\n")
+    start = data.find(b"\n", 32) + 1
     try:
-        *entries, size = json.loads(head)
-        glue, main = code[:size], code[size:]
+        *entries, size = json.loads(data[32:start])
+        glue, main = data[start : start + size], data[start + size :]
         return _Compiled(
             wasmtime.Module.deserialize(engine, main), wasmtime.Module.deserialize(engine, glue), Entries(*entries)
         )
