@@ -688,9 +688,9 @@ class App:
                 self._opened.set()
                 with Warmup(None if self._meaning is None else self._meaning.fill) as warmup:
                     async with anyio.create_task_group() as group:
+                        group.start_soon(self._plugins.run)  # first, as programs wait for it
                         group.start_soon(keep_small, self._engine.forget_unused)
                         group.start_soon(self._report_idle_denials)
-                        group.start_soon(self._plugins.run)
                         if self._transport is not None:
                             group.start_soon(self._be_controlled, self._transport, manager)
                         if self.code_mode:

@@ -259,7 +259,7 @@ class Plugins:
 
         def check() -> list[MadeTool] | BadTool:
             try:
-                return make_all(made, group.names)
+                return make_all(made, group.names, ours=plugin.source == "core")
             except BadTool as error:
                 return error
 

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.errors import PluginError
@@ -79,8 +80,11 @@ def check_name(name: object) -> str:
     return name
 
 
-def make(tool: object) -> MadeTool:
+def make(tool: object, *, ours: bool = False) -> MadeTool:
     """A tool as a plugin gives it, made ready.
+
+    Args:
+        ours: of a plugin that comes with the product: its schemas are compiled when the tool is first called.
 
     Raises:
         BadTool: it cannot be one.
@@ -102,8 +106,8 @@ def make(tool: object) -> MadeTool:
         raise BadTool(f"tool {name!r}: annotations are Annotations(...), not {_kind(annotations)}")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
         raise BadTool(f"tool {name!r}: timeout is to be seconds, more than 0 and at most {MAX_TIMEOUT:g}")
-    input_schema, read = _input(name, tool.input)
-    output_schema, write = _output(name, tool.output)
+    input_schema, read = _input(name, tool.input, ours=ours)
+    output_schema, write = _output(name, tool.output, ours=ours)
     return MadeTool(
         tool=Tool(name, description, label, input_schema, output_schema, annotations),
         label=label,
@@ -117,8 +121,8 @@ def make(tool: object) -> MadeTool:
     )
 
 
-def make_all(made: object, names: Sequence[str]) -> list[MadeTool]:
-    """What a factory has returned.
+def make_all(made: object, names: Sequence[str], *, ours: bool = False) -> list[MadeTool]:
+    """What a factory has returned. `ours` as for `make`.
 
     Raises:
         BadTool: something of it is no tool, or not one of those that the factory may return.
@@ -133,7 +137,7 @@ def make_all(made: object, names: Sequence[str]) -> list[MadeTool]:
         raise BadTool(f"it returned {len(made)} tools and has declared {len(names)} names")
     tools: dict[str, MadeTool] = {}
     for each in made:
-        tool = make(each)
+        tool = make(each, ours=ours)
         name = tool.tool.name
         if name not in names:
             raise BadTool(f"it returned the tool {name!r}, which is none of the names declared with tools()")
@@ -146,7 +150,7 @@ def make_all(made: object, names: Sequence[str]) -> list[MadeTool]:
 # input and output
 
 
-def _input(name: str, given: object) -> tuple[JsonObject, Callable[[JsonObject], Any]]:
+def _input(name: str, given: object, *, ours: bool) -> tuple[JsonObject, Callable[[JsonObject], Any]]:
     model = _model(given)
     if model is not None:
         schema = _schema_of(name, "input", model, "validation")
@@ -161,14 +165,16 @@ def _input(name: str, given: object) -> tuple[JsonObject, Callable[[JsonObject],
 
         _need_object(name, schema)
         return schema, read_model
-    schema = _own_schema(name, "input", given)
+    schema = _own_schema(name, "input", given, ours=ours)
     _need_object(name, schema)
-    validator = compile_schema(schema)
+    compiled = cache(partial(compile_schema, schema))
+    if not ours:
+        compiled()
 
     def read(arguments: JsonObject) -> Any:
         # They were checked by the schema of the catalog, which may be that of an earlier tool of this name.
         plain = dict(arguments)
-        if not validator.is_valid(plain):
+        if not compiled().is_valid(plain):
             raise ToolError(
                 "invalid arguments: they do not fit the tool's input schema any more; run the program again"
             )
@@ -177,7 +183,7 @@ def _input(name: str, given: object) -> tuple[JsonObject, Callable[[JsonObject],
     return schema, read
 
 
-def _output(name: str, given: object) -> tuple[JsonObject | None, Callable[[Any], Any]]:
+def _output(name: str, given: object, *, ours: bool) -> tuple[JsonObject | None, Callable[[Any], Any]]:
     if given is None:
         return None, plain_json
     model = _model(given)
@@ -193,12 +199,15 @@ def _output(name: str, given: object) -> tuple[JsonObject | None, Callable[[Any]
             return plain_json(whole)
 
         return _schema_of(name, "output", model, "serialization"), write_model
-    schema = _own_schema(name, "output", given)
-    check = compile_check(schema)
-    assert check is not None
+    schema = _own_schema(name, "output", given, ours=ours)
+    compiled = cache(partial(compile_check, schema))
+    if not ours:
+        compiled()
 
     def write(value: Any) -> Any:
         plain = plain_json(value)
+        check = compiled()
+        assert check is not None
         problem = check(plain)
         if problem is not None:
             raise _NotJson(f"does not fit its output schema: {problem}")
@@ -253,15 +262,16 @@ def _schema_of(name: str, which: str, model: type[BaseModel], mode: Any) -> Json
         schema = model.model_json_schema(mode=mode)
     except Exception as error:
         raise BadTool(f"tool {name!r}: {which}: the model gives no JSON Schema: {described(error)}") from None
-    return _own_schema(name, which, schema)
+    return _own_schema(name, which, schema, ours=False)
 
 
-def _own_schema(name: str, which: str, given: object) -> JsonObject:
+def _own_schema(name: str, which: str, given: object, *, ours: bool) -> JsonObject:
     if not isinstance(given, Mapping):
         raise BadTool(f"tool {name!r}: {which} is to be a pydantic model or a JSON Schema, not {_kind(given)}")
     try:
         schema: dict[str, Any] = plain_json(dict(given))
-        compile_schema(schema)
+        if not ours:
+            compile_schema(schema)
     except (_NotJson, UnusableSchema) as error:
         why = " ".join(str(error).split())  # on one line, for logs
         raise BadTool(f"tool {name!r}: {which} is no usable JSON Schema: {why}") from None

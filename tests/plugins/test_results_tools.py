@@ -11,6 +11,7 @@ import pytest
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.plugins import PluginTool, ToolContext, ToolError
 from codemode_mcp.plugins.bundled import results
+from codemode_mcp.plugins.tools import make_all
 from codemode_mcp.values import PREVIEW, MemoryValues, Page, Put, Values
 
 pytestmark = pytest.mark.anyio
@@ -30,6 +31,12 @@ def tools_of(values: Values, owner: str) -> dict[str, PluginTool]:
     tools = {tool.name: tool for tool in made or ()}
     assert tools.keys() <= set(api.names)
     return tools
+
+
+async def test_the_schemas_of_the_tools_are_usable() -> None:
+    # Those of other plugins are checked when they are loaded.
+    tools = tools_of(MemoryValues(1_000), "me")
+    assert {made.tool.name for made in make_all(list(tools.values()), list(tools))} == {"list", "load"}
 
 
 async def store(values: Values, owner: str, key: str, text: str) -> None:
