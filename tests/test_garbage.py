@@ -1,4 +1,4 @@
-"""Garbage is collected rarely only while a server starts."""
+"""Settings of the garbage collector while a server starts, and afterwards."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import gc
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from codemode_mcp.cli import garbage
@@ -13,16 +14,20 @@ from codemode_mcp.cli import garbage
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_server_collects_garbage_as_usual_when_it_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "START_SECONDS", 0.05)
+async def test_garbage_is_collected_rarely_at_the_start_and_then_among_new_objects_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(garbage, "START_SECONDS", 0.0)
     usual = gc.get_threshold()
     try:
         garbage.collect_rarely()
-        rarely = gc.get_threshold()
-        garbage.collect_as_usual_soon(asyncio.get_running_loop())
-        assert rarely == (garbage.START_OBJECTS, *usual[1:])
+        assert gc.get_threshold() == (garbage.START_OBJECTS, *usual[1:])
+        garbage.collect_seldom_soon(asyncio.get_running_loop())
+        with anyio.fail_after(10):
+            while gc.get_threshold() != garbage.SERVING:
+                await anyio.lowlevel.checkpoint()
         assert gc.isenabled()
-        await anyio.sleep(0.2)
-        assert gc.get_threshold() == usual
+        assert gc.get_freeze_count() > 0
     finally:
         gc.set_threshold(*usual)
+        gc.unfreeze()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import anyio
 
-from codemode_mcp.cli.garbage import collect_as_usual_soon
+from codemode_mcp.cli.garbage import collect_seldom_soon
 from codemode_mcp.cli.shared import load, logging_as, say, stop, with_options
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.heap import use_one_arena
@@ -124,7 +124,7 @@ def run(
 
 
 async def _serve(config: Config, load: Callable[[Reading], Config], streams: Streams) -> None:
-    collect_as_usual_soon(asyncio.get_running_loop())
+    collect_seldom_soon(asyncio.get_running_loop())
     from codemode_mcp.app import open_app
 
     over = anyio.Event()
@@ -194,7 +194,7 @@ async def _serve_http(
     *,
     allow_unauthenticated: bool,
 ) -> None:
-    collect_as_usual_soon(asyncio.get_running_loop())
+    collect_seldom_soon(asyncio.get_running_loop())
     from codemode_mcp.app import open_app
     from codemode_mcp.http.front import caller_of
     from codemode_mcp.http.listener import CannotListen, listening, notes_for, refusal_to_listen
