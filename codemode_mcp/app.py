@@ -554,13 +554,16 @@ class App:
 
     async def _report_idle_denials(self) -> None:
         """Warn once of each deny rule that denies nothing, as soon as that is known."""
-        from codemode_mcp.rule_effects import idle_denials
-
         assert self._pool is not None
         told: set[str] = set()
         while True:
             change = self.change()
             config = self._config
+            if not any(rules.deny for rules in (config.tools.policy, *(each.rules for each in config.tools.contexts))):
+                await change.wait()
+                continue
+            from codemode_mcp.rule_effects import idle_denials  # most servers have no such rules
+
             listed = {
                 view.name: [tool.name for tool in view.tools]
                 for view in self._pool.views()

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from codemode_mcp.expression_values import advice
 from codemode_mcp.hints import hint
-from codemode_mcp.localize import Fault, find_fault
 from codemode_mcp.syntax import LINE_END, utf16_units
 
 if TYPE_CHECKING:
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.bridge import Thrown
     from codemode_mcp.expression_values import Result
+    from codemode_mcp.localize import Fault
     from codemode_mcp.settings import Language
     from codemode_mcp.source_map import Grown, SourceMap
 
@@ -68,7 +67,7 @@ class Positions:
 
     def frames(self, thrown: Thrown) -> list[str]:
         """`at name (cell.js:3:9)`, innermost first, for the frames that are the author's, as the engine tells them."""
-        return self._frames(thrown, Fault((), thrown.message))
+        return self._frames(thrown, ())
 
     def describe(self, thrown: Thrown, *, search: bool = True, results: Sequence[Result] = ()) -> str:
         """`Name: message`, then the frames, a line each.
@@ -78,17 +77,20 @@ class Positions:
                 leaves open which of several places it was, all are named: `at cell.js:3:9 or 5:2`.
             results: the latest of the program's calls, to say what the value in question was.
         """
-        fault = self._with_value(self._fault(thrown), results) if search else Fault((), thrown.message)
-        headline = (f"{thrown.name}: {fault.message}" if fault.message else thrown.name) + _hint(thrown, fault)
-        return "\n".join([headline, *(f"    {frame}" for frame in self._frames(thrown, fault))])
+        fault = self._fault(thrown) if search else None
+        message = thrown.message if fault is None else self._with_value(fault, results)
+        headline = (f"{thrown.name}: {message}" if message else thrown.name) + _hint(thrown, message)
+        positions = () if fault is None else fault.positions
+        return "\n".join([headline, *(f"    {frame}" for frame in self._frames(thrown, positions))])
 
-    def _frames(self, thrown: Thrown, fault: Fault) -> list[str]:
+    def _frames(self, thrown: Thrown, positions: Sequence[tuple[int, int]]) -> list[str]:
+        """Return the frames; `positions`: where the innermost one may be, if the engine does not say."""
         frames = list(islice(self._engine_frames(thrown.stack), MAX_FRAMES_READ))
         found = []
         for number, (name, line, column) in enumerate(frames):
             if name == "anonymous" and any(outer == "anonymous" for outer, _, _ in frames[number + 1 :]):
                 continue  # made from a text by the program; its lines are not the cell's
-            places = [self.author(*at) for at in fault.positions] if number == 0 else []
+            places = [self.author(*at) for at in positions] if number == 0 else []
             known = [at for at in places or [self.author(line, column)] if at is not None]
             if known:
                 place = self._place(known)
@@ -115,32 +117,35 @@ class Positions:
         before = lines[line - 1].encode("utf-8", "surrogatepass")[: column - 1].decode("utf-8", "ignore")
         return len(before.encode("utf-16-le")) // 2 + 1
 
-    def _fault(self, thrown: Thrown) -> Fault:
-        """What the text tells of an error that arose in the program itself."""
+    def _fault(self, thrown: Thrown) -> Fault | None:
+        """Return what the text tells of an error that arose in the program itself."""
+        from codemode_mcp.localize import find_fault  # for programs that fail: a server starts without it
+
         innermost = thrown.stack.partition("\n")[0]
         frame = next(self._engine_frames(innermost), None)
         if frame is None:
-            return Fault((), thrown.message)
+            return None
         name, line, column = frame
         function = None if name == "anonymous" else "" if name in _HIDDEN_NAMES else name
         return find_fault(self.code, line, column, function, thrown.message)
 
-    def _with_value(self, fault: Fault, results: Sequence[Result]) -> Fault:
-        """Add to the message what the value was that the error is about, where that can be told."""
-        if fault.about is None or not results or " is a promise" in fault.message:
-            return fault
-        told = advice(utf16_units(self.code), fault.about, fault.message, results)
-        if not told:
-            return fault
+    def _with_value(self, fault: Fault, results: Sequence[Result]) -> str:
+        """Return the message, with what the value was that the error is about, where that can be told."""
         message = fault.message
-        more = f"{message[:-1]}; {told})" if message.endswith(")") else f"{message} ({told})"
-        return replace(fault, message=more)
+        if fault.about is None or not results or " is a promise" in message:
+            return message
+        from codemode_mcp.expression_values import advice  # as above
+
+        told = advice(utf16_units(self.code), fault.about, message, results)
+        if not told:
+            return message
+        return f"{message[:-1]}; {told})" if message.endswith(")") else f"{message} ({told})"
 
     def _place(self, places: list[tuple[int, int]]) -> str:
         first, *others = (f"{line}:{column}" for line, column in places[:MAX_PLACES])
         return f"{self.file}:{first}{' or ' if others else ''}{', '.join(others)}"
 
 
-def _hint(thrown: Thrown, fault: Fault) -> str:
-    """By the engine's wording, else by what the search has made of it: `tools.x is not a function`."""
-    return hint(thrown) or (hint(replace(thrown, message=fault.message)) if fault.message != thrown.message else "")
+def _hint(thrown: Thrown, message: str) -> str:
+    """Return a hint by the engine's wording, else by what the search has made of it: `tools.x is not a function`."""
+    return hint(thrown) or (hint(replace(thrown, message=message)) if message != thrown.message else "")

@@ -25,7 +25,6 @@ from codemode_mcp.errors import (
     StoreUnavailable,
 )
 from codemode_mcp.hints import PYTHON, looks_like_python, syntax_hint
-from codemode_mcp.localize import fault_column, regex_offsets, stray_await
 from codemode_mcp.preflight import check_members, has_types, inspect, looks_like_shell
 from codemode_mcp.program_form import take_fence
 from codemode_mcp.runs import program as programs
@@ -1030,6 +1029,8 @@ def _unsupported(language: str, languages: Collection[str]) -> ProgramError:
 
 
 def _syntax_error(error: Thrown, positions: Positions, found: Preflight) -> ProgramError:
+    from codemode_mcp.localize import fault_column, regex_offsets, stray_await  # a server starts without it
+
     source = found.source
     frames = positions.frames(error)
     message = f"{error.name}: {error.message}"
