@@ -1058,7 +1058,7 @@ class Driver:
     def _leave(self, run: Run) -> None:
         guest, run.guest = run.guest, None
         if guest is not None:
-            self._spare.give_back(guest)
+            self._spare.give_back(guest, make_next=run.state != "waiting")
         run.results.clear()
         run.silence()
         if run.has_room:

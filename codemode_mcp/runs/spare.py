@@ -32,6 +32,7 @@ class SpareGuest:
         self._wanted: tuple[Engine, Image, int] | None = None
         self._guest: Guest | None = None
         self._over: deque[Guest] = deque()
+        self._makes_next = False
         self._next: asyncio.Handle | None = None
 
     def take(self, engine: Engine, image: Image, memory_limit: int) -> Guest:
@@ -46,9 +47,14 @@ class SpareGuest:
         self._wanted = wanted
         return Guest(engine, image, memory_limit=memory_limit)
 
-    def give_back(self, guest: Guest) -> None:
-        """Free a guest, and make the next one, when there is time for it."""
+    def give_back(self, guest: Guest, *, make_next: bool = True) -> None:
+        """Free a guest, and make the next one, when there is time for it.
+
+        Args:
+            make_next: False for a guest whose program is suspended: it is more likely resumed than followed by another.
+        """
         self._over.append(guest)
+        self._makes_next = make_next
         self._free(MAX_OVER)
         if self._next is None:
             self._after(ROUNDS)
@@ -72,7 +78,8 @@ class SpareGuest:
     def _tidy(self) -> None:
         self._next = None
         self._free(0)
-        self._make()
+        if self._makes_next:
+            self._make()
 
     def _free(self, most: int) -> None:
         """Free guests of programs that are over, the oldest first, until `most` are left."""

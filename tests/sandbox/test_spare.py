@@ -54,6 +54,17 @@ async def test_a_program_gets_the_guest_that_was_made_after_the_one_before(
     made.close()
 
 
+async def test_none_is_made_ahead_after_a_program_was_suspended(
+    guests: SpareGuest, engine: Engine, image: Image
+) -> None:
+    first = guests.take(engine, image, LIMIT)
+    guests.give_back(first, make_next=False)
+    for _ in range(2 * spare.ROUNDS):
+        await anyio.lowlevel.checkpoint()
+    assert first._closed
+    assert guests._guest is None
+
+
 async def test_a_guest_of_another_limit_is_never_given_out(guests: SpareGuest, engine: Engine, image: Image) -> None:
     guests.give_back(guests.take(engine, image, LIMIT))
     await until_made(guests)
