@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from codemode_mcp.bridge import json_text
+from codemode_mcp.json_text import json_text
 from declarations.names import INVISIBLE
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from codemode_mcp import bridge
 from codemode_mcp.approval import ApprovalRequest
 from codemode_mcp.arguments import ArgumentChecker
 from codemode_mcp.audit import debugging, sizes
-from codemode_mcp.bridge import Completion, GuestError, ToolCall, json_text
+from codemode_mcp.bridge import Completion, GuestError, ToolCall
 from codemode_mcp.catalog import login_advice
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import (
@@ -32,6 +32,7 @@ from codemode_mcp.errors import (
     ProgramError,
     UpstreamError,
 )
+from codemode_mcp.json_text import json_text
 from codemode_mcp.operations import perform
 from codemode_mcp.plugins.api import EXEC_ID, ToolCallEvent
 from codemode_mcp.plugins.running import removed

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.bridge import joined_halves
+from codemode_mcp.json_text import joined_halves
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable

@@ -32,12 +32,13 @@ from codemode_mcp.approval import Verdict, ask_for, lasts, verdict_of
 from codemode_mcp.audit import debugging
 from codemode_mcp.audit.calls import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
-from codemode_mcp.bridge import ToolCall, joined_halves, json_text
+from codemode_mcp.bridge import ToolCall
 from codemode_mcp.catalog import Catalog
 from codemode_mcp.client import MAX_ROUNDS, Continued, McpClient, progress_to, roots_of
 from codemode_mcp.dispatch import CallContext
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError
+from codemode_mcp.json_text import joined_halves, json_text
 from codemode_mcp.nearest import nearest
 from codemode_mcp.outcome import CallRecord
 from codemode_mcp.runs.questions import WINDOW, Questions

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from codemode_mcp.approval import ApprovalRequest, ask_for, visible
-from codemode_mcp.bridge import json_text
 from codemode_mcp.control.display import plain, wrapped
+from codemode_mcp.json_text import json_text
 from codemode_mcp.policy import Effects
 from tests.bidi import displayed
 

@@ -11,10 +11,10 @@ import pytest
 from mcp_types import methods
 
 from codemode_mcp import passthrough
-from codemode_mcp.bridge import json_text
 from codemode_mcp.callers import Caller
 from codemode_mcp.catalog import build
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.json_text import json_text
 from codemode_mcp.passthrough import (
     MAX_NAME,
     MAX_OWN_CALLS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit.events import MAX_NAME
-from codemode_mcp.bridge import json_text
+from codemode_mcp.json_text import json_text
 
 if TYPE_CHECKING:
     from codemode_mcp.approval import ApprovalRequest, Verdict

@@ -18,9 +18,10 @@ import anyio.lowlevel
 from codemode_mcp.approval import Verdict
 from codemode_mcp.audit.calls import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
-from codemode_mcp.bridge import Completion, GuestError, json_text
+from codemode_mcp.bridge import Completion, GuestError
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, StoreUnavailable
+from codemode_mcp.json_text import json_text
 from codemode_mcp.outcome import CallRecord
 from codemode_mcp.runs.records import completion_text
 from codemode_mcp.runs.run import LiveCall

@@ -26,19 +26,12 @@ import anyio.to_thread
 from codemode_mcp import bridge
 from codemode_mcp.approval import ApprovalQuestion
 from codemode_mcp.audit.events import Auditor
-from codemode_mcp.bridge import (
-    Completion,
-    GuestError,
-    decode_turn,
-    deliver_message,
-    json_text,
-    start_message,
-    whole_characters,
-)
+from codemode_mcp.bridge import Completion, GuestError, decode_turn, deliver_message, start_message
 from codemode_mcp.catalog_text import catalog_hash, catalog_text
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, ProgramError, StoreUnavailable
 from codemode_mcp.hints import NO_TOOL, mistaken_names
+from codemode_mcp.json_text import json_text, whole_characters
 from codemode_mcp.outcome import Outcome, PendingCall, PendingStatus, SnapshotUse, Usage
 from codemode_mcp.output import exceeds
 from codemode_mcp.runs.calls import RETRY_SECONDS, Calls

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from codemode_mcp.bridge import ABSENT, Absent, Through, ToolCall, json_text, whole_characters
+from codemode_mcp.bridge import ABSENT, Absent, Through, ToolCall
 from codemode_mcp.errors import CodeModeError, PluginError, ProgramError
+from codemode_mcp.json_text import json_text, whole_characters
 from codemode_mcp.nearest import nearest
 from codemode_mcp.plugins.api import NamespaceContext, ToolError
 from codemode_mcp.plugins.namespaces import SEPARATOR, Scope, read_input, read_scope

@@ -30,7 +30,6 @@ from codemode_mcp.bridge import (
     Through,
     ToolCall,
     ToolSearch,
-    json_text,
     read_request,
     write_request,
 )
@@ -39,6 +38,7 @@ from codemode_mcp.dispatch import Counts
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import ERROR_CODES, Exceeded, ProgramError
 from codemode_mcp.fields import Fields, first_of, integer, items, number, parsed, strictly, text, written
+from codemode_mcp.json_text import json_text
 from codemode_mcp.outcome import (
     CallRecord,
     CallStatus,

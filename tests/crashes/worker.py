@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from codemode_mcp.bridge import json_text
 from codemode_mcp.callers import Caller
 from codemode_mcp.catalog import build
 from codemode_mcp.dispatch import Dispatcher
 from codemode_mcp.errors import CodeModeError
+from codemode_mcp.json_text import json_text
 from codemode_mcp.policy import Policy
 from codemode_mcp.runs import driver
 from codemode_mcp.runs.manager import Cell, open_manager
