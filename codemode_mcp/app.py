@@ -13,16 +13,14 @@ import os
 import shlex
 import subprocess
 import sys
-import threading
 import time
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, replace
+from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import anyio.to_thread
-import platformdirs
 
 from codemode_mcp import __version__, reload
 from codemode_mcp.audit import Auditor, Redactor, set_level
@@ -30,7 +28,9 @@ from codemode_mcp.audit.recording import recording
 from codemode_mcp.caller_topics import CallerTopics
 from codemode_mcp.callers import Caller
 from codemode_mcp.connected import ConnectedClients
-from codemode_mcp.errors import CodeModeError, RuntimeUnavailable
+from codemode_mcp.engine_loader import EngineLoader
+from codemode_mcp.nesting import one_deeper
+from codemode_mcp.paths import cache_dir, listings_dir, state_dir, vectors_dir
 from codemode_mcp.policy import Policies
 from codemode_mcp.profiles import KEYS, override_of, profile_json, profile_of
 from codemode_mcp.topics import MAX_SERVERS
@@ -62,10 +62,6 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject, RootsFn, ToolSource, UpstreamView
 
 log = logging.getLogger("codemode_mcp.app")
-
-DEPTH_VARIABLE = "CODEMODE_MCP_DEPTH"
-MAX_DEPTH = 3
-"""How deep servers of this kind may start each other; deeper is a loop."""
 
 TOUCH_SECONDS = 0.02
 """After a client has shown itself: enough for the answer it waits for to be written first."""
@@ -106,39 +102,6 @@ _OPENED_WITH: Final = (
     "codemode_mcp.warmup",
 )
 
-CLOSE_SECONDS = 3.0
-"""For an engine that is still being compiled when everything ends."""
-
-
-def cache_dir() -> Path:
-    """The user's cache folder for the compiled engine and esbuild."""
-    return Path(platformdirs.user_cache_dir("codemode-mcp", appauthor=False))
-
-
-def listings_dir() -> Path:
-    """Where it is kept what servers have listed."""
-    return cache_dir() / "listings"
-
-
-def vectors_dir() -> Path:
-    """Where the extra `semantic` keeps what it has made of texts."""
-    return cache_dir() / "embeddings"
-
-
-def config_dir() -> Path:
-    """The user's configuration folder."""
-    return Path(platformdirs.user_config_dir("codemode-mcp", appauthor=False))
-
-
-def data_dir() -> Path:
-    """The user's folder for what has to stay."""
-    return Path(platformdirs.user_data_dir("codemode-mcp", appauthor=False))
-
-
-def state_dir() -> Path:
-    """The user's folder for what outlives the process and belongs to this machine."""
-    return Path(platformdirs.user_state_dir("codemode-mcp", appauthor=False))
-
 
 class App:
     """Everything, wired. Use `open_app`.
@@ -147,7 +110,7 @@ class App:
     """
 
     def __init__(
-        self, config: Config, operator: Caller, engine: _EngineRoom, transport: Literal["stdio", "http"] | None = None
+        self, config: Config, operator: Caller, engine: EngineLoader, transport: Literal["stdio", "http"] | None = None
     ) -> None:
         self._config = config
         self._transport = transport
@@ -498,7 +461,7 @@ class App:
         if self._plugins is not None:
             self._plugins.apply(config.plugins)
         if self._pool is not None:
-            self._pool.apply([_with_depth(spec) for spec in config.upstreams])
+            self._pool.apply([one_deeper(spec) for spec in config.upstreams])
         self._topics = CallerTopics(self._views)
         self._changed()
 
@@ -522,7 +485,7 @@ class App:
         """Read what servers listed earlier, so that the first tool list has their topics."""
         wanted = self._config.upstreams
         if self.code_mode and self._transport is not None and 0 < len(wanted) <= MAX_SERVERS:
-            self._kept = await anyio.to_thread.run_sync(_kept_views, tuple(map(_with_depth, wanted)))
+            self._kept = await anyio.to_thread.run_sync(_kept_views, tuple(map(one_deeper, wanted)))
         self._kept_read.set()
 
     async def _list_roots(self) -> JsonObject:
@@ -614,7 +577,7 @@ class App:
             importlib.import_module("codemode_mcp.sandbox.engine")
             self._engine.start()
         pool = UpstreamPool(
-            [_with_depth(spec) for spec in self._config.upstreams],
+            [one_deeper(spec) for spec in self._config.upstreams],
             client_version=__version__,
             on_change=self._changed,
             cache=ListingCache(listings_dir()),
@@ -714,7 +677,7 @@ async def open_app(
     """
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     operator = Caller(f"stdio:{user}:{config.path or 'defaults'}", "stdio", _login_name())
-    with _EngineRoom(config.tools.code_mode.max_running_runs) as engine:
+    with EngineLoader(config.tools.code_mode.max_running_runs) as engine:
         app = App(config, operator, engine, transport)
         with recording(config.audit, app.auditor, app.redact):
             async with anyio.create_task_group() as group:
@@ -743,12 +706,6 @@ def _login_name() -> str | None:
         return None  # a container's user has no name
 
 
-def depth(environ: dict[str, str] | os._Environ[str]) -> int:
-    """How many servers of this kind are above this one."""
-    text = environ.get(DEPTH_VARIABLE, "0")
-    return int(text) if text.isdecimal() else MAX_DEPTH
-
-
 def terminal_command() -> str:
     """Return the command that runs this program at a terminal of its user, with its whole path, quoted for a shell."""
     started = os.path.abspath(sys.argv[0])
@@ -759,79 +716,8 @@ def terminal_command() -> str:
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 
-def _with_depth(spec: UpstreamSpec) -> UpstreamSpec:
-    if spec.transport != "stdio":
-        return spec
-    return replace(spec, env={**spec.env, DEPTH_VARIABLE: str(depth(os.environ) + 1)})
-
-
 def _kept_views(specs: Sequence[UpstreamSpec]) -> tuple[UpstreamView, ...]:
     from upstream_clients.listing_cache import ListingCache
 
     cache = ListingCache(listings_dir())
     return tuple(kept.view for kept in map(cache.load, specs) if kept is not None)
-
-
-class _EngineRoom:
-    """The engine, made in a thread of its own when it is first wanted."""
-
-    def __init__(self, max_threads: int) -> None:
-        self._max_threads = max_threads
-        self._stack = ExitStack()
-        self._lock = threading.Lock()
-        self._ready = threading.Event()
-        self._started = False
-        self._engine: Engine | None = None
-        self._error: CodeModeError | None = None
-
-    def __enter__(self) -> _EngineRoom:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            started, self._started = self._started, True
-        if started:
-            self._ready.wait(CLOSE_SECONDS)
-        self._stack.close()
-
-    def start(self) -> None:
-        """Begin, if nobody has."""
-        with self._lock:
-            if self._started:
-                return
-            self._started = True
-        threading.Thread(target=self._open, name="engine", daemon=True).start()
-
-    def forget_unused(self) -> bool:
-        """Free what the engine can have again and has not used for a while; tell whether that was anything."""
-        return self._engine is not None and self._engine.forget_unused()
-
-    async def get(self) -> Engine:
-        """The engine, once it is there.
-
-        Raises:
-            RuntimeUnavailable: it cannot be had.
-        """
-        if self._engine is None:
-            self.start()
-            await anyio.to_thread.run_sync(self._ready.wait, abandon_on_cancel=True)
-        if self._engine is None:
-            assert self._error is not None
-            raise RuntimeUnavailable(self._error.message)
-        return self._engine
-
-    def _open(self) -> None:
-        try:
-            from codemode_mcp.sandbox.engine import open_engine
-
-            began = time.monotonic()
-            self._engine = self._stack.enter_context(open_engine(cache_dir(), max_threads=self._max_threads))
-            log.info("engine ready in %d ms", round((time.monotonic() - began) * 1000))
-        except CodeModeError as error:
-            log.error("%s", error.message)  # the message says it all
-            self._error = error
-        except Exception:
-            log.exception("the engine did not start")
-            self._error = RuntimeUnavailable("the JavaScript engine did not start; see the log of codemode-mcp")
-        finally:
-            self._ready.set()

@@ -125,8 +125,8 @@ def _sources(origins: list[str] | None, here: Here) -> list[Source]:
 
 
 def _target(config: str | None) -> Path:
-    from codemode_mcp.app import config_dir
     from codemode_mcp.config import FILE_NAME, PATH_VARIABLE
+    from codemode_mcp.paths import config_dir
 
     named = config or os.environ.get(PATH_VARIABLE)
     return Path(os.path.abspath(os.path.expanduser(named))) if named else config_dir() / FILE_NAME
@@ -212,8 +212,8 @@ def _say_end(plan: Plan, *, written: bool, backup: Path | None) -> None:
 
 
 def _say_next(plan: Plan) -> None:
-    from codemode_mcp.app import config_dir
     from codemode_mcp.config import FILE_NAME
+    from codemode_mcp.paths import config_dir
 
     if plan.text is None and not any(item.status == "there" for item in plan.items):
         return

@@ -317,9 +317,9 @@ class _Running:
 
     async def take(self, text: str) -> bool | None:
         """As `Prompt.take`; what was interrupted has failed."""
-        from codemode_mcp.app import DEPTH_VARIABLE
         from codemode_mcp.cli.asking import Person, Unattended
         from codemode_mcp.cli.terminal import Screen, is_at_terminal
+        from codemode_mcp.nesting import DEPTH_VARIABLE
 
         front = self._front
         done: bool | None = False

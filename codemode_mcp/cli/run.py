@@ -227,8 +227,9 @@ class _Running:
 
     async def follow(self, program: Callable[[App], Awaitable[str]], language: Language | None) -> bool:
         """Run the program. Return whether it has completed."""
-        from codemode_mcp.app import DEPTH_VARIABLE, open_app
+        from codemode_mcp.app import open_app
         from codemode_mcp.cli.asking import Person, Unattended
+        from codemode_mcp.nesting import DEPTH_VARIABLE
 
         client = Unattended()
         # What our own upstream servers start decides nothing.

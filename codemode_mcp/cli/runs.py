@@ -379,7 +379,7 @@ def _stop_unserved(done: str, view: dict[str, Any]) -> NoReturn:
 def _need_terminal(verb: str) -> None:
     """Decisions are a person's: what is piped in, or runs without a terminal, decides nothing, nor do programs that our
     own upstream servers start."""
-    from codemode_mcp.app import DEPTH_VARIABLE
+    from codemode_mcp.nesting import DEPTH_VARIABLE
 
     if DEPTH_VARIABLE in os.environ:
         what = f"runs {verb} is not for what a server behind codemode-mcp has started"

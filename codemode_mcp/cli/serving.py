@@ -64,7 +64,7 @@ def run(
     log_file: str | None = None,
 ) -> None:
     """Serve until the client closes its end or a signal comes. The arguments are the options of the command."""
-    from codemode_mcp.app import DEPTH_VARIABLE, MAX_DEPTH, depth
+    from codemode_mcp.nesting import DEPTH_VARIABLE, MAX_DEPTH, depth
 
     streams = 0, 1
     at_terminal = sys.stdin is not None and sys.stdin.isatty()
@@ -95,10 +95,10 @@ def run(
     with logging_as(loaded) as redactor:
 
         def load_again(reading: Reading) -> Config:
-            from codemode_mcp.app import config_dir
             from codemode_mcp.cli.confirming import refuse_unknown
             from codemode_mcp.config import find_config, load_config
             from codemode_mcp.config.trust import Gate
+            from codemode_mcp.paths import config_dir
 
             # A changed file of the working directory may start other programs than were confirmed.
             gate = Gate(refuse_unknown)

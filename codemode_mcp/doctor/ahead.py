@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.app import cache_dir, listings_dir, open_app, vectors_dir
+from codemode_mcp.app import open_app
 from codemode_mcp.control.display import counted
 from codemode_mcp.doctor.check import Check
 from codemode_mcp.doctor.engine import look_at_cache
 from codemode_mcp.doctor.servers import GRACE_SECONDS, advice_for, is_kept
 from codemode_mcp.errors import CodeModeError
+from codemode_mcp.paths import cache_dir, listings_dir, vectors_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

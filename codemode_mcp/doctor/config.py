@@ -32,9 +32,9 @@ def check_config(path: str | None, environ: Mapping[str, str], gate: Gate) -> tu
     Args:
         gate: decides on a configuration of the working directory.
     """
-    from codemode_mcp.app import config_dir
     from codemode_mcp.config import find_config, load_config
     from codemode_mcp.config.trust import NotConfirmedError
+    from codemode_mcp.paths import config_dir
 
     found = None
     try:

@@ -30,7 +30,7 @@ class Kept(NamedTuple):
 
 def look_at_cache() -> Kept:
     """Before the engine is opened, which makes what is missing. Blocks."""
-    from codemode_mcp.app import cache_dir
+    from codemode_mcp.paths import cache_dir
     from codemode_mcp.sandbox.engine import compiled_path
 
     try:
@@ -98,8 +98,8 @@ async def esbuild(app: App, config: Config) -> Iterable[Check]:
     """Where it is, which version, and whether it transforms."""
     if "typescript" not in config.tools.code_mode.languages:
         return [Check("esbuild", "ok", "not needed: TypeScript is not enabled")]
-    from codemode_mcp.app import cache_dir
     from codemode_mcp.esbuild_pin import VERSION
+    from codemode_mcp.paths import cache_dir
     from codemode_mcp.typescript import find_esbuild, version_of
 
     configured = config.tools.esbuild

@@ -19,7 +19,7 @@ LEAST_FREE: Final = 100 * 1024 * 1024
 
 
 def check() -> Iterable[Check]:
-    from codemode_mcp.app import cache_dir
+    from codemode_mcp.paths import cache_dir
     from upstream_clients.token_store import logins_folder
 
     without = "the engine is compiled and every server started anew each time"

@@ -54,7 +54,7 @@ def python() -> Iterable[Check]:
 
 
 def nesting() -> Iterable[Check]:
-    from codemode_mcp.app import DEPTH_VARIABLE, MAX_DEPTH, depth
+    from codemode_mcp.nesting import DEPTH_VARIABLE, MAX_DEPTH, depth
 
     deep = depth(os.environ)
     if not deep:

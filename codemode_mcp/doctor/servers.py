@@ -158,7 +158,7 @@ def by_hand(spec: UpstreamSpec) -> str:
 def is_kept(pool: UpstreamPool, view: UpstreamView) -> bool:
     """Whether the next process will know what a server lists. Kept again here, for the connection may not have come to
     that yet. Blocks."""
-    from codemode_mcp.app import listings_dir
+    from codemode_mcp.paths import listings_dir
     from upstream_clients.listing_cache import ListingCache
     from upstream_clients.upstream import Upstream
 

@@ -62,7 +62,7 @@ class Found:
 
 
 async def check(config: Config) -> Iterable[Check]:
-    from codemode_mcp.app import state_dir
+    from codemode_mcp.paths import state_dir
 
     return await look_at(config.store, state_dir())
 
