@@ -18,7 +18,7 @@ from codemode_mcp.errors import ProgramError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from codemode_mcp.app import App
+    from codemode_mcp.app.app import App
     from codemode_mcp.catalog import Catalog, Entry
 
 CONNECT_SECONDS = 30.0

@@ -24,7 +24,7 @@ from codemode_mcp.cli.shared import fitted, harmless, load, logging_as, plugins_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from codemode_mcp.app import App
+    from codemode_mcp.app.app import App
     from codemode_mcp.audit.events import Event
     from codemode_mcp.cli.terminal import Screen
     from codemode_mcp.config import Config
@@ -141,7 +141,7 @@ class _Pipe:
 
 
 async def _from_pipe(out: TextIO, config: Config, language: Language | None) -> bool:
-    from codemode_mcp.app import open_app
+    from codemode_mcp.app.app import open_app
     from codemode_mcp.repl.cells import goes_on
     from codemode_mcp.repl.prompt import Prompt
 
@@ -236,7 +236,7 @@ def _columns() -> int:
 
 
 async def _at_terminal(config: Config, language: Language | None) -> bool:
-    from codemode_mcp.app import open_app
+    from codemode_mcp.app.app import open_app
     from codemode_mcp.repl.prompt import Prompt
     from codemode_mcp.repl.terminal import Reader, history_path, open_history
 

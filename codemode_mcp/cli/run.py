@@ -29,7 +29,7 @@ from codemode_mcp.errors import CodeModeError, ProgramError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from codemode_mcp.app import App
+    from codemode_mcp.app.app import App
     from codemode_mcp.audit.events import Event
     from codemode_mcp.cli.asking import Unattended
     from codemode_mcp.config import Config
@@ -227,7 +227,7 @@ class _Running:
 
     async def follow(self, program: Callable[[App], Awaitable[str]], language: Language | None) -> bool:
         """Run the program. Return whether it has completed."""
-        from codemode_mcp.app import open_app
+        from codemode_mcp.app.app import open_app
         from codemode_mcp.cli.asking import Person, Unattended
         from codemode_mcp.nesting import DEPTH_VARIABLE
 

@@ -16,14 +16,14 @@ import anyio
 from codemode_mcp.cli.garbage import collect_seldom_soon
 from codemode_mcp.cli.shared import load, logging_as, say, stop, with_options
 from codemode_mcp.errors import CodeModeError
-from codemode_mcp.heap import use_one_arena
+from codemode_mcp.app.heap import use_one_arena
 from codemode_mcp.settings import LogLevel
 from codemode_mcp.warmup import THREAD_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from codemode_mcp.app import App
+    from codemode_mcp.app.app import App
     from codemode_mcp.config import Config, Reading
     from codemode_mcp.stdio import Streams
 
@@ -125,7 +125,7 @@ def run(
 
 async def _serve(config: Config, load: Callable[[Reading], Config], streams: Streams) -> None:
     collect_seldom_soon(asyncio.get_running_loop())
-    from codemode_mcp.app import open_app
+    from codemode_mcp.app.app import open_app
 
     over = anyio.Event()
     by_signal = False
@@ -195,7 +195,7 @@ async def _serve_http(
     allow_unauthenticated: bool,
 ) -> None:
     collect_seldom_soon(asyncio.get_running_loop())
-    from codemode_mcp.app import open_app
+    from codemode_mcp.app.app import open_app
     from codemode_mcp.http.front import caller_of
     from codemode_mcp.http.listener import CannotListen, listening, notes_for, refusal_to_listen
 

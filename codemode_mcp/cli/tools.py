@@ -70,7 +70,7 @@ def tools(
 
 async def _tools(config: Config, query: str | None, server: str | None, *, kept: bool) -> Found | ProgramError:
     """List or search. `kept`: answer from a kept listing where that is fresh."""
-    from codemode_mcp.app import open_app
+    from codemode_mcp.app.app import open_app
 
     async with open_app(config) as opened:
         pool = await opened.pool()
@@ -125,7 +125,7 @@ def _say_none(config: Config) -> None:
 async def _types(config: Config) -> tuple[dict[str, str], list[str]]:
     from importlib import resources
 
-    from codemode_mcp.app import open_app
+    from codemode_mcp.app.app import open_app
 
     async with open_app(config) as opened:
         await opened.connect(CONNECT_SECONDS)

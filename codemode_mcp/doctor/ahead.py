@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.app import open_app
+from codemode_mcp.app.app import open_app
 from codemode_mcp.control.display import counted
 from codemode_mcp.doctor.check import Check
 from codemode_mcp.doctor.engine import look_at_cache

@@ -12,7 +12,7 @@ from codemode_mcp.doctor.check import Check
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from codemode_mcp.app import App
+    from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
 
 _CUT = re.compile(r"^.*?(\d+) (?:more|servers), see API\.list\(\)")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.app import open_app
+from codemode_mcp.app.app import open_app
 from codemode_mcp.config import Config
 from codemode_mcp.doctor import (
     budget,

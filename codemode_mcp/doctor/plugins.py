@@ -9,7 +9,7 @@ from codemode_mcp.doctor.check import Check
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from codemode_mcp.app import App
+    from codemode_mcp.app.app import App
     from codemode_mcp.callers import Caller
     from codemode_mcp.config import Config
     from codemode_mcp.doctor.policy import There

@@ -12,7 +12,7 @@ from codemode_mcp.plugins.api import EXEC_ID
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from codemode_mcp.app import App
+    from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
     from codemode_mcp.policy import Effects
     from codemode_mcp.rule_effects import Known

@@ -19,7 +19,7 @@ from upstream_clients.environment import is_passed_on
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from codemode_mcp.app import App
+    from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec

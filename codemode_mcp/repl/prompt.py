@@ -24,7 +24,7 @@ from codemode_mcp.syntax import LINE_END
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from codemode_mcp.app import App
+    from codemode_mcp.app.app import App
     from codemode_mcp.catalog import Catalog
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.preflight import Preflight

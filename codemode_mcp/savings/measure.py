@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from codemode_mcp.savings.exposure import Exposure, Server, as_listed, weigh
 
 if TYPE_CHECKING:
-    from codemode_mcp.app import App
+    from codemode_mcp.app.app import App
     from codemode_mcp.catalog import Catalog
     from codemode_mcp.config import Config
     from codemode_mcp.savings.exposure import Weight
@@ -20,7 +20,7 @@ CONNECT_SECONDS: Final = 30.0
 
 async def exposure_of(config: Config) -> Exposure:
     """All servers of a configuration, connected for the purpose."""
-    from codemode_mcp.app import open_app
+    from codemode_mcp.app.app import open_app
 
     # Measuring is nothing that programs did.
     async with open_app(replace(config, audit=replace(config.audit, trajectory=None))) as app:

@@ -28,7 +28,7 @@ from codemode_mcp.audit.recording import recording
 from codemode_mcp.caller_topics import CallerTopics
 from codemode_mcp.callers import Caller
 from codemode_mcp.connected import ConnectedClients
-from codemode_mcp.engine_loader import EngineLoader
+from codemode_mcp.app.engine_loader import EngineLoader
 from codemode_mcp.nesting import one_deeper
 from codemode_mcp.paths import cache_dir, listings_dir, state_dir, vectors_dir
 from codemode_mcp.policy import Policies
@@ -92,7 +92,7 @@ PARK_SECONDS = 3.0
 _OPENED_WITH: Final = (
     "codemode_mcp.catalogs",
     "codemode_mcp.dispatch",
-    "codemode_mcp.notify",
+    "codemode_mcp.app.notify",
     "codemode_mcp.plugins.bundled",
     "codemode_mcp.plugins.host",
     "codemode_mcp.runs.manager",
@@ -595,8 +595,8 @@ class App:
         """Open everything behind the upstream servers, and keep it open until cancelled."""
         from codemode_mcp.catalogs import Catalogs
         from codemode_mcp.dispatch import Dispatcher
-        from codemode_mcp.heap import keep_small
-        from codemode_mcp.notify import open_notifier
+        from codemode_mcp.app.heap import keep_small
+        from codemode_mcp.app.notify import open_notifier
         from codemode_mcp.plugins.bundled import bundled
         from codemode_mcp.plugins.host import Plugins
         from codemode_mcp.runs.manager import open_manager
