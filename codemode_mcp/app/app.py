@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 import anyio.to_thread
 
-from codemode_mcp import __version__, reload
+from codemode_mcp import __version__
+from codemode_mcp.config import reload
 from codemode_mcp.audit import Auditor, Redactor, set_level
 from codemode_mcp.audit.recording import recording
 from codemode_mcp.caller_topics import CallerTopics
