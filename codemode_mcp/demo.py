@@ -16,7 +16,7 @@ from mcp.client.stdio import StdioServerParameters
 from rich.console import Console
 from rich.syntax import Syntax
 
-from codemode_mcp.descriptions import prompt_bytes
+from codemode_mcp.server.descriptions import prompt_bytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

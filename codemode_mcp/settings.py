@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.profiles import ProfileOverride
+    from codemode_mcp.server.profiles import ProfileOverride
 
 Language = Literal["javascript", "typescript"]
 

@@ -378,7 +378,7 @@ def test_a_server_with_nothing_to_offer_is_a_warning() -> None:
 
 
 def test_names_that_are_cut_are_seen_in_the_description_as_it_is_written() -> None:
-    from codemode_mcp.descriptions import exec_description
+    from codemode_mcp.server.descriptions import exec_description
 
     few = exec_description({"a": "a", "b": "b"}, ("javascript",))
     names = {f"serverWithALongName{n}": f"server-with-a-long-name{n}" for n in range(200)}

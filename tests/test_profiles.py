@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codemode_mcp.profiles import (
+from codemode_mcp.server.profiles import (
     KEYS,
     MAX_NAME,
     PROFILES,

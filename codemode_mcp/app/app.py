@@ -28,12 +28,12 @@ from codemode_mcp.audit import Auditor, Redactor, set_level
 from codemode_mcp.audit.recording import recording
 from codemode_mcp.caller_topics import CallerTopics
 from codemode_mcp.callers import Caller
-from codemode_mcp.connected import ConnectedClients
+from codemode_mcp.server.connected import ConnectedClients
 from codemode_mcp.app.engine_loader import EngineLoader
 from codemode_mcp.nesting import one_deeper
 from codemode_mcp.paths import cache_dir, listings_dir, state_dir, vectors_dir
 from codemode_mcp.policy import Policies
-from codemode_mcp.profiles import KEYS, override_of, profile_json, profile_of
+from codemode_mcp.server.profiles import KEYS, override_of, profile_json, profile_of
 from codemode_mcp.topics import MAX_SERVERS
 from declarations.names import identifiers
 

@@ -32,7 +32,7 @@ def clients(
 
     from codemode_mcp.control.client import ask_all
     from codemode_mcp.control.protocol import Request
-    from codemode_mcp.profiles import PROFILES, profile_json
+    from codemode_mcp.server.profiles import PROFILES, profile_json
 
     found = anyio.run(partial(ask_all, Request("clients")))
     wanted = None if config is None else Path(config).expanduser().resolve()
@@ -64,7 +64,7 @@ def clients(
 
 def _connected(client: Mapping[str, Any], server: Mapping[str, Any]) -> Iterator[str]:
     from codemode_mcp.control.display import counted, cut
-    from codemode_mcp.profiles import traits
+    from codemode_mcp.server.profiles import traits
 
     named = f"{client['name'] or '(no name)'} {client['version']}".rstrip()
     seen = f"{counted(client['requests'], 'request')}, the latest {client['idleMs'] // 1000} s ago"
@@ -76,7 +76,7 @@ def _connected(client: Mapping[str, Any], server: Mapping[str, Any]) -> Iterator
 
 
 def _profile(profile: Mapping[str, Any]) -> Iterator[str]:
-    from codemode_mcp.profiles import traits
+    from codemode_mcp.server.profiles import traits
 
     yield f"  {profile['client']}: {traits(profile)}"
     yield f"    {profile['evidence']}"

@@ -60,7 +60,7 @@ def repl(
     What is piped in is read as if it was typed, without colours; the exit code is 1 if something in it failed.
     """
     from codemode_mcp.errors import CodeModeError
-    from codemode_mcp.exec_arguments import exec_arguments
+    from codemode_mcp.server.exec_arguments import exec_arguments
 
     loaded = load(config, log_level or "warning", log_file, read_only=read_only)
     try:

@@ -93,7 +93,7 @@ def run(
             language = "javascript"
     assert code is not None
     loaded = load(config, log_level or "warning", log_file, read_only=read_only)
-    from codemode_mcp.exec_arguments import exec_arguments
+    from codemode_mcp.server.exec_arguments import exec_arguments
 
     try:
         program = exec_arguments({"code": code, "language": language})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.config.nodes import describe
-from codemode_mcp.profiles import ProfileOverride
+from codemode_mcp.server.profiles import ProfileOverride
 from codemode_mcp.settings import Clamp
 
 if TYPE_CHECKING:

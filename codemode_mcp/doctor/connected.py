@@ -9,7 +9,7 @@ from codemode_mcp.control.client import ask_all
 from codemode_mcp.control.display import cut
 from codemode_mcp.control.protocol import Request
 from codemode_mcp.doctor.check import Check
-from codemode_mcp.profiles import traits
+from codemode_mcp.server.profiles import traits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

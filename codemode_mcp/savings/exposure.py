@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from codemode_mcp.audit.sizes import size
-from codemode_mcp.descriptions import listed_bytes, prompt_bytes
+from codemode_mcp.server.descriptions import listed_bytes, prompt_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

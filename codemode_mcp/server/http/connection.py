@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from codemode_mcp.http.guards import peer
+from codemode_mcp.server.http.guards import peer
 
 if TYPE_CHECKING:
     import asyncio

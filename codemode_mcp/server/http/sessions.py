@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SHARE: Final = "codemode_mcp.share"
 """Key of an ASGI scope: whose share of the server the request uses."""
 
-_WHO: ContextVar[str] = ContextVar("codemode_mcp.http.who", default="")
+_WHO: ContextVar[str] = ContextVar("codemode_mcp.server.http.who", default="")
 
 
 class FairSessions(StreamableHTTPSessionManager):

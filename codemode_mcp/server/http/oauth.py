@@ -17,7 +17,7 @@ import anyio
 import httpx2
 import jwt
 
-from codemode_mcp.http.auth import Principal, Refused, owner_string
+from codemode_mcp.server.http.auth import Principal, Refused, owner_string
 from upstream_clients.loopback import is_loopback
 
 if TYPE_CHECKING:

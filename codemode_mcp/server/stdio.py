@@ -11,15 +11,15 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit import telemetry
-from codemode_mcp.handshake import HandshakeSession, read_message
-from codemode_mcp.lines import open_lines
+from codemode_mcp.server.handshake import HandshakeSession, read_message
+from codemode_mcp.server.lines import open_lines
 from upstream_clients.jsonrpc import form_of, has_envelope
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     from codemode_mcp.callers import Caller
-    from codemode_mcp.server import Surface
+    from codemode_mcp.server.code_mode import Surface
 
 Streams = tuple[int, int]
 """Descriptors to read from and to write to."""
@@ -88,14 +88,14 @@ async def serve_surface(surface: Surface, caller: Caller, streams: Streams) -> N
         if handshake:
             await HandshakeSession(surface, lines, caller).serve()
         else:
-            from codemode_mcp.sdk_server import code_mode_server, serve_lines
+            from codemode_mcp.server.sdk_server import code_mode_server, serve_lines
 
             await serve_lines(code_mode_server(surface, lambda _: caller), lines)
 
 
 async def serve_server(server: Server[Any], streams: Streams) -> None:
     """Serve an SDK server to one client on its streams until it closes its end."""
-    from codemode_mcp.sdk_server import serve_lines
+    from codemode_mcp.server.sdk_server import serve_lines
 
     async with open_lines(*streams) as lines:
         await serve_lines(server, lines)

@@ -18,7 +18,7 @@ from mcp_types.methods import is_input_required
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from codemode_mcp.client_questions import REQUESTS, RESULTS
+from codemode_mcp.server.client_questions import REQUESTS, RESULTS
 from codemode_mcp.errors import StoreUnavailable
 from upstream_clients.errors import QuestionRefused
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from mcp.server.models import InitializationOptions
     from mcp.server.session import ServerSession
 
-    from codemode_mcp.announce import Announcer
+    from codemode_mcp.server.list_changed import Announcer
     from codemode_mcp.callers import Caller
-    from codemode_mcp.lines import Lines
-    from codemode_mcp.server import Surface
+    from codemode_mcp.server.lines import Lines
+    from codemode_mcp.server.code_mode import Surface
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
 

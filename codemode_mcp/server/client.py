@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
     from codemode_mcp.approval import ApprovalQuestion
-    from codemode_mcp.exchange import Exchange, Session
+    from codemode_mcp.server.exchange import Exchange, Session
     from codemode_mcp.runs.questions import Way
     from upstream_clients.tools import JsonObject, Question, QuestionMethod, RootsFn
 
@@ -66,7 +66,7 @@ class Continued:
 
     def asks_again(self, run_id: str, questions: Iterable[tuple[str, Question | ApprovalQuestion]]) -> dict[str, Any]:
         """Return the `InputRequiredResult` that puts questions, by their keys."""
-        from codemode_mcp.client_questions import as_request
+        from codemode_mcp.server.client_questions import as_request
 
         return {
             "resultType": "input_required",
@@ -173,7 +173,7 @@ def roots_of(session: Session) -> RootsFn | None:
 
 
 def _request_of(question: Question | ApprovalQuestion) -> JsonObject | None:
-    from codemode_mcp.client_questions import as_request
+    from codemode_mcp.server.client_questions import as_request
 
     try:
         return as_request(question)

@@ -14,11 +14,11 @@ import anyio
 import uvicorn
 from uvicorn.server import ServerState
 
-from codemode_mcp.http.auth import StaticTokens
-from codemode_mcp.http.connection import MAX_HEADER_BYTES, Connection, Connections
-from codemode_mcp.http.front import METADATA_PATH, Front
-from codemode_mcp.http.guards import bracketed, doors
-from codemode_mcp.http.sessions import FairSessions
+from codemode_mcp.server.http.auth import StaticTokens
+from codemode_mcp.server.http.connection import MAX_HEADER_BYTES, Connection, Connections
+from codemode_mcp.server.http.front import METADATA_PATH, Front
+from codemode_mcp.server.http.guards import bracketed, doors
+from codemode_mcp.server.http.sessions import FairSessions
 from upstream_clients.loopback import is_loopback
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
     from mcp.server.lowlevel import Server
 
-    from codemode_mcp.http.auth import Verifier
+    from codemode_mcp.server.http.auth import Verifier
     from codemode_mcp.settings import HttpSettings
 
 log = logging.getLogger("codemode_mcp.http")
@@ -128,7 +128,7 @@ async def listening(settings: HttpSettings, host: str, port: int, path: str) -> 
 async def _verifier(settings: HttpSettings, stack: AsyncExitStack) -> Verifier | None:
     if settings.oauth is None:
         return StaticTokens(settings.tokens) if settings.tokens else None
-    from codemode_mcp.http.oauth import FETCH_SECONDS, AccessTokens, Keys
+    from codemode_mcp.server.http.oauth import FETCH_SECONDS, AccessTokens, Keys
     from upstream_clients.reach import ReachClient
 
     # An issuer may name public addresses for its keys, or those of its own network. `jwksUrl` is the operator's word.

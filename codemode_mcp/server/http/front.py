@@ -19,9 +19,9 @@ from mcp.server.auth.provider import AccessToken
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from codemode_mcp.callers import PEER, Caller
-from codemode_mcp.http.auth import WHERE, Refused, bearer_token, challenge, session_owner
-from codemode_mcp.http.connection import ADMITTED, MAX_HEADER_BYTES, error_body
-from codemode_mcp.http.guards import (
+from codemode_mcp.server.http.auth import WHERE, Refused, bearer_token, challenge, session_owner
+from codemode_mcp.server.http.connection import ADMITTED, MAX_HEADER_BYTES, error_body
+from codemode_mcp.server.http.guards import (
     FREE_BODY_BYTES,
     BodyBudget,
     RateLimiter,
@@ -30,7 +30,7 @@ from codemode_mcp.http.guards import (
     peer,
     seconds_to_read,
 )
-from codemode_mcp.http.sessions import SHARE
+from codemode_mcp.server.http.sessions import SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from codemode_mcp.http.auth import Principal, Verifier
-    from codemode_mcp.http.guards import Doors
+    from codemode_mcp.server.http.auth import Principal, Verifier
+    from codemode_mcp.server.http.guards import Doors
     from codemode_mcp.settings import HttpSettings
 
 log = logging.getLogger("codemode_mcp.http")

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from codemode_mcp.callers import Caller
-    from codemode_mcp.lines import Lines
-    from codemode_mcp.server import Surface
+    from codemode_mcp.server.lines import Lines
+    from codemode_mcp.server.code_mode import Surface
     from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.tools import JsonObject
 
@@ -384,7 +384,7 @@ def _checked_answer(method: str, version: str, result: JsonObject) -> JsonObject
     from mcp_types import methods
     from pydantic import ValidationError
 
-    from codemode_mcp.client_questions import RESULTS
+    from codemode_mcp.server.client_questions import RESULTS
 
     try:
         methods.validate_client_result(method, version, result)

@@ -11,18 +11,19 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from codemode_mcp import __version__, descriptions
-from codemode_mcp.announce import Announcer
+from codemode_mcp import __version__
+from codemode_mcp.server import descriptions
+from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
-from codemode_mcp.client import Continued, open_client, roots_of
+from codemode_mcp.server.client import Continued, open_client, roots_of
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
-from codemode_mcp.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
+from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.outcome import Usage
 from codemode_mcp.output import VISIBLE_TOOLS, Rendered, render, render_error
 from codemode_mcp.policy import Policies
-from codemode_mcp.profiles import Profile, profile_of
+from codemode_mcp.server.profiles import Profile, profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.audit import Auditor
     from codemode_mcp.callers import Caller
-    from codemode_mcp.exchange import Exchange
+    from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.outcome import Outcome
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import Language, ToolSettings
