@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, Exceeded
-from codemode_mcp.outcome import Usage
+from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.pictures import strings_without_base64, without_base64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.outcome import Outcome, PendingCall
+    from codemode_mcp.calls.outcome import Outcome, PendingCall
     from codemode_mcp.settings import ToolSettings
 
 TELEMETRY_BYTES = 900

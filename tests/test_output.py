@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from codemode_mcp.errors import ProgramError, StoreUnavailable
-from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, Usage
+from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.output import (
     NEXT_BYTES,
     PENDING_BYTES,

@@ -9,7 +9,7 @@ import pytest
 
 from codemode_mcp.callers import Caller
 from codemode_mcp.catalog import build
-from codemode_mcp.dispatch import Dispatcher
+from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.policy import Policy
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from codemode_mcp.shapes import MAX_TEXT, MAX_TOOLS, MAX_TOOLS_OF_ALL, ONE_IN, SETTLED, Shapes

@@ -16,9 +16,9 @@ from codemode_mcp.bridge import ABSENT, Describe, ToolCall, ToolSearch
 from codemode_mcp.callers import Caller
 from codemode_mcp.catalog import Catalog, Offered, OfferedNamespace, build
 from codemode_mcp.catalogs import Catalogs
-from codemode_mcp.dispatch import Dispatcher
+from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.outcome import CallRecord
+from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.policy import Policy
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from codemode_mcp.toolset import MANY, Toolset, is_function_name, select

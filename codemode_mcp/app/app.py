@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog import Catalog, Entry
     from codemode_mcp.catalogs import Catalogs
     from codemode_mcp.config import Config, Reading
-    from codemode_mcp.dispatch import CallContext, Dispatcher
+    from codemode_mcp.calls.dispatch import CallContext, Dispatcher
     from codemode_mcp.entries import OfferedNamespace
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.plugins.host import Plugins
     from codemode_mcp.policy import Policy
     from codemode_mcp.runs.manager import RunManager
@@ -92,7 +92,7 @@ PARK_SECONDS = 3.0
 
 _OPENED_WITH: Final = (
     "codemode_mcp.catalogs",
-    "codemode_mcp.dispatch",
+    "codemode_mcp.calls.dispatch",
     "codemode_mcp.app.notify",
     "codemode_mcp.plugins.bundled",
     "codemode_mcp.plugins.host",
@@ -595,7 +595,7 @@ class App:
     async def _run_with(self, pool: UpstreamPool) -> None:
         """Open everything behind the upstream servers, and keep it open until cancelled."""
         from codemode_mcp.catalogs import Catalogs
-        from codemode_mcp.dispatch import Dispatcher
+        from codemode_mcp.calls.dispatch import Dispatcher
         from codemode_mcp.app.heap import keep_small
         from codemode_mcp.app.notify import open_notifier
         from codemode_mcp.plugins.bundled import bundled

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from codemode_mcp.audit.events import Event
     from codemode_mcp.cli.asking import Unattended
     from codemode_mcp.config import Config
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.settings import Language
     from codemode_mcp.trace.progress import Record

@@ -32,7 +32,7 @@ from codemode_mcp.entries import within_line
 from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, ProgramError, StoreUnavailable
 from codemode_mcp.hints import NO_TOOL, mistaken_names
 from codemode_mcp.json_text import json_text, whole_characters
-from codemode_mcp.outcome import Outcome, PendingCall, PendingStatus, SnapshotUse, Usage
+from codemode_mcp.calls.outcome import Outcome, PendingCall, PendingStatus, SnapshotUse, Usage
 from codemode_mcp.output import exceeds
 from codemode_mcp.runs.calls import RETRY_SECONDS, Calls
 from codemode_mcp.runs.questions import WINDOW
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
     from codemode_mcp.bridge import Lookup, Request, Thrown, TurnReport, UncheckedError
     from codemode_mcp.catalog import Catalog
-    from codemode_mcp.dispatch import Dispatcher
+    from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.outcome import WaitingReason
+    from codemode_mcp.calls.outcome import WaitingReason
     from codemode_mcp.positions import Positions
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.runs.program import Program

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from codemode_mcp.bridge import Thrown
     from codemode_mcp.callers import Caller
     from codemode_mcp.catalog import Catalog
-    from codemode_mcp.dispatch import Dispatcher
+    from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.finder import Meaning
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.positions import Positions
     from codemode_mcp.preflight import Preflight
     from codemode_mcp.runs.namespaces import Registered

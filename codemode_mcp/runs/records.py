@@ -34,12 +34,12 @@ from codemode_mcp.bridge import (
     write_request,
 )
 from codemode_mcp.callers import Caller
-from codemode_mcp.dispatch import Counts
+from codemode_mcp.calls.dispatch import Counts
 from codemode_mcp.entries import within_line
 from codemode_mcp.errors import ERROR_CODES, Exceeded, ProgramError
 from codemode_mcp.fields import Fields, first_of, integer, items, number, parsed, strictly, text, written
 from codemode_mcp.json_text import json_text
-from codemode_mcp.outcome import (
+from codemode_mcp.calls.outcome import (
     CallRecord,
     CallStatus,
     Outcome,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from codemode_mcp.bridge import Lookup, Request
-    from codemode_mcp.dispatch import CallContext
+    from codemode_mcp.calls.dispatch import CallContext
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.runs.run import LiveCall
     from codemode_mcp.runs.state import RunState

@@ -11,7 +11,7 @@ import anyio.to_thread
 from codemode_mcp.bridge import Completion, GuestError
 from codemode_mcp.catalog_text import catalog_of
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.outcome import Outcome, Usage
+from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.runs import records
 from codemode_mcp.runs.driver import counted
 from codemode_mcp.runs.namespaces import open_namespaces
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.callers import Caller
     from codemode_mcp.catalog import Catalog
-    from codemode_mcp.dispatch import Dispatcher
+    from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.errors import CodeModeError
     from codemode_mcp.finder import Meaning
     from codemode_mcp.runs.calls import Calls

@@ -18,7 +18,7 @@ from codemode_mcp.errors import Exceeded, ProgramError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.outcome import Outcome, WaitingReason
+    from codemode_mcp.calls.outcome import Outcome, WaitingReason
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.views import RunView
     from codemode_mcp.settings import CodeModeSettings, StoreKind

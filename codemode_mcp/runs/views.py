@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from codemode_mcp.bridge import Absent
-from codemode_mcp.outcome import CallRecord
+from codemode_mcp.calls.outcome import CallRecord
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable

@@ -22,7 +22,7 @@ import anyio
 
 from codemode_mcp.callers import Caller
 from codemode_mcp.catalog import build
-from codemode_mcp.dispatch import Dispatcher
+from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy import Policy
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from codemode_mcp.catalog import Catalog
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.sandbox.engine import Engine
     from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn

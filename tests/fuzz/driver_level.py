@@ -20,7 +20,7 @@ from upstream_clients.testing import FailingSource, ScriptedSource
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from tests.fuzz.cases import Case
     from tests.runs.bench import Bench

@@ -14,7 +14,7 @@ from codemode_mcp.audit import Auditor
 from codemode_mcp.callers import Caller
 from codemode_mcp.catalog import build
 from codemode_mcp.client_tools import ClientTools
-from codemode_mcp.dispatch import Dispatcher
+from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.policy import Policy
 from codemode_mcp.runs.manager import Cell, open_manager
 from codemode_mcp.runs.namespaces import Registered
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from codemode_mcp.approval import ApprovalQuestion, RememberFn
     from codemode_mcp.catalog import Catalog
-    from codemode_mcp.dispatch import Interception
+    from codemode_mcp.calls.dispatch import Interception
     from codemode_mcp.entries import Entry, Offered, OfferedNamespace
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client, Way
     from codemode_mcp.runs.store import RunStore

@@ -25,7 +25,7 @@ from upstream_clients.tools import Annotations, Tool
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from upstream_clients.tools import JsonObject
 

@@ -10,7 +10,7 @@ import pytest
 
 from codemode_mcp.bridge import ToolCall
 from codemode_mcp.errors import RuntimeUnavailable
-from codemode_mcp.outcome import CallRecord
+from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import CALLER, OWNER, Bench, bench
 from upstream_clients.testing import ScriptedSource, text_result

@@ -11,7 +11,7 @@ from codemode_mcp.approval import ApprovalRequest, Verdict
 from codemode_mcp.bridge import ToolCall
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.json_text import json_text
-from codemode_mcp.outcome import CallRecord
+from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.plugins import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent
 from codemode_mcp.plugins.bundled.duplicates import Duplicates
 from codemode_mcp.plugins.interception import Interceptors, Registered

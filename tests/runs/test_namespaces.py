@@ -17,7 +17,7 @@ from codemode_mcp.approval import ApprovalRequest, Verdict
 from codemode_mcp.bridge import ABSENT, NamespaceCall, Thrown
 from codemode_mcp.callers import Caller
 from codemode_mcp.entries import Offered
-from codemode_mcp.outcome import CallRecord
+from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.plugins.api import NamespaceContext, ToolError, namespace_tool
 from codemode_mcp.policy import Policy
 from codemode_mcp.runs import namespaces as module
@@ -33,7 +33,7 @@ from upstream_clients.tools import Tool
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.dispatch import CallContext
+    from codemode_mcp.calls.dispatch import CallContext
     from codemode_mcp.sandbox.engine import Engine
     from tests.runs.bench import Bench
     from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn, ToolOutcome

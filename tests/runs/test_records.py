@@ -19,10 +19,10 @@ from codemode_mcp import bridge
 from codemode_mcp.bridge import ABSENT, Completion, GuestError, NamespaceCall, Thrown, ToolCall
 from codemode_mcp.callers import Caller
 from codemode_mcp.catalog import build
-from codemode_mcp.dispatch import CallContext
+from codemode_mcp.calls.dispatch import CallContext
 from codemode_mcp.entries import OfferedNamespace
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
-from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, Usage
+from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.plugins.api import namespace_tool
 from codemode_mcp.positions import Positions
 from codemode_mcp.preflight import inspect

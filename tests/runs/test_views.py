@@ -13,7 +13,7 @@ import pytest
 from codemode_mcp.bridge import ABSENT, ToolCall
 from codemode_mcp.callers import Caller
 from codemode_mcp.errors import CodeModeError
-from codemode_mcp.outcome import CallRecord
+from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.runs import manager
 from codemode_mcp.runs.views import KEPT_INPUT, KEPT_OF_RUN, SHOWN_CALLS, Ledger, Track
 from codemode_mcp.settings import PolicyRules

@@ -17,7 +17,7 @@ from tests.sandbox_escape.reach import WALK
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 
 if TYPE_CHECKING:
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from tests.sandbox.conftest import OpenCell
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from codemode_mcp.bridge import Absent
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.json_text import whole_characters
-from codemode_mcp.mismatch import Mismatch, Problem, clip, listed_names, path_text, seen, shown_name
+from codemode_mcp.calls.schema_errors import Mismatch, Problem, clip, listed_names, path_text, seen, shown_name
 from codemode_mcp.nearest import misspells, nearest, plain
 from upstream_clients.schemas import UnusableSchema, compile_schema
 

@@ -10,7 +10,7 @@ from codemode_mcp.json_text import json_text
 if TYPE_CHECKING:
     from codemode_mcp.approval import ApprovalRequest, Verdict
     from codemode_mcp.audit.events import Auditor, EventKind
-    from codemode_mcp.outcome import CallRecord
+    from codemode_mcp.calls.outcome import CallRecord
 
 
 class CallEvents:

@@ -18,7 +18,7 @@ import anyio
 
 from codemode_mcp import bridge
 from codemode_mcp.approval import ApprovalRequest
-from codemode_mcp.arguments import ArgumentChecker
+from codemode_mcp.calls.arguments import ArgumentChecker
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.bridge import Completion, GuestError, ToolCall
 from codemode_mcp.catalog import login_advice
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from codemode_mcp.callers import Caller
     from codemode_mcp.catalog import Catalog, Entry
     from codemode_mcp.operations import Operation
-    from codemode_mcp.outcome import CallRecord
+    from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.policy import Policy
     from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings, Via
     from codemode_mcp.shapes import Shapes
