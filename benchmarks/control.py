@@ -19,7 +19,7 @@ from measure import ECHO, ours, report
 
 from codemode_mcp.bridge import ToolCall
 from codemode_mcp.callers import Caller
-from codemode_mcp.catalog import build
+from codemode_mcp.catalog.catalog import build
 from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.plugins.interception import Interceptors, Registered

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from codemode_mcp.entries import within_line
+from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, Exceeded
 from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.pictures import strings_without_base64, without_base64

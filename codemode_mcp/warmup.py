@@ -21,7 +21,7 @@ import anyio.to_thread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.catalog.catalog import Catalog
 
 log = logging.getLogger("codemode_mcp.warmup")
 

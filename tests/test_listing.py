@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog import Offered, build
+from codemode_mcp.catalog.catalog import Offered, build
 from codemode_mcp.cli.listing import UNCUT, find, lines
 from codemode_mcp.control.display import columns
 from codemode_mcp.errors import ProgramError

@@ -12,7 +12,7 @@ from mcp_types import methods
 
 from codemode_mcp.server import passthrough
 from codemode_mcp.callers import Caller
-from codemode_mcp.catalog import build
+from codemode_mcp.catalog.catalog import build
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.server.passthrough import (

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog import build
+from codemode_mcp.catalog.catalog import build
 from codemode_mcp.finder import Finder
 from codemode_mcp.installation import install_command
 from codemode_mcp.policy import Policy

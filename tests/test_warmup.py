@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from codemode_mcp import warmup
-from codemode_mcp.catalog import build
+from codemode_mcp.catalog.catalog import build
 from codemode_mcp.policy import Policy
 from codemode_mcp.settings import PolicyRules
 from codemode_mcp.warmup import Warmup

@@ -26,7 +26,7 @@ from codemode_mcp import __version__
 from codemode_mcp.config import reload
 from codemode_mcp.audit import Auditor, Redactor, set_level
 from codemode_mcp.audit.recording import recording
-from codemode_mcp.caller_topics import CallerTopics
+from codemode_mcp.catalog.caller_topics import CallerTopics
 from codemode_mcp.callers import Caller
 from codemode_mcp.server.connected import ConnectedClients
 from codemode_mcp.app.engine_loader import EngineLoader
@@ -34,18 +34,18 @@ from codemode_mcp.nesting import one_deeper
 from codemode_mcp.paths import cache_dir, listings_dir, state_dir, vectors_dir
 from codemode_mcp.policy import Policies
 from codemode_mcp.server.profiles import KEYS, override_of, profile_json, profile_of
-from codemode_mcp.topics import MAX_SERVERS
+from codemode_mcp.catalog.topics import MAX_SERVERS
 from declarations.names import identifiers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 
     from codemode_mcp.approval import RememberFn
-    from codemode_mcp.catalog import Catalog, Entry
-    from codemode_mcp.catalogs import Catalogs
+    from codemode_mcp.catalog.catalog import Catalog, Entry
+    from codemode_mcp.catalog.per_caller import Catalogs
     from codemode_mcp.config import Config, Reading
     from codemode_mcp.calls.dispatch import CallContext, Dispatcher
-    from codemode_mcp.entries import OfferedNamespace
+    from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.plugins.host import Plugins
     from codemode_mcp.policy import Policy
@@ -91,14 +91,14 @@ PARK_SECONDS = 3.0
 """For programs to be suspended when everything ends, where a store keeps them."""
 
 _OPENED_WITH: Final = (
-    "codemode_mcp.catalogs",
+    "codemode_mcp.catalog.per_caller",
     "codemode_mcp.calls.dispatch",
     "codemode_mcp.app.notify",
     "codemode_mcp.plugins.bundled",
     "codemode_mcp.plugins.host",
     "codemode_mcp.runs.manager",
     "codemode_mcp.semantic",
-    "codemode_mcp.shapes",
+    "codemode_mcp.catalog.observed_types",
     "codemode_mcp.stores.opening",
     "codemode_mcp.warmup",
 )
@@ -502,7 +502,7 @@ class App:
                 assert self._pool is not None
                 return self._pool.source(entry.source_name)
             case "client":
-                from codemode_mcp.client_tools import ClientTools
+                from codemode_mcp.catalog.client_tools import ClientTools
 
                 return ClientTools()
         assert self._plugins is not None
@@ -594,7 +594,7 @@ class App:
 
     async def _run_with(self, pool: UpstreamPool) -> None:
         """Open everything behind the upstream servers, and keep it open until cancelled."""
-        from codemode_mcp.catalogs import Catalogs
+        from codemode_mcp.catalog.per_caller import Catalogs
         from codemode_mcp.calls.dispatch import Dispatcher
         from codemode_mcp.app.heap import keep_small
         from codemode_mcp.app.notify import open_notifier
@@ -602,7 +602,7 @@ class App:
         from codemode_mcp.plugins.host import Plugins
         from codemode_mcp.runs.manager import open_manager
         from codemode_mcp.semantic import Meaning, available
-        from codemode_mcp.shapes import Shapes
+        from codemode_mcp.catalog.observed_types import Shapes
         from codemode_mcp.stores.opening import open_store
         from codemode_mcp.warmup import Warmup
 

@@ -21,8 +21,8 @@ from codemode_mcp.approval import ApprovalRequest
 from codemode_mcp.calls.arguments import ArgumentChecker
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.bridge import Completion, GuestError, ToolCall
-from codemode_mcp.catalog import login_advice
-from codemode_mcp.entries import within_line
+from codemode_mcp.catalog.catalog import login_advice
+from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import (
     CodeModeError,
     Exceeded,
@@ -33,7 +33,7 @@ from codemode_mcp.errors import (
     UpstreamError,
 )
 from codemode_mcp.json_text import json_text
-from codemode_mcp.operations import perform
+from codemode_mcp.catalog.operations import perform
 from codemode_mcp.plugins.api import EXEC_ID, ToolCallEvent
 from codemode_mcp.plugins.running import removed
 from codemode_mcp.policy import Ask, Deny, Effects, Policies
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from codemode_mcp.approval import ApproveFn
     from codemode_mcp.bridge import Lookup
     from codemode_mcp.callers import Caller
-    from codemode_mcp.catalog import Catalog, Entry
-    from codemode_mcp.operations import Operation
+    from codemode_mcp.catalog.catalog import Catalog, Entry
+    from codemode_mcp.catalog.operations import Operation
     from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.policy import Policy
     from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings, Via
-    from codemode_mcp.shapes import Shapes
+    from codemode_mcp.catalog.observed_types import Shapes
     from upstream_clients.tools import (
         AskFn,
         BeginFn,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from codemode_mcp.app.app import App
-    from codemode_mcp.catalog import Catalog, Entry
+    from codemode_mcp.catalog.catalog import Catalog, Entry
 
 CONNECT_SECONDS = 30.0
 

@@ -12,7 +12,7 @@ from codemode_mcp.finder import EXACT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from codemode_mcp.catalog import Catalog, Entry
+    from codemode_mcp.catalog.catalog import Catalog, Entry
     from upstream_clients.tools import UpstreamView
 
 UNCUT = 10_000

@@ -134,7 +134,7 @@ async def _vectors(config: Config, views: Sequence[UpstreamView], tell: Tell) ->
 
 
 def _fill(config: Config, views: Sequence[UpstreamView]) -> Path:
-    from codemode_mcp.catalog import build
+    from codemode_mcp.catalog.catalog import build
     from codemode_mcp.policy import Policy
     from codemode_mcp.semantic import Meaning
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from codemode_mcp.callers import Caller
     from codemode_mcp.config import Config
     from codemode_mcp.doctor.policy import There
-    from codemode_mcp.entries import Offered
+    from codemode_mcp.catalog.entries import Offered
     from codemode_mcp.plugins.host import Plugins
     from codemode_mcp.plugins.registry import Plugin
 

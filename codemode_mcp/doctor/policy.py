@@ -62,8 +62,8 @@ def hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Itera
 
 async def there(app: App, config: Config) -> There:
     """All tools, once the servers are known."""
-    from codemode_mcp import client_tools
-    from codemode_mcp.catalog import build
+    from codemode_mcp.catalog import client_tools
+    from codemode_mcp.catalog.catalog import build
     from codemode_mcp.policy import Effects, Policy
     from codemode_mcp.settings import PolicyRules
 
@@ -109,7 +109,7 @@ async def check(app: App, config: Config, there: There) -> Iterable[Check]:
 
 def known_of(view: UpstreamView, config: Config) -> list[Known]:
     """The tools of a server, as rules see them."""
-    from codemode_mcp.entries import mcp_id
+    from codemode_mcp.catalog.entries import mcp_id
     from codemode_mcp.policy import Policy
 
     policy = Policy(config.tools.policy)

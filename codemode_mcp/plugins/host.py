@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
-from codemode_mcp.entries import Offered, OfferedNamespace
+from codemode_mcp.catalog.entries import Offered, OfferedNamespace
 from codemode_mcp.errors import PluginError
 from codemode_mcp.plugins.api import ToolContext, ToolError
 from codemode_mcp.plugins.interception import Interceptors, Registered

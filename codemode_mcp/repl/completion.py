@@ -18,7 +18,7 @@ from declarations.typetree import Constant, string_literal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from codemode_mcp.entries import Entry
+    from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.repl.scan import Token
     from codemode_mcp.repl.vocabulary import Vocabulary
 

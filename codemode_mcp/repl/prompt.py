@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from codemode_mcp.app.app import App
-    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.preflight import Preflight
     from codemode_mcp.runs.questions import Client

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.control.display import plain
-from codemode_mcp.entries import one_line
+from codemode_mcp.catalog.entries import one_line
 from declarations.names import LANGUAGE_GLOBALS
 from declarations.schema import compile_schema
 from declarations.typetree import (
@@ -30,7 +30,7 @@ from declarations.typetree import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from codemode_mcp.catalog import Catalog, Entry, Server
+    from codemode_mcp.catalog.catalog import Catalog, Entry, Server
 
 ITEMS: Final = "[]"
 """In a path to a type: an element of an array."""

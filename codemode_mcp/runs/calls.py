@@ -19,7 +19,7 @@ from codemode_mcp.approval import Verdict
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.bridge import Completion, GuestError
-from codemode_mcp.entries import within_line
+from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, StoreUnavailable
 from codemode_mcp.json_text import json_text
 from codemode_mcp.calls.outcome import CallRecord

@@ -27,8 +27,8 @@ from codemode_mcp import bridge
 from codemode_mcp.approval import ApprovalQuestion
 from codemode_mcp.audit.events import Auditor
 from codemode_mcp.bridge import Completion, GuestError, decode_turn, deliver_message, start_message
-from codemode_mcp.catalog_text import catalog_hash, catalog_text
-from codemode_mcp.entries import within_line
+from codemode_mcp.catalog.serialize import catalog_hash, catalog_text
+from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, ProgramError, StoreUnavailable
 from codemode_mcp.hints import NO_TOOL, mistaken_names
 from codemode_mcp.json_text import json_text, whole_characters
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from codemode_mcp.bridge import Lookup, Request, Thrown, TurnReport, UncheckedError
-    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.calls.outcome import WaitingReason

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from codemode_mcp.approval import ApprovalRequest, Remember, RememberFn
     from codemode_mcp.bridge import Thrown
     from codemode_mcp.callers import Caller
-    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.finder import Meaning

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from codemode_mcp.bridge import NamespaceCall
-    from codemode_mcp.entries import OfferedNamespace
+    from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.plugins.api import NamespaceTool
     from codemode_mcp.plugins.namespaces import Namespace
     from codemode_mcp.plugins.running import Owner

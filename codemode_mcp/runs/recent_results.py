@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from codemode_mcp.nearest import plain
 
 if TYPE_CHECKING:
-    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.expression_values import Result
 
 MAX_CHARACTERS: Final = 256 * 1024

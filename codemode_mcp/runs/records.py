@@ -35,7 +35,7 @@ from codemode_mcp.bridge import (
 )
 from codemode_mcp.callers import Caller
 from codemode_mcp.calls.dispatch import Counts
-from codemode_mcp.entries import within_line
+from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import ERROR_CODES, Exceeded, ProgramError
 from codemode_mcp.fields import Fields, first_of, integer, items, number, parsed, strictly, text, written
 from codemode_mcp.json_text import json_text

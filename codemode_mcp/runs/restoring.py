@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from codemode_mcp.bridge import Completion, GuestError
-from codemode_mcp.catalog_text import catalog_of
+from codemode_mcp.catalog.serialize import catalog_of
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.runs import records
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from codemode_mcp.callers import Caller
-    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.errors import CodeModeError
     from codemode_mcp.finder import Meaning

@@ -10,7 +10,7 @@ from codemode_mcp.savings.exposure import Exposure, Server, as_listed, weigh
 
 if TYPE_CHECKING:
     from codemode_mcp.app.app import App
-    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.config import Config
     from codemode_mcp.savings.exposure import Weight
     from upstream_clients.tools import UpstreamView

@@ -17,7 +17,7 @@ from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.server.client import Continued, open_client, roots_of
-from codemode_mcp.entries import within_line
+from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.calls.outcome import Usage

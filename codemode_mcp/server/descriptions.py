@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.topics import plain_words
+from codemode_mcp.catalog.topics import plain_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -33,17 +33,17 @@ from codemode_mcp.audit import debugging
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.bridge import ToolCall
-from codemode_mcp.catalog import Catalog
+from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.server.client import MAX_ROUNDS, Continued, McpClient, progress_to, roots_of
 from codemode_mcp.calls.dispatch import CallContext
-from codemode_mcp.entries import within_line
+from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.json_text import joined_halves, json_text
 from codemode_mcp.nearest import nearest
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.runs.questions import WINDOW, Questions
 from codemode_mcp.server.sdk_server import AnnouncingServer, SdkExchange, SdkSession, guard_state
-from codemode_mcp.toolset import Toolset
+from codemode_mcp.catalog.toolset import Toolset
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from codemode_mcp.approval import ApprovalQuestion, ApprovalRequest, Remember, RememberFn
     from codemode_mcp.bridge import Completion
     from codemode_mcp.callers import Caller
-    from codemode_mcp.catalog import Entry
+    from codemode_mcp.catalog.catalog import Entry
     from codemode_mcp.server.client import LatestProgress
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.settings import PolicyRules, ToolSettings

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from codemode_mcp.callers import Caller
-from codemode_mcp.catalog import build
+from codemode_mcp.catalog.catalog import build
 from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.json_text import json_text
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Collection
 
-    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.sandbox.engine import Engine

@@ -25,7 +25,7 @@ from upstream_clients.errors import UpstreamCallError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.entries import Offered
+    from codemode_mcp.catalog.entries import Offered
     from tests.plugins.host import Host
     from upstream_clients.tools import Tool
 

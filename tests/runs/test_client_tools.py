@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.client_tools import ClientTools, offered
+from codemode_mcp.catalog.client_tools import ClientTools, offered
 from codemode_mcp.calls.dispatch import MAX_NEAREST
 from codemode_mcp.output import render
 from codemode_mcp.settings import PolicyRules, ToolSettings

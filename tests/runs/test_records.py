@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from codemode_mcp import bridge
 from codemode_mcp.bridge import ABSENT, Completion, GuestError, NamespaceCall, Thrown, ToolCall
 from codemode_mcp.callers import Caller
-from codemode_mcp.catalog import build
+from codemode_mcp.catalog.catalog import build
 from codemode_mcp.calls.dispatch import CallContext
-from codemode_mcp.entries import OfferedNamespace
+from codemode_mcp.catalog.entries import OfferedNamespace
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.plugins.api import namespace_tool

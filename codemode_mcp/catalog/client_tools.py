@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.entries import Offered
+from codemode_mcp.catalog.entries import Offered
 from declarations.names import INVISIBLE
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.schemas import UnusableSchema, compile_schema

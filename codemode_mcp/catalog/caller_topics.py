@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from codemode_mcp.entries import mcp_id
+from codemode_mcp.catalog.entries import mcp_id
 from codemode_mcp.policy import Deny
-from codemode_mcp.topics import MAX_SERVERS, MAX_TOOLS, topics
+from codemode_mcp.catalog.topics import MAX_SERVERS, MAX_TOOLS, topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

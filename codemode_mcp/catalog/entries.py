@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from codemode_mcp.operations import OPERATIONS
+from codemode_mcp.catalog.operations import OPERATIONS
 from codemode_mcp.policy import TOOL_MARK
 from declarations.names import INVISIBLE
 
 if TYPE_CHECKING:
-    from codemode_mcp.operations import Operation
+    from codemode_mcp.catalog.operations import Operation
     from codemode_mcp.policy import Effects
     from upstream_clients.tools import Tool
 

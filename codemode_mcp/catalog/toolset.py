@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.entries import Entry, one_line
+from codemode_mcp.catalog.entries import Entry, one_line
 from codemode_mcp.policy import Deny, Effects
 from declarations.names import INVISIBLE, OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from declarations.render import render_tools, signature
@@ -22,7 +22,7 @@ from declarations.render import render_tools, signature
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from codemode_mcp.entries import Offered, OfferedNamespace, Source
+    from codemode_mcp.catalog.entries import Offered, OfferedNamespace, Source
     from codemode_mcp.finder import Finder, Meaning
     from codemode_mcp.policy import Policy
     from upstream_clients.tools import Tool

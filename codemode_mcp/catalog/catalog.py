@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.entries import Entry, Offered, OfferedNamespace, Source, mcp_id, one_line, operation_id
+from codemode_mcp.catalog.entries import Entry, Offered, OfferedNamespace, Source, mcp_id, one_line, operation_id
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.nearest import nearest, plain
-from codemode_mcp.operations import OPERATIONS
+from codemode_mcp.catalog.operations import OPERATIONS
 from codemode_mcp.policy import Deny, Effects
-from codemode_mcp.toolset import NO_TOOLS, Toolset, select
+from codemode_mcp.catalog.toolset import NO_TOOLS, Toolset, select
 from declarations.names import aliases, identifiers
 from declarations.render import (
     NamespaceSummary,

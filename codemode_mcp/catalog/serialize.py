@@ -12,18 +12,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_args
 from weakref import WeakKeyDictionary
 
-from codemode_mcp.catalog import Catalog, Server
-from codemode_mcp.entries import Entry, OfferedNamespace, Source, mcp_id, operation_id
+from codemode_mcp.catalog.catalog import Catalog, Server
+from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, mcp_id, operation_id
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.fields import Fields, items, strictly, text
-from codemode_mcp.operations import OPERATIONS
+from codemode_mcp.catalog.operations import OPERATIONS
 from codemode_mcp.policy import Effects
-from codemode_mcp.toolset import Toolset, entry_of
+from codemode_mcp.catalog.toolset import Toolset, entry_of
 from upstream_clients.tools import Annotations, Tool
 
 if TYPE_CHECKING:
     from codemode_mcp.finder import Meaning
-    from codemode_mcp.operations import Operation
+    from codemode_mcp.catalog.operations import Operation
 
 FORMAT: Final = 1
 
