@@ -27,8 +27,8 @@ from codemode_mcp.clients.places import CLIENTS
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import ERROR_CODES
 from codemode_mcp.settings import CLAMPS, CodeModeSettings
-from codemode_mcp.syntax import parse as parse_program
-from codemode_mcp.syntax import utf16_units
+from codemode_mcp.program.syntax import parse as parse_program
+from codemode_mcp.program.syntax import utf16_units
 from tests.integration.harness import tsc
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import platformdirs.unix
 import platformdirs.windows
 import pytest
 
-from codemode_mcp import esbuild_pin, paths
+from codemode_mcp import paths
+from codemode_mcp.program import esbuild as esbuild_pin
 from codemode_mcp.control import places
 from hatch_build import WHEEL_PLATFORMS
 from upstream_clients import token_store

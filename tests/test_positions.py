@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from codemode_mcp.bridge import Thrown
-from codemode_mcp.positions import MAX_FRAMES, Positions
-from codemode_mcp.source_map import Author, Grown, SourceMap
+from codemode_mcp.program.positions import MAX_FRAMES, Positions
+from codemode_mcp.program.source_map import Author, Grown, SourceMap
 
 STACK = """\
     at f (<input>:4:9)

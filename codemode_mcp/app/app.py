@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from codemode_mcp.semantic import Meaning
     from codemode_mcp.settings import Language, StoreKind, ToolSettings
     from codemode_mcp.stores.opening import Opened
-    from codemode_mcp.typescript import Transformed
+    from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.values import Values
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
@@ -420,7 +420,7 @@ class App:
 
     async def transform(self, source: str) -> Transformed:
         """TypeScript to JavaScript. Raises as `typescript.transform` and `typescript.find_esbuild`."""
-        from codemode_mcp.typescript import find_esbuild, transform
+        from codemode_mcp.program.typescript import find_esbuild, transform
 
         if self._esbuild is None:
             self._esbuild = await anyio.to_thread.run_sync(

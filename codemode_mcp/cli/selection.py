@@ -58,7 +58,7 @@ def suggestion(name: str, config: Config) -> str:
 def for_program(config: Config, source: str, language: Language | None) -> Config:
     """Return the configuration with the servers that a program names, where its text tells them all."""
     from codemode_mcp.errors import CodeModeError
-    from codemode_mcp.preflight import inspect
+    from codemode_mcp.program.preflight import inspect
 
     if _ANY_SERVER.search(source):
         return config

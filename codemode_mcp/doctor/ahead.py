@@ -45,7 +45,7 @@ async def make_ahead(config: Config, tell: Tell, *, servers: bool) -> None:
 
 
 def _esbuild(config: Config) -> Check:
-    from codemode_mcp.typescript import fetch_esbuild, find_esbuild, version_of
+    from codemode_mcp.program.typescript import fetch_esbuild, find_esbuild, version_of
 
     configured = config.tools.esbuild
     if "typescript" not in config.tools.code_mode.languages:

@@ -98,9 +98,9 @@ async def esbuild(app: App, config: Config) -> Iterable[Check]:
     """Where it is, which version, and whether it transforms."""
     if "typescript" not in config.tools.code_mode.languages:
         return [Check("esbuild", "ok", "not needed: TypeScript is not enabled")]
-    from codemode_mcp.esbuild_pin import VERSION
+    from codemode_mcp.program.esbuild import VERSION
     from codemode_mcp.paths import cache_dir
-    from codemode_mcp.typescript import find_esbuild, version_of
+    from codemode_mcp.program.typescript import find_esbuild, version_of
 
     configured = config.tools.esbuild
     fetch = "run codemode-mcp setup (npm fetches it); offline, name a binary in tools.esbuild; JavaScript needs neither"

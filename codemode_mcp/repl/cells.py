@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.repl.scan import scan
-from codemode_mcp.syntax import from_utf16_units, parse, utf16_units, words
+from codemode_mcp.program.syntax import from_utf16_units, parse, utf16_units, words
 
 if TYPE_CHECKING:
     from tree_sitter import Node

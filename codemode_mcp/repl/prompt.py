@@ -15,11 +15,11 @@ from codemode_mcp.control.display import counted, plain
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.nearest import nearest
 from codemode_mcp.output import printed
-from codemode_mcp.preflight import inspect
+from codemode_mcp.program.preflight import inspect
 from codemode_mcp.repl import cells
 from codemode_mcp.repl.session import KEY, Kept, position_in, spoken_of, unwrapped, wrapped
 from codemode_mcp.repl.vocabulary import Vocabulary
-from codemode_mcp.syntax import LINE_END
+from codemode_mcp.program.syntax import LINE_END
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from codemode_mcp.app.app import App
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.outcome import Outcome
-    from codemode_mcp.preflight import Preflight
+    from codemode_mcp.program.preflight import Preflight
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import Language
 

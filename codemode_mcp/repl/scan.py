@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from codemode_mcp.syntax import words
+from codemode_mcp.program.syntax import words
 
 Within = Literal["string", "template", "comment", "remark"]
 """A remark is a comment that its line ends."""

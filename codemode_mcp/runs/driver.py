@@ -30,7 +30,7 @@ from codemode_mcp.bridge import Completion, GuestError, decode_turn, deliver_mes
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text
 from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, ProgramError, StoreUnavailable
-from codemode_mcp.hints import NO_TOOL, mistaken_names
+from codemode_mcp.program.hints import NO_TOOL, mistaken_names
 from codemode_mcp.json_text import json_text, whole_characters
 from codemode_mcp.calls.outcome import Outcome, PendingCall, PendingStatus, SnapshotUse, Usage
 from codemode_mcp.output import exceeds
@@ -44,7 +44,7 @@ from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, 
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD
 from codemode_mcp.sandbox.guest import MAX_TURN_BYTES, Guest, finish
-from codemode_mcp.time_zones import named_zones
+from codemode_mcp.program.time_zones import named_zones
 from codemode_mcp.values import Get, Put
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.calls.outcome import WaitingReason
-    from codemode_mcp.positions import Positions
+    from codemode_mcp.program.positions import Positions
     from codemode_mcp.runs.namespaces import OpenNamespaces
-    from codemode_mcp.runs.program import Program
+    from codemode_mcp.program.compile import Program
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import LiveCall
     from codemode_mcp.runs.store import RunStore

@@ -24,17 +24,17 @@ from codemode_mcp.errors import (
     RuntimeUnavailable,
     StoreUnavailable,
 )
-from codemode_mcp.hints import PYTHON, looks_like_python, syntax_hint
-from codemode_mcp.preflight import check_members, has_types, inspect, looks_like_shell
-from codemode_mcp.program_form import take_fence
-from codemode_mcp.runs import program as programs
+from codemode_mcp.program.hints import PYTHON, looks_like_python, syntax_hint
+from codemode_mcp.program.preflight import check_members, has_types, inspect, looks_like_shell
+from codemode_mcp.program.program_form import take_fence
+from codemode_mcp.program import compile as programs
 from codemode_mcp.runs.driver import Driver, SyntaxFault
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.restoring import Restoring
 from codemode_mcp.runs.run import Observation, Run
 from codemode_mcp.runs.store import EndedRun, MemoryStore, bearer_of, unknown_run
 from codemode_mcp.runs.views import Ledger
-from codemode_mcp.syntax import LINE_END, Lines, utf16_units
+from codemode_mcp.program.syntax import LINE_END, Lines, utf16_units
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.finder import Meaning
     from codemode_mcp.calls.outcome import Outcome
-    from codemode_mcp.positions import Positions
-    from codemode_mcp.preflight import Preflight
+    from codemode_mcp.program.positions import Positions
+    from codemode_mcp.program.preflight import Preflight
     from codemode_mcp.runs.namespaces import Registered
-    from codemode_mcp.runs.program import Program, Transform
+    from codemode_mcp.program.compile import Program, Transform
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
     from codemode_mcp.runs.store import Claim, ParkedRun, RunStore, Totals
@@ -1029,7 +1029,7 @@ def _unsupported(language: str, languages: Collection[str]) -> ProgramError:
 
 
 def _syntax_error(error: Thrown, positions: Positions, found: Preflight) -> ProgramError:
-    from codemode_mcp.localize import fault_column, regex_offsets, stray_await  # a server starts without it
+    from codemode_mcp.program.error_location import fault_column, regex_offsets, stray_await  # a server starts without it
 
     source = found.source
     frames = positions.frames(error)

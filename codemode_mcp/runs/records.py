@@ -49,12 +49,12 @@ from codemode_mcp.calls.outcome import (
     Usage,
     WaitingReason,
 )
-from codemode_mcp.positions import Positions
+from codemode_mcp.program.positions import Positions
 from codemode_mcp.runs.run import RECENT_CALLS, Run, SettledQueue
 from codemode_mcp.runs.state import TRANSITIONS
 from codemode_mcp.runs.store import StoredCall, is_bearer
 from codemode_mcp.runs.views import RunView
-from codemode_mcp.source_map import Author, Grown, SourceMap, are_mappings
+from codemode_mcp.program.source_map import Author, Grown, SourceMap, are_mappings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.dispatch import CallContext
     from codemode_mcp.errors import Exceeded
     from codemode_mcp.calls.outcome import CallRecord, Outcome
-    from codemode_mcp.positions import Positions
+    from codemode_mcp.program.positions import Positions
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.state import CallEvent, CallState, Custody, CustodyEvent, RunEvent
     from codemode_mcp.runs.store import RunStore, StoredCatalog

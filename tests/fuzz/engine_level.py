@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from codemode_mcp import bridge
 from codemode_mcp.bridge import Completion, GuestError, decode_turn, deliver_message, start_message
 from codemode_mcp.errors import ERROR_CODES, ProgramError
-from codemode_mcp.localize import fault_column
-from codemode_mcp.preflight import inspect
-from codemode_mcp.runs import program as programs
+from codemode_mcp.program.error_location import fault_column
+from codemode_mcp.program.preflight import inspect
+from codemode_mcp.program import compile as programs
 from codemode_mcp.sandbox.guest import COLLECT_SECONDS, EPOCH_GRACE_SECONDS, Guest
 from tests.sandbox.guest_harness import MANIFEST
 

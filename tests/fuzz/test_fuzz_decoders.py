@@ -27,8 +27,8 @@ from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE
 from codemode_mcp.sandbox.engine import Entries, Image
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
-from codemode_mcp.source_map import decode_mappings
-from codemode_mcp.typescript import _Input, _mappings_of, _read_diagnostics
+from codemode_mcp.program.source_map import decode_mappings
+from codemode_mcp.program.typescript import _Input, _mappings_of, _read_diagnostics
 from tests.fuzz.texts import ANY_TEXT, JSON, within
 
 FUZZ = settings(

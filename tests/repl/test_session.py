@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from codemode_mcp.preflight import inspect
+from codemode_mcp.program.preflight import inspect
 from codemode_mcp.repl.session import Kept, position_in, spoken_of, unwrapped, wrapped
 
 

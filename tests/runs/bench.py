@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.store import RunStore
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.settings import Via
-    from codemode_mcp.typescript import Transformed
+    from codemode_mcp.program.typescript import Transformed
     from upstream_clients.tools import JsonObject, Question, QuestionMethod, ToolSource
 
 OWNER = "somebody"

@@ -20,7 +20,7 @@ from upstream_clients.tools import Tool
 if TYPE_CHECKING:
     from codemode_mcp.runs.store import ParkedRun
     from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.typescript import Transformed
+    from codemode_mcp.program.typescript import Transformed
     from tests.runs.bench import Bench
     from upstream_clients.tools import JsonObject, ToolOutcome
 

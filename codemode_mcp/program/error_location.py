@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codemode_mcp.syntax import FUNCTIONS, LINE_END, Lines, Span, parse, span_of, utf16_units, words
+from codemode_mcp.program.syntax import FUNCTIONS, LINE_END, Lines, Span, parse, span_of, utf16_units, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.nearest import nearest, plain
-from codemode_mcp.program_form import CALL, parameters, whole_function
-from codemode_mcp.source_map import Grown
-from codemode_mcp.syntax import FUNCTIONS, LINE_END, Lines, Span, from_utf16_units, parse, span_of, utf16_units, words
+from codemode_mcp.program.program_form import CALL, parameters, whole_function
+from codemode_mcp.program.source_map import Grown
+from codemode_mcp.program.syntax import FUNCTIONS, LINE_END, Lines, Span, from_utf16_units, parse, span_of, utf16_units, words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.hints import PYTHON
-from codemode_mcp.syntax import Span, parse, span_of, utf16_units, words
+from codemode_mcp.program.hints import PYTHON
+from codemode_mcp.program.syntax import Span, parse, span_of, utf16_units, words
 
 if TYPE_CHECKING:
     from tree_sitter import Node

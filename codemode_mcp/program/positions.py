@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from codemode_mcp.hints import hint
-from codemode_mcp.syntax import LINE_END, utf16_units
+from codemode_mcp.program.hints import hint
+from codemode_mcp.program.syntax import LINE_END, utf16_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from codemode_mcp.bridge import Thrown
-    from codemode_mcp.expression_values import Result
-    from codemode_mcp.localize import Fault
+    from codemode_mcp.program.expression_values import Result
+    from codemode_mcp.program.error_location import Fault
     from codemode_mcp.settings import Language
-    from codemode_mcp.source_map import Grown, SourceMap
+    from codemode_mcp.program.source_map import Grown, SourceMap
 
 WRAPPER_LINES = 2
 """Lines the engine puts before the body of a function made from text."""
@@ -119,7 +119,7 @@ class Positions:
 
     def _fault(self, thrown: Thrown) -> Fault | None:
         """Return what the text tells of an error that arose in the program itself."""
-        from codemode_mcp.localize import find_fault  # for programs that fail: a server starts without it
+        from codemode_mcp.program.error_location import find_fault  # for programs that fail: a server starts without it
 
         innermost = thrown.stack.partition("\n")[0]
         frame = next(self._engine_frames(innermost), None)
@@ -134,7 +134,7 @@ class Positions:
         message = fault.message
         if fault.about is None or not results or " is a promise" in message:
             return message
-        from codemode_mcp.expression_values import advice  # as above
+        from codemode_mcp.program.expression_values import advice  # as above
 
         told = advice(utf16_units(self.code), fault.about, message, results)
         if not told:

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from codemode_mcp.syntax import LINE_END, words
+from codemode_mcp.program.syntax import LINE_END, words
 
 if TYPE_CHECKING:
     from codemode_mcp.bridge import Thrown

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.nearest import plain
-from codemode_mcp.syntax import FUNCTIONS, Span, parse, span_of, words
+from codemode_mcp.program.syntax import FUNCTIONS, Span, parse, span_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -34,9 +34,9 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.abc
 
-from codemode_mcp import esbuild_pin
+from codemode_mcp.program import esbuild as esbuild_pin
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
-from codemode_mcp.source_map import Author, Grown, SourceMap, are_mappings
+from codemode_mcp.program.source_map import Author, Grown, SourceMap, are_mappings
 from upstream_clients.private_files import exposure, open_private
 
 if TYPE_CHECKING:

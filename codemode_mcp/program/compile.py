@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.positions import Positions
+from codemode_mcp.program.positions import Positions
 
 if TYPE_CHECKING:
-    from codemode_mcp.preflight import Preflight
-    from codemode_mcp.typescript import Transformed
+    from codemode_mcp.program.preflight import Preflight
+    from codemode_mcp.program.typescript import Transformed
 
 
 class Transform(Protocol):
