@@ -16,7 +16,7 @@ from typing import Any
 from measure import report
 
 from codemode_mcp.catalog.catalog import build
-from codemode_mcp.policy import Policy
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.search import Field, Index, Thesaurus
 from codemode_mcp.semantic import Meaning, available
 from codemode_mcp.settings import PolicyRules

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mcp_types import methods, version
 
 from codemode_mcp.server.list_changed import Announcer
-from codemode_mcp.callers import Caller
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.server.client_questions import as_request
 from codemode_mcp.server.handshake import HandshakeSession, is_plain_call, is_plain_greeting, is_plain_listing
 from codemode_mcp.server.lines import open_lines

@@ -11,7 +11,7 @@ import pytest
 from mcp_types import methods
 
 from codemode_mcp.server import passthrough
-from codemode_mcp.callers import Caller
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.catalog.catalog import build
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.json_text import json_text
@@ -25,7 +25,7 @@ from codemode_mcp.server.passthrough import (
     no_room,
     result_for,
 )
-from codemode_mcp.policy import Policy
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 

@@ -21,7 +21,7 @@ import pytest
 from codemode_mcp.catalog.catalog import build
 from codemode_mcp.finder import Finder
 from codemode_mcp.installation import install_command
-from codemode_mcp.policy import Policy
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.semantic import Embedder, Meaning, Unavailable, available
 from codemode_mcp.semantic.model import TOKENIZER, WEIGHTS, PinnedFile
 from codemode_mcp.semantic.vector_file import KEY, MAGIC, VectorFile

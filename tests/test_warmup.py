@@ -10,7 +10,7 @@ import pytest
 
 from codemode_mcp import warmup
 from codemode_mcp.catalog.catalog import build
-from codemode_mcp.policy import Policy
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
 from codemode_mcp.warmup import Warmup
 from upstream_clients.tools import Tool, UpstreamView

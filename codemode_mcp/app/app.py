@@ -27,12 +27,12 @@ from codemode_mcp.config import reload
 from codemode_mcp.audit import Auditor, Redactor, set_level
 from codemode_mcp.audit.recording import recording
 from codemode_mcp.catalog.caller_topics import CallerTopics
-from codemode_mcp.callers import Caller
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.server.connected import ConnectedClients
 from codemode_mcp.app.engine_loader import EngineLoader
 from codemode_mcp.nesting import one_deeper
 from codemode_mcp.paths import cache_dir, listings_dir, state_dir, vectors_dir
-from codemode_mcp.policy import Policies
+from codemode_mcp.policy.policy import Policies
 from codemode_mcp.server.profiles import KEYS, override_of, profile_json, profile_of
 from codemode_mcp.catalog.topics import MAX_SERVERS
 from declarations.names import identifiers
@@ -40,7 +40,7 @@ from declarations.names import identifiers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 
-    from codemode_mcp.approval import RememberFn
+    from codemode_mcp.policy.approval import RememberFn
     from codemode_mcp.catalog.catalog import Catalog, Entry
     from codemode_mcp.catalog.per_caller import Catalogs
     from codemode_mcp.config import Config, Reading
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.plugins.host import Plugins
-    from codemode_mcp.policy import Policy
+    from codemode_mcp.policy.policy import Policy
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
@@ -526,7 +526,7 @@ class App:
             if not any(rules.deny for rules in (config.tools.policy, *(each.rules for each in config.tools.contexts))):
                 await change.wait()
                 continue
-            from codemode_mcp.rule_effects import idle_denials  # most servers have no such rules
+            from codemode_mcp.policy.unused_rules import idle_denials  # most servers have no such rules
 
             listed = {
                 view.name: [tool.name for tool in view.tools]

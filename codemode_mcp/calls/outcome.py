@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.approval import ApprovalQuestion
+    from codemode_mcp.policy.approval import ApprovalQuestion
     from codemode_mcp.errors import ErrorCode, Exceeded
     from upstream_clients.tools import Question
 

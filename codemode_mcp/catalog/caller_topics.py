@@ -10,13 +10,13 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from codemode_mcp.catalog.entries import mcp_id
-from codemode_mcp.policy import Deny
+from codemode_mcp.policy.policy import Deny
 from codemode_mcp.catalog.topics import MAX_SERVERS, MAX_TOOLS, topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from codemode_mcp.policy import Policy
+    from codemode_mcp.policy.policy import Policy
     from upstream_clients.tools import Tool, UpstreamView
 
 

@@ -19,7 +19,7 @@ from codemode_mcp.catalog.entries import Entry, Offered, OfferedNamespace, Sourc
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.nearest import nearest, plain
 from codemode_mcp.catalog.operations import OPERATIONS
-from codemode_mcp.policy import Deny, Effects
+from codemode_mcp.policy.policy import Deny, Effects
 from codemode_mcp.catalog.toolset import NO_TOOLS, Toolset, select
 from declarations.names import aliases, identifiers
 from declarations.render import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from codemode_mcp.finder import Finder, Meaning
-    from codemode_mcp.policy import Policy
+    from codemode_mcp.policy.policy import Policy
     from upstream_clients.tools import JsonObject, UpstreamView
 
 __all__ = ["INDEX", "Catalog", "Entry", "Offered", "OfferedNamespace", "Server", "Source", "build", "login_advice"]

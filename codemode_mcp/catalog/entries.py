@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.catalog.operations import OPERATIONS
-from codemode_mcp.policy import TOOL_MARK
+from codemode_mcp.policy.policy import TOOL_MARK
 from declarations.names import INVISIBLE
 
 if TYPE_CHECKING:
     from codemode_mcp.catalog.operations import Operation
-    from codemode_mcp.policy import Effects
+    from codemode_mcp.policy.policy import Effects
     from upstream_clients.tools import Tool
 
 Source = Literal["core", "plugin", "mcp", "client"]

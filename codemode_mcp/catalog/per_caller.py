@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from codemode_mcp.catalog.catalog import build
 from codemode_mcp.catalog.client_tools import offered as offered_by_client
-from codemode_mcp.policy import Policies
+from codemode_mcp.policy.policy import Policies
 from codemode_mcp.catalog.toolset import select
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from codemode_mcp.callers import Caller
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.catalog.catalog import Catalog, Offered, OfferedNamespace
     from codemode_mcp.finder import Meaning
-    from codemode_mcp.policy import Policy
+    from codemode_mcp.policy.policy import Policy
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import ToolSettings
     from upstream_clients.tools import UpstreamView

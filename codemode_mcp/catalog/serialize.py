@@ -17,7 +17,7 @@ from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, mcp_id
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.fields import Fields, items, strictly, text
 from codemode_mcp.catalog.operations import OPERATIONS
-from codemode_mcp.policy import Effects
+from codemode_mcp.policy.policy import Effects
 from codemode_mcp.catalog.toolset import Toolset, entry_of
 from upstream_clients.tools import Annotations, Tool
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.entries import Entry, one_line
-from codemode_mcp.policy import Deny, Effects
+from codemode_mcp.policy.policy import Deny, Effects
 from declarations.names import INVISIBLE, OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from declarations.render import render_tools, signature
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.entries import Offered, OfferedNamespace, Source
     from codemode_mcp.finder import Finder, Meaning
-    from codemode_mcp.policy import Policy
+    from codemode_mcp.policy.policy import Policy
     from upstream_clients.tools import Tool
 
 CONTROL: Final = "code_mode"

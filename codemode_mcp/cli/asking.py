@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from codemode_mcp.approval import QUOTED, ApprovalQuestion
+from codemode_mcp.policy.approval import QUOTED, ApprovalQuestion
 from codemode_mcp.cli.shared import fitted
 from codemode_mcp.cli.terminal import Question
 from codemode_mcp.control.display import columns, wrapped

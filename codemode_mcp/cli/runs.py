@@ -24,7 +24,7 @@ from codemode_mcp.cli.terminal import is_at_terminal as _is_at_terminal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from codemode_mcp.approval import Remember
+    from codemode_mcp.policy.approval import Remember
     from codemode_mcp.cli.stored import Stored
     from codemode_mcp.control.merging import Claimed
     from codemode_mcp.control.places import Place

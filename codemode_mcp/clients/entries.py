@@ -17,7 +17,7 @@ from codemode_mcp.config.literals import REFERENCE
 from codemode_mcp.config.nodes import Node, Report, describe, quote
 from codemode_mcp.config.patterns import ANNOTATION_TESTS
 from codemode_mcp.config.servers import read_servers, starts_this_server
-from codemode_mcp.policy import SOURCES
+from codemode_mcp.policy.policy import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

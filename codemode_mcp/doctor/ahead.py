@@ -135,7 +135,7 @@ async def _vectors(config: Config, views: Sequence[UpstreamView], tell: Tell) ->
 
 def _fill(config: Config, views: Sequence[UpstreamView]) -> Path:
     from codemode_mcp.catalog.catalog import build
-    from codemode_mcp.policy import Policy
+    from codemode_mcp.policy.policy import Policy
     from codemode_mcp.semantic import Meaning
 
     meaning = Meaning(vectors_dir())

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from codemode_mcp.app.app import App
-    from codemode_mcp.callers import Caller
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.config import Config
     from codemode_mcp.doctor.policy import There
     from codemode_mcp.catalog.entries import Offered
@@ -69,7 +69,7 @@ def _failed_factories(plugins: Plugins, plugin: Plugin, caller: Caller, name: st
 
 
 def _grants(plugin: Plugin, name: str, there: There) -> Iterable[Check]:
-    from codemode_mcp.policy import may_overlap
+    from codemode_mcp.policy.policy import may_overlap
 
     own = f"plugin:{plugin.name}:"
     for key, what, wanting, granted in (
@@ -93,7 +93,7 @@ def _grants(plugin: Plugin, name: str, there: There) -> Iterable[Check]:
 
 
 def _optional(own: Sequence[Offered], config: Config, name: str) -> Iterable[Check]:
-    from codemode_mcp.policy import Policy
+    from codemode_mcp.policy.policy import Policy
 
     policy = Policy(config.tools.policy)
     off = [tool.id for tool in own if tool.optional and not policy.names(tool.id)]

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
-    from codemode_mcp.policy import Effects
-    from codemode_mcp.rule_effects import Known
+    from codemode_mcp.policy.policy import Effects
+    from codemode_mcp.policy.unused_rules import Known
     from upstream_clients.tools import UpstreamView
 
 
@@ -33,7 +33,7 @@ class There:
 
     def has(self, glob: str) -> bool:
         """Whether there is, or may be, anything that a glob matches. The outer `exec` counts."""
-        from codemode_mcp.policy import Effects, matches, reaches
+        from codemode_mcp.policy.policy import Effects, matches, reaches
 
         nothing = Effects.of(None)
         ids = (EXEC_ID, *self.tools)
@@ -42,8 +42,8 @@ class There:
 
 def hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Iterable[Check]:
     """What policy makes of the tools of one server or plugin."""
-    from codemode_mcp.policy import Ask, Policies
-    from codemode_mcp.rule_effects import out_of_reach
+    from codemode_mcp.policy.policy import Ask, Policies
+    from codemode_mcp.policy.unused_rules import out_of_reach
 
     denied = out_of_reach(config.tools, tools)
     everybody = " from everybody" if config.tools.contexts else ""
@@ -64,7 +64,7 @@ async def there(app: App, config: Config) -> There:
     """All tools, once the servers are known."""
     from codemode_mcp.catalog import client_tools
     from codemode_mcp.catalog.catalog import build
-    from codemode_mcp.policy import Effects, Policy
+    from codemode_mcp.policy.policy import Effects, Policy
     from codemode_mcp.settings import PolicyRules
 
     views = (await app.pool()).views()
@@ -85,7 +85,7 @@ async def there(app: App, config: Config) -> There:
 
 async def check(app: App, config: Config, there: There) -> Iterable[Check]:
     """Rules without effect, contexts that nobody is in, and what is hidden of plugins."""
-    from codemode_mcp.rule_effects import empty_contexts, idle_rules
+    from codemode_mcp.policy.unused_rules import empty_contexts, idle_rules
 
     checks: list[Check] = []
     for each in config.plugins:
@@ -110,7 +110,7 @@ async def check(app: App, config: Config, there: There) -> Iterable[Check]:
 def known_of(view: UpstreamView, config: Config) -> list[Known]:
     """The tools of a server, as rules see them."""
     from codemode_mcp.catalog.entries import mcp_id
-    from codemode_mcp.policy import Policy
+    from codemode_mcp.policy.policy import Policy
 
     policy = Policy(config.tools.policy)
     return [(mcp_id(view.name, tool.name), policy.effects(view.name, tool.annotations)) for tool in view.tools]

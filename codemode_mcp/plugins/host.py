@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
-    from codemode_mcp.callers import Caller
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.plugins.api import PluginApi
     from codemode_mcp.plugins.namespaces import Namespace
     from codemode_mcp.plugins.registry import Intercept, Plugin, ToolGroup

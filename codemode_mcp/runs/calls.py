@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
-from codemode_mcp.approval import Verdict
+from codemode_mcp.policy.approval import Verdict
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.bridge import Completion, GuestError
@@ -31,7 +31,7 @@ from codemode_mcp.settings import MIB
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from codemode_mcp.approval import ApprovalRequest
+    from codemode_mcp.policy.approval import ApprovalRequest
     from codemode_mcp.bridge import ToolCall
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.runs.run import Run

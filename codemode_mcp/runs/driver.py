@@ -24,7 +24,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from codemode_mcp import bridge
-from codemode_mcp.approval import ApprovalQuestion
+from codemode_mcp.policy.approval import ApprovalQuestion
 from codemode_mcp.audit.events import Auditor
 from codemode_mcp.bridge import Completion, GuestError, decode_turn, deliver_message, start_message
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text

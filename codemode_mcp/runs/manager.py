@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.approval import Verdict
+from codemode_mcp.policy.approval import Verdict
 from codemode_mcp.audit.events import MAX_NAME, Auditor
 from codemode_mcp.errors import (
     CodeModeError,
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.approval import ApprovalRequest, Remember, RememberFn
+    from codemode_mcp.policy.approval import ApprovalRequest, Remember, RememberFn
     from codemode_mcp.bridge import Thrown
-    from codemode_mcp.callers import Caller
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.errors import ErrorCode

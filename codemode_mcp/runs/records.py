@@ -33,7 +33,7 @@ from codemode_mcp.bridge import (
     read_request,
     write_request,
 )
-from codemode_mcp.callers import Caller
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.calls.dispatch import Counts
 from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import ERROR_CODES, Exceeded, ProgramError

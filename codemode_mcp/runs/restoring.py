@@ -21,7 +21,7 @@ from codemode_mcp.sandbox import snapshot
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
 
-    from codemode_mcp.callers import Caller
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.errors import CodeModeError

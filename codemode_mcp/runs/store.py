@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 
-from codemode_mcp.callers import PEER
+from codemode_mcp.policy.callers import PEER
 from codemode_mcp.errors import Exceeded, ProgramError
 
 if TYPE_CHECKING:

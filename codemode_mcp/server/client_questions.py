@@ -12,7 +12,7 @@ import mcp_types as types
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from codemode_mcp.approval import ApprovalQuestion
+    from codemode_mcp.policy.approval import ApprovalQuestion
     from upstream_clients.tools import JsonObject, Question
 
 Request = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
@@ -39,7 +39,7 @@ def as_request(question: Question | ApprovalQuestion) -> JsonObject:
     Raises:
         ValueError: its params, which are an upstream's, are not valid, or nothing to show to a person.
     """
-    from codemode_mcp.approval import ApprovalQuestion  # not before a question: a list of tools needs none of it
+    from codemode_mcp.policy.approval import ApprovalQuestion  # not before a question: a list of tools needs none of it
 
     # Progress and tasks of the upstream's are nothing to this client.
     params = {key: value for key, value in question.params.items() if key not in ("_meta", "task")}

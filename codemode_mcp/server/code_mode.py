@@ -22,7 +22,7 @@ from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.output import VISIBLE_TOOLS, Rendered, render, render_error
-from codemode_mcp.policy import Policies
+from codemode_mcp.policy.policy import Policies
 from codemode_mcp.server.profiles import Profile, profile_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import anyio
 
     from codemode_mcp.audit import Auditor
-    from codemode_mcp.callers import Caller
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.runs.questions import Client

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.callers import Caller
+    from codemode_mcp.policy.callers import Caller
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
 

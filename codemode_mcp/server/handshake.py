@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.callers import Caller
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.lines import Lines
     from codemode_mcp.server.code_mode import Surface
     from upstream_clients.jsonrpc import Message, RequestId

@@ -28,7 +28,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from codemode_mcp.server import descriptions
 from codemode_mcp.server.list_changed import Announcer
-from codemode_mcp.approval import Verdict, ask_for, lasts, verdict_of
+from codemode_mcp.policy.approval import Verdict, ask_for, lasts, verdict_of
 from codemode_mcp.audit import debugging
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
 
-    from codemode_mcp.approval import ApprovalQuestion, ApprovalRequest, Remember, RememberFn
+    from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, Remember, RememberFn
     from codemode_mcp.bridge import Completion
-    from codemode_mcp.callers import Caller
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.catalog.catalog import Entry
     from codemode_mcp.server.client import LatestProgress
     from codemode_mcp.calls.dispatch import Dispatcher

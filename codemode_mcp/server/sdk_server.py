@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcp.server.session import ServerSession
 
     from codemode_mcp.server.list_changed import Announcer
-    from codemode_mcp.callers import Caller
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.lines import Lines
     from codemode_mcp.server.code_mode import Surface
     from upstream_clients.jsonrpc import RequestId

@@ -18,7 +18,7 @@ from upstream_clients.jsonrpc import form_of, has_envelope
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
-    from codemode_mcp.callers import Caller
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.code_mode import Surface
 
 Streams = tuple[int, int]

@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.callers import Caller
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.errors import PolicyDenied
 from codemode_mcp.plugins import host as host_module
 from codemode_mcp.plugins import running

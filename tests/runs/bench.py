@@ -11,11 +11,11 @@ import anyio
 
 from codemode_mcp.catalog import client_tools
 from codemode_mcp.audit import Auditor
-from codemode_mcp.callers import Caller
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.catalog.catalog import build
 from codemode_mcp.catalog.client_tools import ClientTools
 from codemode_mcp.calls.dispatch import Dispatcher
-from codemode_mcp.policy import Policy
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.runs.manager import Cell, open_manager
 from codemode_mcp.runs.namespaces import Registered
 from codemode_mcp.runs.store import MemoryStore
@@ -26,7 +26,7 @@ from codemode_mcp.values import MemoryValues, Values
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
-    from codemode_mcp.approval import ApprovalQuestion, RememberFn
+    from codemode_mcp.policy.approval import ApprovalQuestion, RememberFn
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.dispatch import Interception
     from codemode_mcp.catalog.entries import Entry, Offered, OfferedNamespace

@@ -11,9 +11,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.approval import ApprovalQuestion
+from codemode_mcp.policy.approval import ApprovalQuestion
 from codemode_mcp.bridge import ToolCall
-from codemode_mcp.callers import Caller
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.errors import ConfigError, InternalError, ProgramError
 from codemode_mcp.runs import approvals
 from codemode_mcp.settings import PolicyRules, ToolSettings

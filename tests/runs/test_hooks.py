@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.approval import ApprovalRequest, Verdict
+from codemode_mcp.policy.approval import ApprovalRequest, Verdict
 from codemode_mcp.bridge import ToolCall
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.json_text import json_text

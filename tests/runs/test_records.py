@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from codemode_mcp import bridge
 from codemode_mcp.bridge import ABSENT, Completion, GuestError, NamespaceCall, Thrown, ToolCall
-from codemode_mcp.callers import Caller
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.catalog.catalog import build
 from codemode_mcp.calls.dispatch import CallContext
 from codemode_mcp.catalog.entries import OfferedNamespace

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from codemode_mcp.bridge import ABSENT, ToolCall
-from codemode_mcp.callers import Caller
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.runs import manager

@@ -18,7 +18,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from codemode_mcp.callers import PEER, Caller
+from codemode_mcp.policy.callers import PEER, Caller
 from codemode_mcp.server.http.auth import WHERE, Refused, bearer_token, challenge, session_owner
 from codemode_mcp.server.http.connection import ADMITTED, MAX_HEADER_BYTES, error_body
 from codemode_mcp.server.http.guards import (

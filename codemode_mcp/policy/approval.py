@@ -19,8 +19,8 @@ from declarations.names import INVISIBLE
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from codemode_mcp.callers import Caller
-    from codemode_mcp.policy import Effects
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Effects
     from upstream_clients.tools import JsonObject
 
 Remember = Literal["no", "run", "always"]
