@@ -22,7 +22,7 @@ import scipy.sparse  # type: ignore[import-untyped]  # it carries no types
 
 from codemode_mcp.search import telling_words
 from codemode_mcp.search.vectors import MAGIC
-from codemode_mcp.semantic import Embedder
+from codemode_mcp.search.semantic import Embedder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.finder import Finder
+from codemode_mcp.search.finder import Finder
 from codemode_mcp.search import (
     Field,
     Index,

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
     from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.semantic import Meaning
+    from codemode_mcp.search.semantic import Meaning
     from codemode_mcp.settings import Language, StoreKind, ToolSettings
     from codemode_mcp.stores.opening import Opened
     from codemode_mcp.program.typescript import Transformed
@@ -97,10 +97,10 @@ _OPENED_WITH: Final = (
     "codemode_mcp.plugins.bundled",
     "codemode_mcp.plugins.host",
     "codemode_mcp.runs.manager",
-    "codemode_mcp.semantic",
+    "codemode_mcp.search.semantic",
     "codemode_mcp.catalog.observed_types",
     "codemode_mcp.stores.opening",
-    "codemode_mcp.warmup",
+    "codemode_mcp.search.warmup",
 )
 
 
@@ -601,10 +601,10 @@ class App:
         from codemode_mcp.plugins.bundled import bundled
         from codemode_mcp.plugins.host import Plugins
         from codemode_mcp.runs.manager import open_manager
-        from codemode_mcp.semantic import Meaning, available
+        from codemode_mcp.search.semantic import Meaning, available
         from codemode_mcp.catalog.observed_types import Shapes
         from codemode_mcp.stores.opening import open_store
-        from codemode_mcp.warmup import Warmup
+        from codemode_mcp.search.warmup import Warmup
 
         self._meaning = Meaning(vectors_dir()) if available() else None
         shapes = Shapes() if self.code_mode else None

@@ -36,7 +36,7 @@ from upstream_clients.tools import Tool
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from codemode_mcp.finder import Finder, Meaning
+    from codemode_mcp.search.finder import Finder, Meaning
     from codemode_mcp.policy.policy import Policy
     from upstream_clients.tools import JsonObject, UpstreamView
 
@@ -589,7 +589,7 @@ class Catalog:
     @cached_property
     def _finder(self) -> Finder:
         # Imported for the first search, which `warmup` is ready for: 5 ms that the first program would wait.
-        from codemode_mcp.finder import Finder
+        from codemode_mcp.search.finder import Finder
 
         return Finder([(entry.source_name, entry.tool) for entry in self._found_tools], self._meaning)
 

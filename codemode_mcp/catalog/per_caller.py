@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.catalog.catalog import Catalog, Offered, OfferedNamespace
-    from codemode_mcp.finder import Meaning
+    from codemode_mcp.search.finder import Meaning
     from codemode_mcp.policy.policy import Policy
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import ToolSettings

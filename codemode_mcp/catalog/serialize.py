@@ -22,7 +22,7 @@ from codemode_mcp.catalog.toolset import Toolset, entry_of
 from upstream_clients.tools import Annotations, Tool
 
 if TYPE_CHECKING:
-    from codemode_mcp.finder import Meaning
+    from codemode_mcp.search.finder import Meaning
     from codemode_mcp.catalog.operations import Operation
 
 FORMAT: Final = 1

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from codemode_mcp.catalog.entries import Offered, OfferedNamespace, Source
-    from codemode_mcp.finder import Finder, Meaning
+    from codemode_mcp.search.finder import Finder, Meaning
     from codemode_mcp.policy.policy import Policy
     from upstream_clients.tools import Tool
 
@@ -163,7 +163,7 @@ class Toolset:
 
     @cached_property
     def _finder(self) -> Finder:
-        from codemode_mcp.finder import Finder  # for the first search, as in `catalog`
+        from codemode_mcp.search.finder import Finder  # for the first search, as in `catalog`
 
         return Finder([(entry.source_name, entry.tool) for entry in self.entries], self._meaning)
 

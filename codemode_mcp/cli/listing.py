@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.control.display import columns, counted, cut, plain
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.finder import EXACT
+from codemode_mcp.search.finder import EXACT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -18,7 +18,7 @@ from codemode_mcp.cli.shared import load, logging_as, say, stop, with_options
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.app.heap import use_one_arena
 from codemode_mcp.settings import LogLevel
-from codemode_mcp.warmup import THREAD_NAME
+from codemode_mcp.search.warmup import THREAD_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -118,7 +118,7 @@ async def _server(config: Config, pool: UpstreamPool, name: str, tell: Tell) -> 
 
 
 async def _vectors(config: Config, views: Sequence[UpstreamView], tell: Tell) -> None:
-    from codemode_mcp.semantic import available
+    from codemode_mcp.search.semantic import available
 
     if not available():
         return
@@ -136,7 +136,7 @@ async def _vectors(config: Config, views: Sequence[UpstreamView], tell: Tell) ->
 def _fill(config: Config, views: Sequence[UpstreamView]) -> Path:
     from codemode_mcp.catalog.catalog import build
     from codemode_mcp.policy.policy import Policy
-    from codemode_mcp.semantic import Meaning
+    from codemode_mcp.search.semantic import Meaning
 
     meaning = Meaning(vectors_dir())
     build(views, Policy(config.tools.policy), meaning).prepare_search()

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def check() -> Iterable[Check]:
-    from codemode_mcp.semantic import Embedder, Unavailable, available
-    from codemode_mcp.semantic.model import TOKENIZER, WEIGHTS
+    from codemode_mcp.search.semantic import Embedder, Unavailable, available
+    from codemode_mcp.search.semantic.model import TOKENIZER, WEIGHTS
 
     again = install_command("semantic", again=True)
     if not available():

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.finder import Meaning
+    from codemode_mcp.search.finder import Meaning
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.program.positions import Positions
     from codemode_mcp.program.preflight import Preflight

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.errors import CodeModeError
-    from codemode_mcp.finder import Meaning
+    from codemode_mcp.search.finder import Meaning
     from codemode_mcp.runs.calls import Calls
     from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.run import Run

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.installation import install_command
-from codemode_mcp.semantic.model import DIMENSIONS, Embedder, Unavailable
-from codemode_mcp.semantic.vector_file import VectorFile
+from codemode_mcp.search.semantic.model import DIMENSIONS, Embedder, Unavailable
+from codemode_mcp.search.semantic.vector_file import VectorFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
