@@ -17,7 +17,7 @@ import anyio
 from mcp.client.client import Client
 from measure import ECHO, ours, report
 
-from codemode_mcp.bridge import ToolCall
+from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.catalog.catalog import build
 from codemode_mcp.calls.dispatch import Dispatcher

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, Exceeded
 from codemode_mcp.calls.outcome import Usage
-from codemode_mcp.pictures import strings_without_base64, without_base64
+from codemode_mcp.sandbox.pictures import strings_without_base64, without_base64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from codemode_mcp.bridge import Thrown
+from codemode_mcp.sandbox.messages import Thrown
 from codemode_mcp.program.hints import hint, syntax_hint
 
 

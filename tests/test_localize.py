@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.bridge import Thrown
+from codemode_mcp.sandbox.messages import Thrown
 from codemode_mcp.program.error_location import Fault, find_fault
 from codemode_mcp.program.positions import MAX_FRAMES, Positions
 from tests.sandbox.guest_harness import Cell

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.bridge import ABSENT, Describe, ToolCall, ToolSearch
+from codemode_mcp.sandbox.messages import ABSENT, Describe, ToolCall, ToolSearch
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.catalog.catalog import Catalog, Offered, OfferedNamespace, build
 from codemode_mcp.catalog.per_caller import Catalogs

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.bridge import Absent
+from codemode_mcp.sandbox.messages import Absent
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.json_text import whole_characters
 from codemode_mcp.calls.schema_errors import Mismatch, Problem, clip, listed_names, path_text, seen, shown_name
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import jsonschema_rs
 
-    from codemode_mcp.bridge import ToolCall
+    from codemode_mcp.sandbox.messages import ToolCall
 
 MAX_DEPTH = 100
 """Levels of nesting that every MCP implementation on the way can be relied on to take."""

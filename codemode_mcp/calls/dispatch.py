@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio
 
-from codemode_mcp import bridge
+from codemode_mcp.sandbox import messages as bridge
 from codemode_mcp.policy.approval import ApprovalRequest
 from codemode_mcp.calls.arguments import ArgumentChecker
 from codemode_mcp.audit import debugging, sizes
-from codemode_mcp.bridge import Completion, GuestError, ToolCall
+from codemode_mcp.sandbox.messages import Completion, GuestError, ToolCall
 from codemode_mcp.catalog.catalog import login_advice
 from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import (
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from codemode_mcp.policy.approval import ApproveFn
-    from codemode_mcp.bridge import Lookup
+    from codemode_mcp.sandbox.messages import Lookup
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.catalog.catalog import Catalog, Entry
     from codemode_mcp.catalog.operations import Operation

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from codemode_mcp.program.syntax import LINE_END, words
 
 if TYPE_CHECKING:
-    from codemode_mcp.bridge import Thrown
+    from codemode_mcp.sandbox.messages import Thrown
 
 _NETWORK = 'there is no network here; call a tool, API.search("...") finds one'
 _HOST = "this is neither a browser nor Node.js; call a tool instead"

@@ -23,10 +23,10 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from codemode_mcp import bridge
+from codemode_mcp.sandbox import messages as bridge
 from codemode_mcp.policy.approval import ApprovalQuestion
 from codemode_mcp.audit.events import Auditor
-from codemode_mcp.bridge import Completion, GuestError, decode_turn, deliver_message, start_message
+from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message, start_message
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text
 from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, ProgramError, StoreUnavailable
@@ -50,7 +50,7 @@ from codemode_mcp.values import Get, Put
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from codemode_mcp.bridge import Lookup, Request, Thrown, TurnReport, UncheckedError
+    from codemode_mcp.sandbox.messages import Lookup, Request, Thrown, TurnReport, UncheckedError
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.errors import ErrorCode

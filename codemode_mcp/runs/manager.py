@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from codemode_mcp.policy.approval import ApprovalRequest, Remember, RememberFn
-    from codemode_mcp.bridge import Thrown
+    from codemode_mcp.sandbox.messages import Thrown
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.dispatch import Dispatcher

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from codemode_mcp.bridge import ABSENT, Absent, Through, ToolCall
+from codemode_mcp.sandbox.messages import ABSENT, Absent, Through, ToolCall
 from codemode_mcp.errors import CodeModeError, PluginError, ProgramError
 from codemode_mcp.json_text import json_text, whole_characters
 from codemode_mcp.nearest import nearest
@@ -27,7 +27,7 @@ from codemode_mcp.plugins.running import is_async, removed, run_code
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from codemode_mcp.bridge import NamespaceCall
+    from codemode_mcp.sandbox.messages import NamespaceCall
     from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.plugins.api import NamespaceTool
     from codemode_mcp.plugins.namespaces import Namespace

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from codemode_mcp.bridge import (
+from codemode_mcp.sandbox.messages import (
     ABSENT,
     Absent,
     ApiList,
@@ -59,7 +59,7 @@ from codemode_mcp.program.source_map import Author, Grown, SourceMap, are_mappin
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from codemode_mcp.bridge import Lookup, Request
+    from codemode_mcp.sandbox.messages import Lookup, Request
     from codemode_mcp.calls.dispatch import CallContext
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.runs.run import LiveCall

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from codemode_mcp.bridge import Completion, GuestError
+from codemode_mcp.sandbox.messages import Completion, GuestError
 from codemode_mcp.catalog.serialize import catalog_of
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.calls.outcome import Outcome, Usage

@@ -26,9 +26,9 @@ from codemode_mcp.settings import MIB
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from codemode_mcp import bridge
+    from codemode_mcp.sandbox import messages as bridge
     from codemode_mcp.calls.events import CallEvents
-    from codemode_mcp.bridge import Completion, Lookup, ToolCall
+    from codemode_mcp.sandbox.messages import Completion, Lookup, ToolCall
     from codemode_mcp.calls.dispatch import CallContext
     from codemode_mcp.errors import Exceeded
     from codemode_mcp.calls.outcome import CallRecord, Outcome

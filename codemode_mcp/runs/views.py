@@ -7,13 +7,13 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from codemode_mcp.bridge import Absent
+from codemode_mcp.sandbox.messages import Absent
 from codemode_mcp.calls.outcome import CallRecord
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable
 
-    from codemode_mcp.bridge import ToolCall
+    from codemode_mcp.sandbox.messages import ToolCall
     from codemode_mcp.runs.state import RunState
 
 CallState = Literal["queued", "executing", "needs_approval", "needs_input", "completed", "failed"]

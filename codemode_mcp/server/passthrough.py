@@ -32,7 +32,7 @@ from codemode_mcp.policy.approval import Verdict, ask_for, lasts, verdict_of
 from codemode_mcp.audit import debugging
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
-from codemode_mcp.bridge import ToolCall
+from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.server.client import MAX_ROUNDS, Continued, McpClient, progress_to, roots_of
 from codemode_mcp.calls.dispatch import CallContext
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, Remember, RememberFn
-    from codemode_mcp.bridge import Completion
+    from codemode_mcp.sandbox.messages import Completion
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.catalog.catalog import Entry
     from codemode_mcp.server.client import LatestProgress

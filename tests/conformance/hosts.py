@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import wasmtime
 
-from codemode_mcp.bridge import decode_turn, start_message
+from codemode_mcp.sandbox.messages import decode_turn, start_message
 from codemode_mcp.sandbox import binary
 from codemode_mcp.sandbox.engine import _changes, _set_stack_limit, load_image
 from codemode_mcp.sandbox.guest import Guest

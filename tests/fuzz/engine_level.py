@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp import bridge
-from codemode_mcp.bridge import Completion, GuestError, decode_turn, deliver_message, start_message
+from codemode_mcp.sandbox import messages as bridge
+from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message, start_message
 from codemode_mcp.errors import ERROR_CODES, ProgramError
 from codemode_mcp.program.error_location import fault_column
 from codemode_mcp.program.preflight import inspect
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from codemode_mcp.bridge import Request, Thrown, TurnReport
+    from codemode_mcp.sandbox.messages import Request, Thrown, TurnReport
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Turn
     from tests.fuzz.cases import Case

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.calls.arguments import ArgumentChecker
-from codemode_mcp.bridge import ABSENT, ToolCall, TurnReport, decode_turn
+from codemode_mcp.sandbox.messages import ABSENT, ToolCall, TurnReport, decode_turn
 from codemode_mcp.errors import ERROR_CODES, InternalError, ProgramError, RuntimeUnavailable
 from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.output import LEAST_PREVIEW, NEXT_BYTES, PENDING_BYTES, TELEMETRY_BYTES, TELEMETRY_KEY, render

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.bridge import Thrown
+from codemode_mcp.sandbox.messages import Thrown
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.program.error_location import fault_column, find_fault
 from codemode_mcp.program.preflight import Preflight, check_members, inspect, looks_like_shell

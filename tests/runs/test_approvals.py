@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from codemode_mcp.policy.approval import ApprovalQuestion
-from codemode_mcp.bridge import ToolCall
+from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.errors import ConfigError, InternalError, ProgramError
 from codemode_mcp.runs import approvals

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.bridge import ToolCall
+from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.settings import PolicyRules, ToolSettings
@@ -17,7 +17,7 @@ from upstream_clients.testing import ScriptedSource, text_result
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
-    from codemode_mcp.bridge import Completion
+    from codemode_mcp.sandbox.messages import Completion
     from codemode_mcp.sandbox.engine import Engine
     from upstream_clients.tools import JsonObject
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from codemode_mcp.policy.approval import ApprovalRequest, Verdict
-from codemode_mcp.bridge import ToolCall
+from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.calls.outcome import CallRecord

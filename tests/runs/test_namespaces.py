@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from codemode_mcp.policy.approval import ApprovalRequest, Verdict
-from codemode_mcp.bridge import ABSENT, NamespaceCall, Thrown
+from codemode_mcp.sandbox.messages import ABSENT, NamespaceCall, Thrown
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.catalog.entries import Offered
 from codemode_mcp.calls.outcome import CallRecord

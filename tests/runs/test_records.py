@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp import bridge
-from codemode_mcp.bridge import ABSENT, Completion, GuestError, NamespaceCall, Thrown, ToolCall
+from codemode_mcp.sandbox import messages as bridge
+from codemode_mcp.sandbox.messages import ABSENT, Completion, GuestError, NamespaceCall, Thrown, ToolCall
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.catalog.catalog import build
 from codemode_mcp.calls.dispatch import CallContext

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from codemode_mcp.bridge import ABSENT, ToolCall
+from codemode_mcp.sandbox.messages import ABSENT, ToolCall
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.calls.outcome import CallRecord

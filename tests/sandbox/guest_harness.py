@@ -6,13 +6,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.bridge import Completion, ToolCall, decode_turn, deliver_message, start_message
+from codemode_mcp.sandbox.messages import Completion, ToolCall, decode_turn, deliver_message, start_message
 from codemode_mcp.sandbox.guest import Guest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.bridge import TurnReport
+    from codemode_mcp.sandbox.messages import TurnReport
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Turn
 
