@@ -11,7 +11,7 @@ import pytest
 
 from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
-from codemode_mcp.output import (
+from codemode_mcp.runs.rendering import (
     NEXT_BYTES,
     PENDING_BYTES,
     TELEMETRY_BYTES,

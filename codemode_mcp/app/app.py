@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import Language, StoreKind, ToolSettings
     from codemode_mcp.stores.opening import Opened
     from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.values import Values
+    from codemode_mcp.runs.values import Values
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import JsonObject, RootsFn, ToolSource, UpstreamView

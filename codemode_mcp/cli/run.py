@@ -279,7 +279,7 @@ class _Running:
     async def _rounds(
         self, opened: App, manager: RunManager, source: str, language: Language | None, client: Unattended
     ) -> bool:
-        from codemode_mcp.output import render, render_error
+        from codemode_mcp.runs.rendering import render, render_error
 
         run_id = None
         cancel = False
@@ -321,7 +321,7 @@ class _Running:
             self._screen.print(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
     def _print(self, outputs: Sequence[Mapping[str, Any]]) -> None:
-        from codemode_mcp.output import printed
+        from codemode_mcp.runs.rendering import printed
 
         for item in outputs:
             self._screen.print(printed(item))

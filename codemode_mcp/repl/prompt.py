@@ -14,7 +14,7 @@ import anyio
 from codemode_mcp.control.display import counted, plain
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.nearest import nearest
-from codemode_mcp.output import printed
+from codemode_mcp.runs.rendering import printed
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.repl import cells
 from codemode_mcp.repl.session import KEY, Kept, position_in, spoken_of, unwrapped, wrapped

@@ -33,7 +33,7 @@ from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, ProgramE
 from codemode_mcp.program.hints import NO_TOOL, mistaken_names
 from codemode_mcp.json_text import json_text, whole_characters
 from codemode_mcp.calls.outcome import Outcome, PendingCall, PendingStatus, SnapshotUse, Usage
-from codemode_mcp.output import exceeds
+from codemode_mcp.runs.rendering import exceeds
 from codemode_mcp.runs.calls import RETRY_SECONDS, Calls
 from codemode_mcp.runs.questions import WINDOW
 from codemode_mcp.runs.records import calls_of, printed_of, record_of
@@ -45,7 +45,7 @@ from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD
 from codemode_mcp.sandbox.guest import MAX_TURN_BYTES, Guest, finish
 from codemode_mcp.program.time_zones import named_zones
-from codemode_mcp.values import Get, Put
+from codemode_mcp.runs.values import Get, Put
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Steps, Turn
     from codemode_mcp.settings import CodeModeSettings
-    from codemode_mcp.values import Values
+    from codemode_mcp.runs.values import Values
     from upstream_clients.tools import Question
 
 log = logging.getLogger("codemode_mcp.runs")

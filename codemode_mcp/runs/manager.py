@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.views import RunView, Track
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.settings import CodeModeSettings, Language, StoreKind
-    from codemode_mcp.values import Values
+    from codemode_mcp.runs.values import Values
     from upstream_clients.tools import JsonObject
 
 log = logging.getLogger("codemode_mcp.runs")

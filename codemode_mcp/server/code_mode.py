@@ -21,7 +21,7 @@ from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.calls.outcome import Usage
-from codemode_mcp.output import VISIBLE_TOOLS, Rendered, render, render_error
+from codemode_mcp.runs.rendering import VISIBLE_TOOLS, Rendered, render, render_error
 from codemode_mcp.policy.policy import Policies
 from codemode_mcp.server.profiles import Profile, profile_of
 

@@ -22,7 +22,7 @@ from codemode_mcp.calls.arguments import ArgumentChecker
 from codemode_mcp.sandbox.messages import ABSENT, ToolCall, TurnReport, decode_turn
 from codemode_mcp.errors import ERROR_CODES, InternalError, ProgramError, RuntimeUnavailable
 from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
-from codemode_mcp.output import LEAST_PREVIEW, NEXT_BYTES, PENDING_BYTES, TELEMETRY_BYTES, TELEMETRY_KEY, render
+from codemode_mcp.runs.rendering import LEAST_PREVIEW, NEXT_BYTES, PENDING_BYTES, TELEMETRY_BYTES, TELEMETRY_KEY, render
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE
 from codemode_mcp.sandbox.engine import Entries, Image

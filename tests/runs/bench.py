@@ -21,7 +21,7 @@ from codemode_mcp.runs.namespaces import Registered
 from codemode_mcp.runs.store import MemoryStore
 from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, PolicyRules, ToolSettings
 from codemode_mcp.catalog.toolset import select
-from codemode_mcp.values import MemoryValues, Values
+from codemode_mcp.runs.values import MemoryValues, Values
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Sequence
