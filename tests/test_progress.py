@@ -16,8 +16,8 @@ from codemode_mcp.audit.redaction import Inputs
 from codemode_mcp.cli.asking import meant, prompt
 from codemode_mcp.cli.terminal import Question, Screen
 from codemode_mcp.policy.policy import Effects
-from codemode_mcp.trace import progress as progress_module
-from codemode_mcp.trace.progress import Progress, Record
+from codemode_mcp.cli.trace import progress as progress_module
+from codemode_mcp.cli.trace.progress import Progress, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from codemode_mcp.cli.commands import COMMANDS, app
+    from codemode_mcp.cli.parser import COMMANDS, app
 
 __all__ = ["COMMANDS", "app"]
 
@@ -16,6 +16,6 @@ __all__ = ["COMMANDS", "app"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from codemode_mcp.cli import commands
+    from codemode_mcp.cli import parser as commands
 
     return getattr(commands, name)
