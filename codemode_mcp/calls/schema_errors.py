@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
-from codemode_mcp.nearest import misspells, nearest
+from codemode_mcp.did_you_mean import misspells, nearest
 from declarations.references import Document
 from upstream_clients.schemas import SchemaParts, UnusableSchema, compile_schema, is_legacy
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.catalog.entries import Entry, Offered, OfferedNamespace, Source, mcp_id, one_line, operation_id
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.nearest import nearest, plain
+from codemode_mcp.did_you_mean import nearest, plain
 from codemode_mcp.catalog.operations import OPERATIONS
 from codemode_mcp.policy.policy import Deny, Effects
 from codemode_mcp.catalog.toolset import NO_TOOLS, Toolset, select

@@ -19,7 +19,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from codemode_mcp.nearest import nearest
+from codemode_mcp.did_you_mean import nearest
 from upstream_clients.errors import LoginError, StoreError
 
 if TYPE_CHECKING:

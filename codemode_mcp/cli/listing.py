@@ -95,7 +95,7 @@ def _listed(catalog: Catalog, entry: Entry) -> dict[str, Any]:
 
 def _source(catalog: Catalog, wanted: str) -> tuple[str, ...]:
     """Whose tools are meant. Raises `ProgramError`: nobody's."""
-    from codemode_mcp.nearest import nearest
+    from codemode_mcp.did_you_mean import nearest
 
     known = {server.identifier: (server.identifier, server.name) for server in catalog.servers}
     for entry in catalog.toolset.entries:
@@ -139,7 +139,7 @@ def _worth(hit: Mapping[str, Any]) -> float:
 
 
 def _why_nothing(catalog: Catalog, query: str, hits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    from codemode_mcp.nearest import nearest
+    from codemode_mcp.did_you_mean import nearest
 
     # A server whose tools nobody knows is told of at every search.
     found = [hit for hit in hits if hit.get("status") != "down" or hit["signature"]]

@@ -46,7 +46,7 @@ def with_servers(config: Config, wanted: Collection[str], *, called: bool) -> Co
 
 def suggestion(name: str, config: Config) -> str:
     """Return what to write in the place of a name that no server has."""
-    from codemode_mcp.nearest import nearest
+    from codemode_mcp.did_you_mean import nearest
 
     names = [spec.name for spec in config.upstreams]
     near = nearest(name, configured(config))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.nearest import plain
+from codemode_mcp.did_you_mean import plain
 from codemode_mcp.program.syntax import FUNCTIONS, Span, parse, span_of, words
 
 if TYPE_CHECKING:

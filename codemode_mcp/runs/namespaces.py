@@ -19,7 +19,7 @@ import anyio
 from codemode_mcp.sandbox.messages import ABSENT, Absent, Through, ToolCall
 from codemode_mcp.errors import CodeModeError, PluginError, ProgramError
 from codemode_mcp.json_text import json_text, whole_characters
-from codemode_mcp.nearest import nearest
+from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.plugins.api import NamespaceContext, ToolError
 from codemode_mcp.plugins.namespaces import SEPARATOR, Scope, read_input, read_scope
 from codemode_mcp.plugins.running import is_async, removed, run_code

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.nearest import plain
+from codemode_mcp.did_you_mean import plain
 
 if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog

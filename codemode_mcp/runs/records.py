@@ -37,7 +37,7 @@ from codemode_mcp.policy.callers import Caller
 from codemode_mcp.calls.dispatch import Counts
 from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import ERROR_CODES, Exceeded, ProgramError
-from codemode_mcp.fields import Fields, first_of, integer, items, number, parsed, strictly, text, written
+from codemode_mcp.strict_json import Fields, first_of, integer, items, number, parsed, strictly, text, written
 from codemode_mcp.json_text import json_text
 from codemode_mcp.calls.outcome import (
     CallRecord,

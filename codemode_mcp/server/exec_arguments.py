@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.nearest import nearest
+from codemode_mcp.did_you_mean import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

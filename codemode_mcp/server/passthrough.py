@@ -39,7 +39,7 @@ from codemode_mcp.calls.dispatch import CallContext
 from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.json_text import joined_halves, json_text
-from codemode_mcp.nearest import nearest
+from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.runs.questions import WINDOW, Questions
 from codemode_mcp.server.sdk_server import AnnouncingServer, SdkExchange, SdkSession, guard_state

@@ -102,7 +102,7 @@ async def _program(server: str, name: str, given: Mapping[str, Any], opened: App
 
 
 def _entry(catalog: Catalog, server: str, name: str) -> Entry:
-    from codemode_mcp.nearest import nearest
+    from codemode_mcp.did_you_mean import nearest
 
     found = next(each for each in catalog.servers if each.name == server)
     for entry in found.tools:

@@ -132,7 +132,7 @@ def _own_entries() -> Sequence[Entry]:
 def _known(config: Config, names: Sequence[str]) -> Sequence[str]:
     """The names, if each is a server's. Ends the command otherwise."""
     from codemode_mcp.control.display import cut
-    from codemode_mcp.nearest import nearest
+    from codemode_mcp.did_you_mean import nearest
 
     there = [*(spec.name for spec in config.upstreams), *config.disabled]
     for name in names:

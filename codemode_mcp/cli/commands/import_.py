@@ -94,7 +94,7 @@ def _sources(origins: list[str] | None, here: Here) -> list[Source]:
     """What is to be imported from."""
     from codemode_mcp.cli.mcp_clients import reading
     from codemode_mcp.cli.mcp_clients.places import TITLES, places
-    from codemode_mcp.nearest import nearest
+    from codemode_mcp.did_you_mean import nearest
 
     found: list[Source] = []
     for origin in dict.fromkeys(origins or CLIENTS):

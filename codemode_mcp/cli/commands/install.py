@@ -140,7 +140,7 @@ def _print_to_copy(client: str, name: str, config: str | None, here: Here) -> No
     from codemode_mcp.config import find_config
     from codemode_mcp.config.load import FILE_NAME
     from codemode_mcp.control.display import cut
-    from codemode_mcp.nearest import nearest
+    from codemode_mcp.did_you_mean import nearest
 
     try:
         found = find_config(config, environ=here.environ, cwd=here.folder, user_config_dir=config_dir(), admit=admit)

@@ -13,7 +13,7 @@ import anyio
 
 from codemode_mcp.control.display import counted, plain
 from codemode_mcp.errors import CodeModeError, ProgramError
-from codemode_mcp.nearest import nearest
+from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.runs.rendering import printed
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.cli.repl import cells
