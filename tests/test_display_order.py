@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.policy.approval import ApprovalRequest, ask_for, visible
 from codemode_mcp.control.display import plain, wrapped
 from codemode_mcp.json_text import json_text
+from codemode_mcp.policy.approval import ApprovalRequest, ask_for, visible
 from codemode_mcp.policy.policy import Effects
 from tests.bidi import displayed
 

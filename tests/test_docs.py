@@ -26,9 +26,9 @@ from codemode_mcp.cli import app
 from codemode_mcp.cli.mcp_clients.places import CLIENTS
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import ERROR_CODES
-from codemode_mcp.settings import CLAMPS, CodeModeSettings
 from codemode_mcp.program.syntax import parse as parse_program
 from codemode_mcp.program.syntax import utf16_units
+from codemode_mcp.settings import CLAMPS, CodeModeSettings
 from tests.integration.harness import tsc
 
 if TYPE_CHECKING:

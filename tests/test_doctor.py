@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from codemode_mcp.cli.confirming import refuse_unknown
-from codemode_mcp.config import load_config
-from codemode_mcp.config.trust import Gate
 from codemode_mcp.cli.doctor import Check, check_config, check_everything
 from codemode_mcp.cli.doctor.ahead import make_ahead
+from codemode_mcp.config import load_config
+from codemode_mcp.config.trust import Gate
 
 TRACKER = Path(__file__).parents[1] / "examples" / "quickstart" / "tracker.py"
 

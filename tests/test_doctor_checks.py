@@ -12,13 +12,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.cli.confirming import refuse_unknown
 from codemode_mcp.cli.commands.doctor import needing_a_look, waiting_for
-from codemode_mcp.config import Config, load_config
-from codemode_mcp.config.expand import Reading
-from codemode_mcp.config.nodes import Node, Report
-from codemode_mcp.config.servers import read_servers
-from codemode_mcp.config.trust import Gate
+from codemode_mcp.cli.confirming import refuse_unknown
 from codemode_mcp.cli.doctor import CHECKS, Check, Checkup, ahead, check_config, report
 from codemode_mcp.cli.doctor.budget import _CUT
 from codemode_mcp.cli.doctor.config import literal_secrets, permissions, variables
@@ -26,6 +21,11 @@ from codemode_mcp.cli.doctor.engine import Kept, _cache
 from codemode_mcp.cli.doctor.folders import LEAST_FREE, folder
 from codemode_mcp.cli.doctor.machine import http, is_here, nesting, notify, other_clients, own_code_mode
 from codemode_mcp.cli.doctor.servers import HUGE_DESCRIPTION, advice_for, by_hand, oddities
+from codemode_mcp.config import Config, load_config
+from codemode_mcp.config.expand import Reading
+from codemode_mcp.config.nodes import Node, Report
+from codemode_mcp.config.servers import read_servers
+from codemode_mcp.config.trust import Gate
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, HttpSettings, StaticToken, ToolSettings
 from upstream_clients.spec import UpstreamSpec

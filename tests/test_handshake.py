@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp_types import methods, version
 
-from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.server.client_questions import as_request
 from codemode_mcp.server.handshake import HandshakeSession, is_plain_call, is_plain_greeting, is_plain_listing
 from codemode_mcp.server.lines import open_lines
+from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.sdk_server import code_mode_server, serve_lines
 from upstream_clients import jsonrpc
 from upstream_clients.errors import QuestionRefused

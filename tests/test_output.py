@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
+from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.rendering import (
     NEXT_BYTES,
     PENDING_BYTES,

@@ -9,12 +9,12 @@ from codemode_mcp.server.profiles import (
     MAX_NAME,
     PROFILES,
     Profile,
-    ProfileOverride,
     override_of,
     profile_json,
     profile_of,
     traits,
 )
+from codemode_mcp.settings import ProfileOverride
 
 
 def test_a_client_without_a_row_or_a_name_gets_the_plain_default() -> None:

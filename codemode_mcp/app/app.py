@@ -23,41 +23,41 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp import __version__
-from codemode_mcp.config import reload
+from codemode_mcp.app.engine_loader import EngineLoader
 from codemode_mcp.audit import Auditor, Redactor, set_level
 from codemode_mcp.audit.recording import recording
 from codemode_mcp.catalog.caller_topics import CallerTopics
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.server.connected import ConnectedClients
-from codemode_mcp.app.engine_loader import EngineLoader
+from codemode_mcp.catalog.topics import MAX_SERVERS
+from codemode_mcp.config import reload
 from codemode_mcp.nesting import one_deeper
 from codemode_mcp.paths import cache_dir, listings_dir, state_dir, vectors_dir
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policies
+from codemode_mcp.server.connected import ConnectedClients
 from codemode_mcp.server.profiles import KEYS, override_of, profile_json, profile_of
-from codemode_mcp.catalog.topics import MAX_SERVERS
 from declarations.names import identifiers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 
-    from codemode_mcp.policy.approval import RememberFn
+    from codemode_mcp.calls.dispatch import CallContext, Dispatcher
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.catalog import Catalog, Entry
+    from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.catalog.per_caller import Catalogs
     from codemode_mcp.config import Config, Reading
-    from codemode_mcp.calls.dispatch import CallContext, Dispatcher
-    from codemode_mcp.catalog.entries import OfferedNamespace
-    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.plugins.host import Plugins
+    from codemode_mcp.policy.approval import RememberFn
     from codemode_mcp.policy.policy import Policy
+    from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
+    from codemode_mcp.runs.values import Values
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.search.semantic import Meaning
     from codemode_mcp.settings import Language, StoreKind, ToolSettings
     from codemode_mcp.stores.opening import Opened
-    from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.runs.values import Values
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import JsonObject, RootsFn, ToolSource, UpstreamView
@@ -594,17 +594,17 @@ class App:
 
     async def _run_with(self, pool: UpstreamPool) -> None:
         """Open everything behind the upstream servers, and keep it open until cancelled."""
-        from codemode_mcp.catalog.per_caller import Catalogs
-        from codemode_mcp.calls.dispatch import Dispatcher
         from codemode_mcp.app.heap import keep_small
         from codemode_mcp.app.notify import open_notifier
+        from codemode_mcp.calls.dispatch import Dispatcher
+        from codemode_mcp.catalog.observed_types import Shapes
+        from codemode_mcp.catalog.per_caller import Catalogs
         from codemode_mcp.plugins.bundled import bundled
         from codemode_mcp.plugins.host import Plugins
         from codemode_mcp.runs.manager import open_manager
         from codemode_mcp.search.semantic import Meaning, available
-        from codemode_mcp.catalog.observed_types import Shapes
-        from codemode_mcp.stores.opening import open_store
         from codemode_mcp.search.warmup import Warmup
+        from codemode_mcp.stores.opening import open_store
 
         self._meaning = Meaning(vectors_dir()) if available() else None
         shapes = Shapes() if self.code_mode else None

@@ -7,11 +7,11 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.sandbox.messages import Absent
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.json_text import whole_characters
 from codemode_mcp.calls.schema_errors import Mismatch, Problem, clip, listed_names, path_text, seen, shown_name
 from codemode_mcp.did_you_mean import misspells, nearest, plain
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.json_text import whole_characters
+from codemode_mcp.sandbox.messages import Absent
 from upstream_clients.schemas import UnusableSchema, compile_schema
 
 if TYPE_CHECKING:

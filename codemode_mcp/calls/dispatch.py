@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio
 
-from codemode_mcp.sandbox import messages as bridge
-from codemode_mcp.policy.approval import ApprovalRequest
-from codemode_mcp.calls.arguments import ArgumentChecker
 from codemode_mcp.audit import debugging, sizes
-from codemode_mcp.sandbox.messages import Completion, GuestError, ToolCall
+from codemode_mcp.calls.arguments import ArgumentChecker
 from codemode_mcp.catalog.catalog import login_advice
 from codemode_mcp.catalog.entries import within_line
+from codemode_mcp.catalog.operations import perform
 from codemode_mcp.errors import (
     CodeModeError,
     Exceeded,
@@ -33,25 +31,27 @@ from codemode_mcp.errors import (
     UpstreamError,
 )
 from codemode_mcp.json_text import json_text
-from codemode_mcp.catalog.operations import perform
 from codemode_mcp.plugins.api import EXEC_ID, ToolCallEvent
 from codemode_mcp.plugins.running import removed
+from codemode_mcp.policy.approval import ApprovalRequest
 from codemode_mcp.policy.policy import Ask, Deny, Effects, Policies
+from codemode_mcp.sandbox import messages as bridge
+from codemode_mcp.sandbox.messages import Completion, GuestError, ToolCall
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError
 from upstream_clients.tools import Admission, Asking, Unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from codemode_mcp.policy.approval import ApproveFn
-    from codemode_mcp.sandbox.messages import Lookup
-    from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.catalog.catalog import Catalog, Entry
-    from codemode_mcp.catalog.operations import Operation
     from codemode_mcp.calls.outcome import CallRecord
-    from codemode_mcp.policy.policy import Policy
-    from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings, Via
+    from codemode_mcp.catalog.catalog import Catalog, Entry
     from codemode_mcp.catalog.observed_types import Shapes
+    from codemode_mcp.catalog.operations import Operation
+    from codemode_mcp.policy.approval import ApproveFn
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Policy
+    from codemode_mcp.sandbox.messages import Lookup
+    from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings, Via
     from upstream_clients.tools import (
         AskFn,
         BeginFn,

@@ -8,9 +8,9 @@ from codemode_mcp.audit.events import MAX_NAME
 from codemode_mcp.json_text import json_text
 
 if TYPE_CHECKING:
-    from codemode_mcp.policy.approval import ApprovalRequest, Verdict
     from codemode_mcp.audit.events import Auditor, EventKind
     from codemode_mcp.calls.outcome import CallRecord
+    from codemode_mcp.policy.approval import ApprovalRequest, Verdict
 
 
 class CallEvents:

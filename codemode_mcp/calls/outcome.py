@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.policy.approval import ApprovalQuestion
     from codemode_mcp.errors import ErrorCode, Exceeded
+    from codemode_mcp.policy.approval import ApprovalQuestion
     from upstream_clients.tools import Question
 
 CallStatus = Literal["queued", "executing", "completed", "failed"]

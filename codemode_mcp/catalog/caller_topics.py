@@ -10,8 +10,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from codemode_mcp.catalog.entries import mcp_id
-from codemode_mcp.policy.policy import Deny
 from codemode_mcp.catalog.topics import MAX_SERVERS, MAX_TOOLS, topics
+from codemode_mcp.policy.policy import Deny
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,11 +16,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.catalog.entries import Entry, Offered, OfferedNamespace, Source, mcp_id, one_line, operation_id
-from codemode_mcp.errors import ProgramError
-from codemode_mcp.did_you_mean import nearest, plain
 from codemode_mcp.catalog.operations import OPERATIONS
-from codemode_mcp.policy.policy import Deny, Effects
 from codemode_mcp.catalog.toolset import NO_TOOLS, Toolset, select
+from codemode_mcp.did_you_mean import nearest, plain
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.policy.policy import Deny, Effects
 from declarations.names import aliases, identifiers
 from declarations.render import (
     NamespaceSummary,
@@ -36,8 +36,8 @@ from upstream_clients.tools import Tool
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from codemode_mcp.search.finder import Finder, Meaning
     from codemode_mcp.policy.policy import Policy
+    from codemode_mcp.search.finder import Finder, Meaning
     from upstream_clients.tools import JsonObject, UpstreamView
 
 __all__ = ["INDEX", "Catalog", "Entry", "Offered", "OfferedNamespace", "Server", "Source", "build", "login_advice"]

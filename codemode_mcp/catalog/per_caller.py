@@ -10,22 +10,30 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from codemode_mcp.catalog.catalog import build
 from codemode_mcp.catalog.client_tools import offered as offered_by_client
-from codemode_mcp.policy.policy import Policies
 from codemode_mcp.catalog.toolset import select
+from codemode_mcp.policy.policy import Policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.catalog.catalog import Catalog, Offered, OfferedNamespace
-    from codemode_mcp.search.finder import Meaning
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.policy.policy import Policy
-    from codemode_mcp.runs.questions import Client
+    from codemode_mcp.search.finder import Meaning
     from codemode_mcp.settings import ToolSettings
-    from upstream_clients.tools import UpstreamView
+    from upstream_clients.tools import QuestionMethod, UpstreamView
 
 MAX_VARIANTS: Final = 256
 """Catalogs of callers who are offered different tools; the one longest not asked for goes first."""
+
+
+class AskedClient(Protocol):
+    """The client of a request, as far as its catalog is concerned."""
+
+    @property
+    def supported(self) -> frozenset[QuestionMethod]:
+        """Return the questions that it answers."""
+        ...
 
 
 class Offers(Protocol):
@@ -77,7 +85,7 @@ class Catalogs:
         self._built = {}
         self._variants.clear()
 
-    async def of(self, caller: Caller, client: Client | None) -> Catalog:
+    async def of(self, caller: Caller, client: AskedClient | None) -> Catalog:
         """What a program of this caller sees that begins now, the tools that its client offers itself included."""
         offered: Sequence[Offered] = () if self._offers is None else await self._offers.offered(caller)
         namespaces: Sequence[OfferedNamespace] = () if self._offers is None else self._offers.namespaces()

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from codemode_mcp.catalog.entries import Offered, OfferedNamespace, Source
-    from codemode_mcp.search.finder import Finder, Meaning
     from codemode_mcp.policy.policy import Policy
+    from codemode_mcp.search.finder import Finder, Meaning
     from upstream_clients.tools import Tool
 
 CONTROL: Final = "code_mode"

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import anyio
 
+from codemode_mcp.app.heap import use_one_arena
 from codemode_mcp.cli.garbage import collect_seldom_soon
 from codemode_mcp.cli.shared import load, logging_as, say, stop, with_options
 from codemode_mcp.errors import CodeModeError
-from codemode_mcp.app.heap import use_one_arena
-from codemode_mcp.settings import LogLevel
 from codemode_mcp.search.warmup import THREAD_NAME
+from codemode_mcp.settings import LogLevel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -212,8 +212,8 @@ async def _serve_http(
             async with listening(settings, host, port, path) as listener, anyio.create_task_group() as group:
                 async with open_app(config, load, "http") as opened:
                     if opened.code_mode:
-                        from codemode_mcp.server.sdk_server import code_mode_server
                         from codemode_mcp.server.code_mode import Surface
+                        from codemode_mcp.server.sdk_server import code_mode_server
 
                         server = code_mode_server(Surface(opened), caller_of)
                     else:

@@ -24,7 +24,7 @@ from codemode_mcp.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.config import Config
+    from codemode_mcp.config.load import Config
     from codemode_mcp.settings import PluginSettings
 
 log = logging.getLogger("codemode_mcp.reload")

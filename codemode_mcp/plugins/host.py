@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
-    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.plugins.api import PluginApi
     from codemode_mcp.plugins.namespaces import Namespace
     from codemode_mcp.plugins.registry import Intercept, Plugin, ToolGroup
+    from codemode_mcp.policy.callers import Caller
 
 log = logging.getLogger("codemode_mcp.plugins")
 

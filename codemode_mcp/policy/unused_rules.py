@@ -11,9 +11,19 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from codemode_mcp.policy.callers import Caller
 from codemode_mcp.did_you_mean import nearest
-from codemode_mcp.policy.policy import Deny, Effects, Policies, Policy, Rules, belongs, matches, reaches, restricting_ids
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import (
+    Deny,
+    Effects,
+    Policies,
+    Policy,
+    Rules,
+    belongs,
+    matches,
+    reaches,
+    restricting_ids,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -14,11 +14,11 @@ from codemode_mcp.program.syntax import LINE_END, utf16_units
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from codemode_mcp.sandbox.messages import Thrown
-    from codemode_mcp.program.expression_values import Result
     from codemode_mcp.program.error_location import Fault
-    from codemode_mcp.settings import Language
+    from codemode_mcp.program.expression_values import Result
     from codemode_mcp.program.source_map import Grown, SourceMap
+    from codemode_mcp.sandbox.messages import Thrown
+    from codemode_mcp.settings import Language
 
 WRAPPER_LINES = 2
 """Lines the engine puts before the body of a function made from text."""

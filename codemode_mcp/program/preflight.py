@@ -16,11 +16,21 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from codemode_mcp.errors import ProgramError
 from codemode_mcp.did_you_mean import nearest, plain
+from codemode_mcp.errors import ProgramError
 from codemode_mcp.program.program_form import CALL, parameters, whole_function
 from codemode_mcp.program.source_map import Grown
-from codemode_mcp.program.syntax import FUNCTIONS, LINE_END, Lines, Span, from_utf16_units, parse, span_of, utf16_units, words
+from codemode_mcp.program.syntax import (
+    FUNCTIONS,
+    LINE_END,
+    Lines,
+    Span,
+    from_utf16_units,
+    parse,
+    span_of,
+    utf16_units,
+    words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

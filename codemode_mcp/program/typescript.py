@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.abc
 
-from codemode_mcp.program import esbuild as esbuild_pin
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
+from codemode_mcp.program import esbuild as esbuild_pin
 from codemode_mcp.program.source_map import Author, Grown, SourceMap, are_mappings
 from upstream_clients.private_files import exposure, open_private
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from codemode_mcp.policy.approval import Verdict, ask_for, is_cancel, lasts, verdict_of
 from codemode_mcp.catalog.entries import within_line
+from codemode_mcp.policy.approval import Verdict, ask_for, is_cancel, lasts, verdict_of
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:

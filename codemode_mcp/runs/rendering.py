@@ -17,16 +17,16 @@ from bisect import bisect_right
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, Exceeded
-from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.sandbox.pictures import strings_without_base64, without_base64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from codemode_mcp.errors import ErrorCode
     from codemode_mcp.calls.outcome import Outcome, PendingCall
+    from codemode_mcp.errors import ErrorCode
     from codemode_mcp.settings import ToolSettings
 
 TELEMETRY_BYTES = 900

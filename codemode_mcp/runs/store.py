@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 
-from codemode_mcp.policy.callers import PEER
 from codemode_mcp.errors import Exceeded, ProgramError
+from codemode_mcp.policy.callers import PEER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,17 +16,11 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
-from codemode_mcp.search import (
-    Field,
-    Index,
-    shipped_thesaurus,
-    shipped_vectors,
-    similarity,
-    telling_words,
-    wishes,
-    words,
-)
-from codemode_mcp.search.words import MAX_TOKEN
+from codemode_mcp.search.index import Field, Index
+from codemode_mcp.search.thesaurus import shipped_thesaurus
+from codemode_mcp.search.vectors import shipped_vectors, similarity
+from codemode_mcp.search.wishes import wishes
+from codemode_mcp.search.words import MAX_TOKEN, telling_words, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

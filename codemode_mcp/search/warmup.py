@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -21,7 +21,6 @@ import anyio.to_thread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.catalog.catalog import Catalog
 
 log = logging.getLogger("codemode_mcp.warmup")
 
@@ -32,6 +31,14 @@ CLOSE_SECONDS: Final = 1.0
 MAX_REST_SECONDS: Final = 30.0
 """After a round nothing is done for as long as it took, but no longer than this."""
 _LESS_PRIORITY: Final = 10
+
+
+class Searched(Protocol):
+    """A catalog, as far as search is concerned."""
+
+    def prepare_search(self) -> None:
+        """Make the index, so that the first search does not wait for it."""
+        ...
 
 
 class Warmup:
@@ -56,7 +63,7 @@ class Warmup:
         if self._thread is not None:
             self._thread.join(CLOSE_SECONDS)
 
-    async def run(self, catalog: Callable[[], Catalog], changed: Callable[[], anyio.Event]) -> None:
+    async def run(self, catalog: Callable[[], Searched], changed: Callable[[], anyio.Event]) -> None:
         """Until cancelled.
 
         Args:
@@ -75,7 +82,7 @@ class Warmup:
             rest = min(MAX_REST_SECONDS, time.monotonic() - began)
             await change.wait()
 
-    def _round(self, catalog: Catalog) -> None:
+    def _round(self, catalog: Searched) -> None:
         try:
             catalog.prepare_search()
             if self._fill is not None:

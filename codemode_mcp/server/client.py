@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
     from codemode_mcp.policy.approval import ApprovalQuestion
-    from codemode_mcp.server.exchange import Exchange, Session
     from codemode_mcp.runs.questions import Way
+    from codemode_mcp.server.exchange import Exchange, Session
     from upstream_clients.tools import JsonObject, Question, QuestionMethod, RootsFn
 
 log = logging.getLogger("codemode_mcp.client")

@@ -12,17 +12,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from codemode_mcp import __version__
-from codemode_mcp.server import descriptions
-from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
-from codemode_mcp.server.client import Continued, open_client, roots_of
+from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
-from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
-from codemode_mcp.calls.outcome import Usage
-from codemode_mcp.runs.rendering import VISIBLE_TOOLS, Rendered, render, render_error
 from codemode_mcp.policy.policy import Policies
+from codemode_mcp.runs.rendering import VISIBLE_TOOLS, Rendered, render, render_error
+from codemode_mcp.server import descriptions
+from codemode_mcp.server.client import Continued, open_client, roots_of
+from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
+from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.profiles import Profile, profile_of
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     import anyio
 
     from codemode_mcp.audit import Auditor
-    from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.runs.questions import Client
+    from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.settings import Language, ToolSettings
     from upstream_clients.tools import RootsFn
 

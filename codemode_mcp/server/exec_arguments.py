@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.errors import ProgramError
 from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.errors import ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.server.lines import Lines
     from codemode_mcp.server.code_mode import Surface
+    from codemode_mcp.server.lines import Lines
     from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.tools import JsonObject
 

@@ -26,24 +26,24 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from codemode_mcp.server import descriptions
-from codemode_mcp.server.list_changed import Announcer
-from codemode_mcp.policy.approval import Verdict, ask_for, lasts, verdict_of
 from codemode_mcp.audit import debugging
-from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
-from codemode_mcp.sandbox.messages import ToolCall
-from codemode_mcp.catalog.catalog import Catalog
-from codemode_mcp.server.client import MAX_ROUNDS, Continued, McpClient, progress_to, roots_of
 from codemode_mcp.calls.dispatch import CallContext
+from codemode_mcp.calls.events import CallEvents
+from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import within_line
+from codemode_mcp.catalog.toolset import Toolset
+from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.json_text import joined_halves, json_text
-from codemode_mcp.did_you_mean import nearest
-from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.policy.approval import Verdict, ask_for, lasts, verdict_of
 from codemode_mcp.runs.questions import WINDOW, Questions
+from codemode_mcp.sandbox.messages import ToolCall
+from codemode_mcp.server import descriptions
+from codemode_mcp.server.client import MAX_ROUNDS, Continued, McpClient, progress_to, roots_of
+from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.sdk_server import AnnouncingServer, SdkExchange, SdkSession, guard_state
-from codemode_mcp.catalog.toolset import Toolset
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
 
-    from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, Remember, RememberFn
-    from codemode_mcp.sandbox.messages import Completion
-    from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.catalog.catalog import Entry
-    from codemode_mcp.server.client import LatestProgress
     from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.catalog.catalog import Entry
+    from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, Remember, RememberFn
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.sandbox.messages import Completion
+    from codemode_mcp.server.client import LatestProgress
     from codemode_mcp.settings import PolicyRules, ToolSettings
     from upstream_clients.tools import JsonObject, Question, RootsFn
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from codemode_mcp.settings import ProfileOverride
+
 MAX_NAME: Final = 200
 """Characters of a client's name that are looked at."""
 
@@ -105,19 +107,6 @@ KEYS: Final = {
     "repeats_failures": "repeatsFailures",
 }
 """Names in the configuration and in JSON, by field."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileOverride:
-    """One entry of `clients` in the configuration. Hashable, as settings have to be.
-
-    Attributes:
-        client: glob on the name in `clientInfo`.
-        values: names of fields of `Profile`, each with its value.
-    """
-
-    client: str
-    values: tuple[tuple[str, Any], ...]
 
 
 def profile_of(name: str | None, overrides: Sequence[ProfileOverride] = ()) -> Profile:

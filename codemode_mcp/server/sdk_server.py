@@ -18,8 +18,8 @@ from mcp_types.methods import is_input_required
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from codemode_mcp.server.client_questions import REQUESTS, RESULTS
 from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.server.client_questions import REQUESTS, RESULTS
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from mcp.server.models import InitializationOptions
     from mcp.server.session import ServerSession
 
-    from codemode_mcp.server.list_changed import Announcer
     from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.server.lines import Lines
     from codemode_mcp.server.code_mode import Surface
+    from codemode_mcp.server.lines import Lines
+    from codemode_mcp.server.list_changed import Announcer
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
 from codemode_mcp.cli.commands import install
-from codemode_mcp.cli.shared import COLUMNS
 from codemode_mcp.cli.mcp_clients import installing
+from codemode_mcp.cli.shared import COLUMNS
 from codemode_mcp.config.edit import backups_of
 
 if TYPE_CHECKING:

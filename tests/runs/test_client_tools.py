@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog.client_tools import ClientTools, offered
 from codemode_mcp.calls.dispatch import MAX_NEAREST
+from codemode_mcp.catalog.client_tools import ClientTools, offered
 from codemode_mcp.runs.rendering import render
-from codemode_mcp.settings import PolicyRules, ToolSettings
 from codemode_mcp.runs.values import MemoryValues
+from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import Bench, FakeClient, bench, texts
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.tools import Asking, Question

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.policy.approval import ApprovalRequest, Verdict
-from codemode_mcp.sandbox.messages import ABSENT, NamespaceCall, Thrown
-from codemode_mcp.policy.callers import Caller
-from codemode_mcp.catalog.entries import Offered
 from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.catalog.entries import Offered
+from codemode_mcp.catalog.toolset import select
 from codemode_mcp.plugins.api import NamespaceContext, ToolError, namespace_tool
+from codemode_mcp.policy.approval import ApprovalRequest, Verdict
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.runs import namespaces as module
 from codemode_mcp.runs.driver import _with_nearest_function
+from codemode_mcp.sandbox.messages import ABSENT, NamespaceCall, Thrown
 from codemode_mcp.settings import PolicyRules, ToolSettings
-from codemode_mcp.catalog.toolset import select
 from tests.runs.bench import CALLER, OWNER, bench, texts
 from tests.runs.fake_plugins import FakePlugins
 from upstream_clients.results import read_outcome

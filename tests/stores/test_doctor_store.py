@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.config import Config
 from codemode_mcp.cli.doctor import store
 from codemode_mcp.cli.doctor.store import Found, look_at, private, told
+from codemode_mcp.config import Config
 from codemode_mcp.settings import StoreSettings
 from codemode_mcp.stores.opening import open_database
 

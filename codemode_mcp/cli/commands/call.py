@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from codemode_mcp.cli.commands.run import end, execute
 from codemode_mcp.cli.completion import server_names
 from codemode_mcp.cli.options import ConfigOption, LogFileOption, LogLevelOption
-from codemode_mcp.cli.commands.run import end, execute
 from codemode_mcp.cli.selection import configured, suggestion, with_servers
 from codemode_mcp.cli.shared import load, stop
 from codemode_mcp.errors import ProgramError

@@ -20,9 +20,9 @@ from codemode_mcp.cli.shared import load, logging_as, plugins_on_stderr, say, st
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from codemode_mcp.config import Config
     from codemode_mcp.cli.doctor import Check, Checkup
     from codemode_mcp.cli.doctor.entries import Entry
+    from codemode_mcp.config import Config
 
 
 app = typer.Typer()
@@ -47,8 +47,8 @@ def doctor(
     Exits with 0 where nothing has failed, with 1 where something has, with 2 where the configuration is invalid.
     """
     from codemode_mcp.cli.confirming import ask
-    from codemode_mcp.config.trust import Gate
     from codemode_mcp.cli.doctor import Checkup, check_config, report
+    from codemode_mcp.config.trust import Gate
 
     loaded, checks = check_config(config, os.environ, Gate(ask))
     only = [] if loaded is None else _known(loaded, servers or [])

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from codemode_mcp.cli.completion import client_names
+from codemode_mcp.cli.mcp_clients.places import CLIENTS
 from codemode_mcp.cli.options import JsonOption
 from codemode_mcp.cli.shared import fitted, say, say_command, stop
-from codemode_mcp.cli.mcp_clients.places import CLIENTS
 
 if TYPE_CHECKING:
     from codemode_mcp.cli.mcp_clients.importing import Item, Plan

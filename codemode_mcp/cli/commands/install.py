@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from codemode_mcp.cli.completion import client_names
-from codemode_mcp.cli.options import ConfigOption
-from codemode_mcp.cli.shared import say, say_command, stop
 from codemode_mcp.cli.mcp_clients.places import TITLES
 from codemode_mcp.cli.mcp_clients.reading import this_machine
+from codemode_mcp.cli.options import ConfigOption
+from codemode_mcp.cli.shared import say, say_command, stop
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.paths import config_dir, data_dir
 

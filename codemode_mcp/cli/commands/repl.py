@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from codemode_mcp.app.app import App
     from codemode_mcp.audit.events import Event
-    from codemode_mcp.cli.terminal import Screen
-    from codemode_mcp.config import Config
     from codemode_mcp.cli.repl.prompt import Prompt
     from codemode_mcp.cli.repl.terminal import Reader
-    from codemode_mcp.settings import Language
+    from codemode_mcp.cli.terminal import Screen
     from codemode_mcp.cli.trace.progress import Progress
+    from codemode_mcp.config import Config
+    from codemode_mcp.settings import Language
 
 CONNECT_SECONDS = 30.0
 """For servers to come up in the background, so that completion knows them."""

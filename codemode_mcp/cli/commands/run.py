@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from codemode_mcp.app.app import App
     from codemode_mcp.audit.events import Event
-    from codemode_mcp.cli.asking import Unattended
-    from codemode_mcp.config import Config
     from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.cli.asking import Unattended
+    from codemode_mcp.cli.trace.progress import Record
+    from codemode_mcp.config import Config
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.settings import Language
-    from codemode_mcp.cli.trace.progress import Record
     from upstream_clients.pool import UpstreamPool
 
 _NOBODY = "`codemode-mcp run`, which asks nobody here; tools.approved lets a call pass"

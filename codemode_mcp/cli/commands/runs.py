@@ -24,11 +24,11 @@ from codemode_mcp.cli.terminal import is_at_terminal as _is_at_terminal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from codemode_mcp.policy.approval import Remember
     from codemode_mcp.cli.stored import Stored
     from codemode_mcp.control.merging import Claimed
     from codemode_mcp.control.places import Place
     from codemode_mcp.control.protocol import Request
+    from codemode_mcp.policy.approval import Remember
 
 app = typer.Typer(
     name="runs",

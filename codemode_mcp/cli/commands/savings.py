@@ -16,8 +16,8 @@ from codemode_mcp.cli.options import ConfigOption, JsonOption
 from codemode_mcp.cli.shared import load, logging_as, plugins_on_stderr, say, stop
 
 if TYPE_CHECKING:
-    from codemode_mcp.config import Config
     from codemode_mcp.cli.savings.tasks import Reads, Tasks
+    from codemode_mcp.config import Config
 
 app = typer.Typer()
 

@@ -13,10 +13,10 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.app.app import open_app
-from codemode_mcp.control.display import counted
 from codemode_mcp.cli.doctor.check import Check
 from codemode_mcp.cli.doctor.engine import look_at_cache
 from codemode_mcp.cli.doctor.servers import GRACE_SECONDS, advice_for, is_kept
+from codemode_mcp.control.display import counted
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.paths import cache_dir, listings_dir, vectors_dir
 

@@ -12,7 +12,6 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.app.app import open_app
-from codemode_mcp.config import Config
 from codemode_mcp.cli.doctor import (
     budget,
     connected,
@@ -27,6 +26,7 @@ from codemode_mcp.cli.doctor import (
     store,
 )
 from codemode_mcp.cli.doctor.check import Check
+from codemode_mcp.config import Config
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from codemode_mcp.audit.redaction import is_secret_name, without_tokens
+from codemode_mcp.cli.doctor.check import Check, some
 from codemode_mcp.config.literals import secret_args
 from codemode_mcp.control.display import counted
-from codemode_mcp.cli.doctor.check import Check, some
 from codemode_mcp.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.cli.doctor.check import Check
 from codemode_mcp.control.client import ask_all
 from codemode_mcp.control.display import cut
 from codemode_mcp.control.protocol import Request
-from codemode_mcp.cli.doctor.check import Check
 from codemode_mcp.server.profiles import traits
 
 if TYPE_CHECKING:

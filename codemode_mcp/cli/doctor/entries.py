@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.control.display import cut
 from codemode_mcp.cli.doctor.check import Check
+from codemode_mcp.control.display import cut
 from upstream_clients.handshake import shake_hands
 from upstream_clients.spec import UpstreamSpec
 

@@ -10,8 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from codemode_mcp.control.display import counted
 from codemode_mcp.cli.doctor.check import Check
+from codemode_mcp.control.display import counted
 from codemode_mcp.settings import HttpSettings
 from upstream_clients.environment import system_variables
 

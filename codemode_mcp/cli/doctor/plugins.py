@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from codemode_mcp.app.app import App
-    from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.config import Config
-    from codemode_mcp.cli.doctor.policy import There
     from codemode_mcp.catalog.entries import Offered
+    from codemode_mcp.cli.doctor.policy import There
+    from codemode_mcp.config import Config
     from codemode_mcp.plugins.host import Plugins
     from codemode_mcp.plugins.registry import Plugin
+    from codemode_mcp.policy.callers import Caller
 
 
 async def check(app: App, config: Config, there: There) -> Iterable[Check]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codemode_mcp.control.display import counted
 from codemode_mcp.cli.doctor.check import Check
+from codemode_mcp.control.display import counted
 from codemode_mcp.plugins.api import EXEC_ID
 
 if TYPE_CHECKING:

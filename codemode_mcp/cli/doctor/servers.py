@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
-from codemode_mcp.control.display import counted, cut
 from codemode_mcp.cli.doctor.check import Check, some
 from codemode_mcp.cli.doctor.policy import hidden, known_of
+from codemode_mcp.control.display import counted, cut
 from upstream_clients.environment import is_passed_on
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.control.display import counted
 from codemode_mcp.cli.doctor.check import Check
+from codemode_mcp.control.display import counted
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.settings import StoreSettings
 from codemode_mcp.stores.opening import file_of, name_of, network_file_system, open_database, unusable

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.control.display import plain
 from codemode_mcp.cli.repl.cells import COMMANDS
 from codemode_mcp.cli.repl.scan import scan
 from codemode_mcp.cli.repl.vocabulary import ITEMS, Name
+from codemode_mcp.control.display import plain
 from declarations.render import property_name
 from declarations.typetree import Constant, string_literal
 

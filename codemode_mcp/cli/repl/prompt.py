@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
-from codemode_mcp.control.display import counted, plain
-from codemode_mcp.errors import CodeModeError, ProgramError
-from codemode_mcp.did_you_mean import nearest
-from codemode_mcp.runs.rendering import printed
-from codemode_mcp.program.preflight import inspect
 from codemode_mcp.cli.repl import cells
 from codemode_mcp.cli.repl.session import KEY, Kept, position_in, spoken_of, unwrapped, wrapped
 from codemode_mcp.cli.repl.vocabulary import Vocabulary
+from codemode_mcp.control.display import counted, plain
+from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.syntax import LINE_END
+from codemode_mcp.runs.rendering import printed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from codemode_mcp.app.app import App
-    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.program.preflight import Preflight
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import Language

@@ -8,8 +8,8 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.control.display import plain
 from codemode_mcp.catalog.entries import one_line
+from codemode_mcp.control.display import plain
 from declarations.names import LANGUAGE_GLOBALS
 from declarations.schema import compile_schema
 from declarations.typetree import (

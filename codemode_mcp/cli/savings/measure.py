@@ -11,8 +11,8 @@ from codemode_mcp.cli.savings.exposure import Exposure, Server, as_listed, weigh
 if TYPE_CHECKING:
     from codemode_mcp.app.app import App
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.config import Config
     from codemode_mcp.cli.savings.exposure import Weight
+    from codemode_mcp.config import Config
     from upstream_clients.tools import UpstreamView
 
 CONNECT_SECONDS: Final = 30.0
@@ -39,8 +39,8 @@ async def exposure_of(config: Config) -> Exposure:
 
 async def _own(app: App) -> Weight:
     """The two tools, as `server` lists them for whoever runs this."""
-    from codemode_mcp.server.descriptions import instructions
     from codemode_mcp.server.code_mode import tool_list
+    from codemode_mcp.server.descriptions import instructions
 
     servers, settings = app.servers(app.operator), app.settings()
     tools = tool_list(servers, settings, await app.namespace_texts(app.operator), app.topics(app.operator))

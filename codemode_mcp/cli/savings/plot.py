@@ -5,10 +5,10 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.control.display import counted, cut
 from codemode_mcp.cli.savings.report import verdict_of_exposure, verdict_of_tasks
 from codemode_mcp.cli.trace.text import moment
 from codemode_mcp.cli.trace.timeline import size
+from codemode_mcp.control.display import counted, cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ import math
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.control.display import plain
 from codemode_mcp.cli.trace.text import heading, moment
 from codemode_mcp.cli.trace.timeline import Bar, Scale, duration, size
+from codemode_mcp.control.display import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.audit.trajectory import document_of
-from codemode_mcp.control.display import columns, cut
 from codemode_mcp.cli.trace.timeline import duration, trace_of
+from codemode_mcp.control.display import columns, cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable

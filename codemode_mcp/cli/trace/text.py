@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.control.display import columns, counted, cut, plain
 from codemode_mcp.cli.trace.timeline import Scale, duration, size
+from codemode_mcp.control.display import columns, counted, cut, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
