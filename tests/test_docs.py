@@ -287,10 +287,10 @@ def test_the_layers_in_the_architecture_are_those_of_the_import_contracts() -> N
         return [set(re.findall(r"[\w]+", layer)) for layer in found.split("→")]
 
     for beginning, name in (
-        ("(?=__main__ →)", "Rooms of codemode_mcp"),
-        ("inside runs:", "Inside runs: the state machine knows nobody"),
-        ("inside stores:", "Inside stores: what is asked of a database knows neither kind of it"),
-        ("inside sandbox:", "Inside the sandbox"),
+        ("(?=__main__ →)", "Wings of codemode_mcp"),
+        ("inside runs:", "Inside runs"),
+        ("inside stores:", "Inside stores"),
+        ("inside sandbox:", "Inside sandbox"),
     ):
         assert drawn(beginning) == [set(re.findall(r"\w+", layer)) for layer in layers[name]]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "demo": "demo",
     "install": "install",
-    "import": "clients",
+    "import": "import_",
     "doctor": "doctor",
     "setup": "doctor",
     "serve": "serve",
@@ -27,13 +27,13 @@ COMMANDS: Final = {
     "tools": "tools",
     "types": "tools",
     "runs": "runs",
-    "clients": "connected",
+    "clients": "clients",
     "trace": "trace",
     "savings": "savings",
     "login": "login",
     "logout": "login",
 }
-"""Modules of this package by the commands that are in them, in the order of `--help`: that in which one needs them."""
+"""Modules of `commands` by the commands that are in them, in the order of `--help`: that in which one needs them."""
 
 
 class _Commands(TyperGroup):
@@ -44,7 +44,7 @@ class _Commands(TyperGroup):
         module = COMMANDS.get(cmd_name)
         if module is None:
             return None
-        found = typer.main.get_group(import_module(f"codemode_mcp.cli.{module}").app)
+        found = typer.main.get_group(import_module(f"codemode_mcp.cli.commands.{module}").app)
         # A module has some commands, or is one that has commands of its own.
         command = found if found.name == cmd_name else found.get_command(ctx, cmd_name)
         if command is not None:
