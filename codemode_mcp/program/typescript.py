@@ -347,7 +347,7 @@ def _mappings_of(encoded: str) -> str:
 
 # --- Finding and fetching --------------------------------------------------------------------------------------------
 
-_BUNDLED = Path(__file__).parent / "_bundled" / esbuild_pin.executable_name()
+_BUNDLED = Path(__file__).parents[1] / "_bundled" / esbuild_pin.executable_name()
 _FAMILY = esbuild_pin.VERSION.rpartition(".")[0]
 
 
