@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 import wasmtime
 from measure import report
 
-from codemode_mcp.bridge import Completion, decode_turn, deliver_message, start_message
 from codemode_mcp.sandbox import binary
 from codemode_mcp.sandbox.engine import GC_THRESHOLD, open_engine
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.sandbox.instance import Instance, Modules
+from codemode_mcp.sandbox.messages import Completion, decode_turn, deliver_message, start_message
 
 if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine

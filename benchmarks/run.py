@@ -34,11 +34,11 @@ from mcp.client.stdio import StdioServerParameters
 from measure import ECHO, ours, report
 from tools import BY_MODELS, LISTS, QUERIES, many, search
 
-from codemode_mcp.bridge import Completion, deliver_message, start_message
-from codemode_mcp.catalog import build
-from codemode_mcp.policy import Policy
+from codemode_mcp.catalog.catalog import build
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.sandbox.engine import Engine, open_engine
 from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.sandbox.messages import Completion, deliver_message, start_message
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Tool, UpstreamView
 

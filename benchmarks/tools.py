@@ -15,10 +15,11 @@ from typing import Any
 
 from measure import report
 
-from codemode_mcp.catalog import build
-from codemode_mcp.policy import Policy
-from codemode_mcp.search import Field, Index, Thesaurus
-from codemode_mcp.semantic import Meaning, available
+from codemode_mcp.catalog.catalog import build
+from codemode_mcp.policy.policy import Policy
+from codemode_mcp.search.index import Field, Index
+from codemode_mcp.search.semantic import Meaning, available
+from codemode_mcp.search.thesaurus import Thesaurus
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.lenient import read_tools
 from upstream_clients.tools import Tool, UpstreamView

@@ -1,4 +1,13 @@
-"""codemode-mcp: one MCP server, two tools, every other server behind them."""
+"""codemode-mcp: one MCP server, two tools, every other server behind them.
+
+From top to bottom, which is the way of one `exec`:
+
+- `cli` parses commands, and `app` opens what they need, by `config`.
+- `server` speaks MCP with clients, and `control` with terminals; `stores` keeps what outlives the process.
+- `runs` takes a program from its `exec` to its end, and `calls` takes each of its calls to a tool.
+- `plugins` adds tools and hooks, `catalog` names and declares tools, and `program` knows the program's text.
+- `audit` records, `policy` decides, `search` finds, and `sandbox` runs JavaScript.
+"""
 
 __version__ = "0.1.0"
 """The version, also of the distribution. The metadata of the distribution say the same, but take 12 ms to read."""

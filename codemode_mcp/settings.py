@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.profiles import ProfileOverride
 
 Language = Literal["javascript", "typescript"]
 
@@ -311,6 +310,19 @@ class LogSettings:
     """How much is logged; also `--log-level`."""
     file: str | None = None
     """A file in place of stderr, relative to the configuration; also `--log-file`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOverride:
+    """One entry of `clients` in the configuration. Hashable, as settings have to be.
+
+    Attributes:
+        client: glob on the name in `clientInfo`.
+        values: names of fields of `server.profiles.Profile`, each with its value.
+    """
+
+    client: str
+    values: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse  # type: ignore[import-untyped]  # it carries no types
 
-from codemode_mcp.search import telling_words
+from codemode_mcp.search.semantic import Embedder
 from codemode_mcp.search.vectors import MAGIC
-from codemode_mcp.semantic import Embedder
+from codemode_mcp.search.words import telling_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

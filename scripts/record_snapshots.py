@@ -15,10 +15,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.bridge import Completion, GuestError, deliver_message, start_message
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.sandbox.messages import Completion, GuestError, deliver_message, start_message
 
 if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine

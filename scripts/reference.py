@@ -21,7 +21,7 @@ from codemode_mcp import settings
 from codemode_mcp.cli import app
 from codemode_mcp.config import load, servers
 from codemode_mcp.config.clients import OUTPUT_CLAMP
-from codemode_mcp.profiles import Profile
+from codemode_mcp.server.profiles import Profile
 from upstream_clients import gate, spec
 
 if TYPE_CHECKING:

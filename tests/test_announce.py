@@ -9,9 +9,9 @@ import mcp_types as types
 import pytest
 from mcp.client.client import Client
 
-from codemode_mcp import announce
-from codemode_mcp.announce import Announcer
-from codemode_mcp.sdk_server import AnnouncingServer
+from codemode_mcp.server import list_changed as announce
+from codemode_mcp.server.list_changed import Announcer
+from codemode_mcp.server.sdk_server import AnnouncingServer
 
 pytestmark = pytest.mark.anyio
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.arguments import MAX_DEPTH, ArgumentChecker
-from codemode_mcp.bridge import ABSENT, ToolCall
+from codemode_mcp.calls.arguments import MAX_DEPTH, ArgumentChecker
+from codemode_mcp.calls.schema_errors import Mismatch, _Search, path_text, shown_name
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.mismatch import Mismatch, _Search, path_text, shown_name
+from codemode_mcp.sandbox.messages import ABSENT, ToolCall
 from upstream_clients.schemas import UnusableSchema, compile_schema
 
 SIGNATURE = "MCP.s.take(input: {...}): Promise<McpToolResult>"

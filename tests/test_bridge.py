@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp import bridge
-from codemode_mcp.bridge import Completion, GuestError, decode_turn, deliver_message, json_text
 from codemode_mcp.errors import InternalError
+from codemode_mcp.json_text import json_text
+from codemode_mcp.sandbox import messages as bridge
+from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message
 
 JSON = st.recursive(
     st.none()

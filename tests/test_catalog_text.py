@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp import catalog_text as module
-from codemode_mcp.catalog import build
-from codemode_mcp.catalog_text import catalog_hash, catalog_of, catalog_text
-from codemode_mcp.entries import Offered, OfferedNamespace
+from codemode_mcp.catalog import serialize as module
+from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.entries import Offered, OfferedNamespace
+from codemode_mcp.catalog.serialize import catalog_hash, catalog_of, catalog_text
+from codemode_mcp.catalog.toolset import select
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy import Policy
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
-from codemode_mcp.toolset import select
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.catalog.catalog import Catalog
 
 SCHEMA = {
     "type": "object",

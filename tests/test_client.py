@@ -8,8 +8,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.client import PROGRESS_BURST, PROGRESS_INTERVAL, LatestProgress, supported
-from codemode_mcp.client_questions import as_request
+from codemode_mcp.server.client import PROGRESS_BURST, PROGRESS_INTERVAL, LatestProgress, supported
+from codemode_mcp.server.client_questions import as_request
 from upstream_clients.tools import Question
 
 

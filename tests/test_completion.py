@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from codemode_mcp.cli import COMMANDS, app, completion
-from codemode_mcp.clients.places import CLIENTS
+from codemode_mcp.cli.mcp_clients.places import CLIENTS
 
 Complete = "Callable[[str], list[str]]"
 SERVERS = {"github": {"command": "x"}, "docs": {"url": "https://docs.example/mcp"}, "git": {"command": "y"}}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp import descriptions
-from codemode_mcp.callers import Caller
-from codemode_mcp.server import tool_list
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.server import descriptions
+from codemode_mcp.server.code_mode import tool_list
 from codemode_mcp.settings import CodeModeSettings, PolicyContext, PolicyRules, ToolSettings
 from declarations.names import identifiers
 

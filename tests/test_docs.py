@@ -23,12 +23,12 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from codemode_mcp.cli import app
-from codemode_mcp.clients.places import CLIENTS
+from codemode_mcp.cli.mcp_clients.places import CLIENTS
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import ERROR_CODES
+from codemode_mcp.program.syntax import parse as parse_program
+from codemode_mcp.program.syntax import utf16_units
 from codemode_mcp.settings import CLAMPS, CodeModeSettings
-from codemode_mcp.syntax import parse as parse_program
-from codemode_mcp.syntax import utf16_units
 from tests.integration.harness import tsc
 
 if TYPE_CHECKING:
@@ -287,10 +287,10 @@ def test_the_layers_in_the_architecture_are_those_of_the_import_contracts() -> N
         return [set(re.findall(r"[\w]+", layer)) for layer in found.split("→")]
 
     for beginning, name in (
-        ("(?=__main__ →)", "Rooms of codemode_mcp"),
-        ("inside runs:", "Inside runs: the state machine knows nobody"),
-        ("inside stores:", "Inside stores: what is asked of a database knows neither kind of it"),
-        ("inside sandbox:", "Inside the sandbox"),
+        ("(?=__main__ →)", "Wings of codemode_mcp"),
+        ("inside runs:", "Inside runs"),
+        ("inside stores:", "Inside stores"),
+        ("inside sandbox:", "Inside sandbox"),
     ):
         assert drawn(beginning) == [set(re.findall(r"\w+", layer)) for layer in layers[name]]
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from codemode_mcp.cli.confirming import refuse_unknown
+from codemode_mcp.cli.doctor import Check, check_config, check_everything
+from codemode_mcp.cli.doctor.ahead import make_ahead
 from codemode_mcp.config import load_config
 from codemode_mcp.config.trust import Gate
-from codemode_mcp.doctor import Check, check_config, check_everything
-from codemode_mcp.doctor.ahead import make_ahead
 
 TRACKER = Path(__file__).parents[1] / "examples" / "quickstart" / "tracker.py"
 
@@ -193,7 +193,7 @@ async def test_setup_has_every_server_list_its_tools_and_keeps_what_they_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listings = tmp_path / "listings"
-    for place in ("codemode_mcp.app.listings_dir", "codemode_mcp.doctor.ahead.listings_dir"):
+    for place in ("codemode_mcp.app.app.listings_dir", "codemode_mcp.cli.doctor.ahead.listings_dir"):
         monkeypatch.setattr(place, lambda: listings)
     servers = {
         "tracker": listing(tmp_path),

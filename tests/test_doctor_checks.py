@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from codemode_mcp.cli.commands.doctor import needing_a_look, waiting_for
 from codemode_mcp.cli.confirming import refuse_unknown
-from codemode_mcp.cli.doctor import needing_a_look, waiting_for
+from codemode_mcp.cli.doctor import CHECKS, Check, Checkup, ahead, check_config, report
+from codemode_mcp.cli.doctor.budget import _CUT
+from codemode_mcp.cli.doctor.config import literal_secrets, permissions, variables
+from codemode_mcp.cli.doctor.engine import Kept, _cache
+from codemode_mcp.cli.doctor.folders import LEAST_FREE, folder
+from codemode_mcp.cli.doctor.machine import http, is_here, nesting, notify, other_clients, own_code_mode
+from codemode_mcp.cli.doctor.servers import HUGE_DESCRIPTION, advice_for, by_hand, oddities
 from codemode_mcp.config import Config, load_config
 from codemode_mcp.config.expand import Reading
 from codemode_mcp.config.nodes import Node, Report
 from codemode_mcp.config.servers import read_servers
 from codemode_mcp.config.trust import Gate
-from codemode_mcp.doctor import CHECKS, Check, Checkup, ahead, check_config, report
-from codemode_mcp.doctor.budget import _CUT
-from codemode_mcp.doctor.config import literal_secrets, permissions, variables
-from codemode_mcp.doctor.engine import Kept, _cache
-from codemode_mcp.doctor.folders import LEAST_FREE, folder
-from codemode_mcp.doctor.machine import http, is_here, nesting, notify, other_clients, own_code_mode
-from codemode_mcp.doctor.servers import HUGE_DESCRIPTION, advice_for, by_hand, oddities
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, HttpSettings, StaticToken, ToolSettings
 from upstream_clients.spec import UpstreamSpec
@@ -281,7 +281,7 @@ def test_what_the_compile_cache_did(
             return given
         return Kept(path, {"missing": None, "older": 1, None: 2}[given])
 
-    monkeypatch.setattr("codemode_mcp.doctor.engine.look_at_cache", lambda: kept(after))
+    monkeypatch.setattr("codemode_mcp.cli.doctor.engine.look_at_cache", lambda: kept(after))
     check = _cache(kept(before), 900)
     assert check.status == status
     assert words in check.detail
@@ -293,7 +293,7 @@ def test_machine_code_that_others_could_have_written_is_told(tmp_path: Path, mon
     path = tmp_path / "engine.cwasm"
     path.write_bytes(b"x")
     path.chmod(0o622)
-    monkeypatch.setattr("codemode_mcp.doctor.engine.look_at_cache", lambda: Kept(path, 1))
+    monkeypatch.setattr("codemode_mcp.cli.doctor.engine.look_at_cache", lambda: Kept(path, 1))
     assert _cache(Kept(path, 1), 900).status == "warn"
 
 
@@ -378,7 +378,7 @@ def test_a_server_with_nothing_to_offer_is_a_warning() -> None:
 
 
 def test_names_that_are_cut_are_seen_in_the_description_as_it_is_written() -> None:
-    from codemode_mcp.descriptions import exec_description
+    from codemode_mcp.server.descriptions import exec_description
 
     few = exec_description({"a": "a", "b": "b"}, ("javascript",))
     names = {f"serverWithALongName{n}": f"server-with-a-long-name{n}" for n in range(200)}
@@ -396,8 +396,8 @@ def test_without_a_network_setup_says_what_works_all_the_same(monkeypatch: pytes
     def nowhere(*_: object, **__: object) -> Path:
         raise RuntimeUnavailable("Cannot fetch esbuild: npm cannot get it. Is this machine offline?")
 
-    monkeypatch.setattr("codemode_mcp.typescript.find_esbuild", nowhere)
-    monkeypatch.setattr("codemode_mcp.typescript.fetch_esbuild", nowhere)
+    monkeypatch.setattr("codemode_mcp.program.typescript.find_esbuild", nowhere)
+    monkeypatch.setattr("codemode_mcp.program.typescript.fetch_esbuild", nowhere)
     check = ahead._esbuild(Config())
     assert (check.status, "offline" in check.detail) == ("fail", True)
     assert "JavaScript programs work without esbuild" in check.advice

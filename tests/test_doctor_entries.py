@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.clients.own_entries import own_entries
-from codemode_mcp.clients.reading import Here
-from codemode_mcp.doctor import Check, entries
+from codemode_mcp.cli.doctor import Check, entries
+from codemode_mcp.cli.mcp_clients.own_entries import own_entries
+from codemode_mcp.cli.mcp_clients.reading import Here
 
 if TYPE_CHECKING:
     from pathlib import Path

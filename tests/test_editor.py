@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.editor import EXAMPLE, MARK, PROJECT, WRITTEN, keep
+from codemode_mcp.cli.editor import EXAMPLE, MARK, PROJECT, WRITTEN, keep
 
 if TYPE_CHECKING:
     from pathlib import Path

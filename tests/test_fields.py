@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.fields import MOST, Fields, first_of, integer, items, number, parsed, strictly, text, written
+from codemode_mcp.strict_json import MOST, Fields, first_of, integer, items, number, parsed, strictly, text, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,9 @@ import platformdirs.unix
 import platformdirs.windows
 import pytest
 
-from codemode_mcp import app, esbuild_pin
+from codemode_mcp import paths
 from codemode_mcp.control import places
+from codemode_mcp.program import esbuild as esbuild_pin
 from hatch_build import WHEEL_PLATFORMS
 from upstream_clients import token_store
 
@@ -45,7 +46,7 @@ def documented(system: str) -> list[str]:
 
 
 def test_the_folders_are_those_that_the_page_names(system: str) -> None:
-    found = [app.config_dir(), app.cache_dir(), token_store.logins_folder().parent, app.state_dir()]
+    found = [paths.config_dir(), paths.cache_dir(), token_store.logins_folder().parent, paths.state_dir()]
     assert [normal(each) for each in found] == [normal(Path(each)) for each in documented(system)]
 
 
@@ -58,7 +59,7 @@ def test_each_system_has_places_where_processes_are_reached(system: str, monkeyp
     monkeypatch.setattr(places.sys, "platform", system)
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/of/me")
     found = [normal(folder) for folder in places.folders()]
-    cache = normal(app.cache_dir() / "control")
+    cache = normal(paths.cache_dir() / "control")
     if system == "win32":
         assert found == [cache], "no socket, and no folder that others have"
     else:

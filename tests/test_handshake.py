@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp_types import methods, version
 
-from codemode_mcp.announce import Announcer
-from codemode_mcp.callers import Caller
-from codemode_mcp.client_questions import as_request
-from codemode_mcp.handshake import HandshakeSession, is_plain_call, is_plain_greeting, is_plain_listing
-from codemode_mcp.lines import open_lines
-from codemode_mcp.sdk_server import code_mode_server, serve_lines
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.server.client_questions import as_request
+from codemode_mcp.server.handshake import HandshakeSession, is_plain_call, is_plain_greeting, is_plain_listing
+from codemode_mcp.server.lines import open_lines
+from codemode_mcp.server.list_changed import Announcer
+from codemode_mcp.server.sdk_server import code_mode_server, serve_lines
 from upstream_clients import jsonrpc
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.tools import Question
@@ -27,8 +27,8 @@ from upstream_clients.tools import Question
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from codemode_mcp.exchange import Exchange
-    from codemode_mcp.lines import Lines
+    from codemode_mcp.server.exchange import Exchange
+    from codemode_mcp.server.lines import Lines
 
 pytestmark = pytest.mark.anyio
 
@@ -374,7 +374,7 @@ async def test_a_question_of_a_request_that_is_cancelled_is_taken_back(front: st
 async def test_a_changed_list_is_announced_to_a_client_that_has_seen_it(
     front: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codemode_mcp.announce.AFTER_SECONDS", 0.01)
+    monkeypatch.setattr("codemode_mcp.server.list_changed.AFTER_SECONDS", 0.01)
     surface = Counter()
     async with serving(front, surface) as peer:
         await peer.greet()

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from codemode_mcp.bridge import Thrown
-from codemode_mcp.hints import hint, syntax_hint
+from codemode_mcp.program.hints import hint, syntax_hint
+from codemode_mcp.sandbox.messages import Thrown
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import json
 import anyio
 import pytest
 
-from codemode_mcp.http.auth import owner_string, session_owner
-from codemode_mcp.http.guards import BodyBudget, RateLimiter, TrustedProxies, Turns, doors, peer, seconds_to_read
+from codemode_mcp.server.http.auth import owner_string, session_owner
+from codemode_mcp.server.http.guards import BodyBudget, RateLimiter, TrustedProxies, Turns, doors, peer, seconds_to_read
 from upstream_clients.fetch import is_local
 from upstream_clients.loopback import is_loopback
 

@@ -10,8 +10,8 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from codemode_mcp.http import connection
-from codemode_mcp.http.listener import listening
+from codemode_mcp.server.http import connection
+from codemode_mcp.server.http.listener import listening
 from codemode_mcp.settings import HttpSettings
 
 if TYPE_CHECKING:

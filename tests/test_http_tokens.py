@@ -14,8 +14,8 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from codemode_mcp.http.auth import Refused
-from codemode_mcp.http.oauth import AccessTokens, Keys
+from codemode_mcp.server.http.auth import Refused
+from codemode_mcp.server.http.oauth import AccessTokens, Keys
 from codemode_mcp.settings import IssuerSettings
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.lines import MAX_WAITING, open_lines, whole
+from codemode_mcp.server.lines import MAX_WAITING, open_lines, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog import Offered, build
+from codemode_mcp.catalog.catalog import Offered, build
 from codemode_mcp.cli.listing import UNCUT, find, lines
 from codemode_mcp.control.display import columns
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy import Policy
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Tool, UpstreamView
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.bridge import Thrown
-from codemode_mcp.localize import Fault, find_fault
-from codemode_mcp.positions import MAX_FRAMES, Positions
+from codemode_mcp.program.error_location import Fault, find_fault
+from codemode_mcp.program.positions import MAX_FRAMES, Positions
+from codemode_mcp.sandbox.messages import Thrown
 from tests.sandbox.guest_harness import Cell
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from codemode_mcp.__main__ import _have_streams
-from codemode_mcp.cli.commands import COMMANDS, app, main
+from codemode_mcp.cli.parser import COMMANDS, app, main
 from codemode_mcp.cli.shared import COLUMNS, say
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def test_the_help_of_every_command_shows_an_example_that_parses(path: tuple[str,
 
 
 def test_the_help_of_the_prompt_fits() -> None:
-    from codemode_mcp.repl.prompt import HELP
+    from codemode_mcp.cli.repl.prompt import HELP
 
     assert fitting(HELP)
 

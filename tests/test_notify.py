@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from codemode_mcp import notify
-from codemode_mcp.notify import open_notifier
+from codemode_mcp.app import notify
+from codemode_mcp.app.notify import open_notifier
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
+from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.errors import ProgramError, StoreUnavailable
-from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, Usage
-from codemode_mcp.output import (
+from codemode_mcp.runs.rendering import (
     NEXT_BYTES,
     PENDING_BYTES,
     TELEMETRY_BYTES,

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from mcp_types import methods
 
-from codemode_mcp import passthrough
-from codemode_mcp.bridge import json_text
-from codemode_mcp.callers import Caller
-from codemode_mcp.catalog import build
+from codemode_mcp.catalog.catalog import build
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.passthrough import (
+from codemode_mcp.json_text import json_text
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Policy
+from codemode_mcp.server import passthrough
+from codemode_mcp.server.passthrough import (
     MAX_NAME,
     MAX_OWN_CALLS,
     MAX_PARTS,
@@ -25,7 +26,6 @@ from codemode_mcp.passthrough import (
     no_room,
     result_for,
 )
-from codemode_mcp.policy import Policy
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from codemode_mcp.bridge import Thrown
-from codemode_mcp.positions import MAX_FRAMES, Positions
-from codemode_mcp.source_map import Author, Grown, SourceMap
+from codemode_mcp.program.positions import MAX_FRAMES, Positions
+from codemode_mcp.program.source_map import Author, Grown, SourceMap
+from codemode_mcp.sandbox.messages import Thrown
 
 STACK = """\
     at f (<input>:4:9)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.preflight import MemberCall, check_members, inspect, looks_like_shell
+from codemode_mcp.program.preflight import MemberCall, check_members, inspect, looks_like_shell
 
 MEMBERS = {
     "github": [

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codemode_mcp.profiles import (
+from codemode_mcp.server.profiles import (
     KEYS,
     MAX_NAME,
     PROFILES,
     Profile,
-    ProfileOverride,
     override_of,
     profile_json,
     profile_of,
     traits,
 )
+from codemode_mcp.settings import ProfileOverride
 
 
 def test_a_client_without_a_row_or_a_name_gets_the_plain_default() -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.preflight import inspect
-from codemode_mcp.program_form import take_fence
-from codemode_mcp.syntax import LINE_END
+from codemode_mcp.program.preflight import inspect
+from codemode_mcp.program.program_form import take_fence
+from codemode_mcp.program.syntax import LINE_END
 
 FUNCTIONS = [
     "async () => {body}",

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.approval import ApprovalQuestion, ApprovalRequest, ask_for, verdict_of
 from codemode_mcp.audit.events import Event
 from codemode_mcp.audit.redaction import Inputs
 from codemode_mcp.cli.asking import meant, prompt
 from codemode_mcp.cli.terminal import Question, Screen
-from codemode_mcp.policy import Effects
-from codemode_mcp.trace import progress as progress_module
-from codemode_mcp.trace.progress import Progress, Record
+from codemode_mcp.cli.trace import progress as progress_module
+from codemode_mcp.cli.trace.progress import Progress, Record
+from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, ask_for, verdict_of
+from codemode_mcp.policy.policy import Effects
 
 if TYPE_CHECKING:
     from collections.abc import Callable

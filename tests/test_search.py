@@ -14,22 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.finder import Finder
-from codemode_mcp.search import (
-    Field,
-    Index,
-    Thesaurus,
-    WordVectors,
-    shipped_thesaurus,
-    shipped_vectors,
-    similarity,
-    telling_words,
-    wishes,
-    words,
-)
-from codemode_mcp.search.thesaurus import MAX_PHRASE, compiled
-from codemode_mcp.search.vectors import MAGIC
-from codemode_mcp.search.words import phrase_words
+from codemode_mcp.search.finder import Finder
+from codemode_mcp.search.index import Field, Index
+from codemode_mcp.search.thesaurus import MAX_PHRASE, Thesaurus, compiled, shipped_thesaurus
+from codemode_mcp.search.vectors import MAGIC, WordVectors, shipped_vectors, similarity
+from codemode_mcp.search.wishes import wishes
+from codemode_mcp.search.words import phrase_words, telling_words, words
 from upstream_clients.tools import Tool
 
 THESAURUS = Path(__file__).parents[1] / "codemode_mcp" / "search" / "thesaurus.txt"

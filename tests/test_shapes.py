@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.callers import Caller
-from codemode_mcp.catalog import build
-from codemode_mcp.dispatch import Dispatcher
-from codemode_mcp.policy import Policy
+from codemode_mcp.calls.dispatch import Dispatcher
+from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.observed_types import MAX_TEXT, MAX_TOOLS, MAX_TOOLS_OF_ALL, ONE_IN, SETTLED, Shapes
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules, ToolSettings
-from codemode_mcp.shapes import MAX_TEXT, MAX_TOOLS, MAX_TOOLS_OF_ALL, ONE_IN, SETTLED, Shapes
 from upstream_clients.tools import Tool, UpstreamView
 
 ME, OTHER = "me", "somebody else"

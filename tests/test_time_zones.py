@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from codemode_mcp.time_zones import MAX_ZONES, named_zones
+from codemode_mcp.program.time_zones import MAX_ZONES, named_zones
 
 ZONES = ("America/New_York", "Asia/Kolkata", "Africa/Casablanca", "Australia/Lord_Howe", "Europe/Dublin")
 

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.bridge import ABSENT, Describe, ToolCall, ToolSearch
-from codemode_mcp.callers import Caller
-from codemode_mcp.catalog import Catalog, Offered, OfferedNamespace, build
-from codemode_mcp.catalogs import Catalogs
-from codemode_mcp.dispatch import Dispatcher
+from codemode_mcp.calls.dispatch import Dispatcher
+from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.catalog.catalog import Catalog, Offered, OfferedNamespace, build
+from codemode_mcp.catalog.per_caller import Catalogs
+from codemode_mcp.catalog.toolset import MANY, Toolset, is_function_name, select
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.outcome import CallRecord
-from codemode_mcp.policy import Policy
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Policy
+from codemode_mcp.sandbox.messages import ABSENT, Describe, ToolCall, ToolSearch
 from codemode_mcp.settings import PolicyRules, ToolSettings
-from codemode_mcp.toolset import MANY, Toolset, is_function_name, select
 from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
 
 SCHEMA = {"type": "object", "properties": {"owner": {"type": "string"}}, "required": ["owner"]}

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.caller_topics import CallerTopics
-from codemode_mcp.policy import Policy
+from codemode_mcp.catalog.caller_topics import CallerTopics
+from codemode_mcp.catalog.topics import MAX_LETTERS, MAX_SERVERS, MAX_TOOLS, MAX_TOPICS, plain_words, topics
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
-from codemode_mcp.topics import MAX_LETTERS, MAX_SERVERS, MAX_TOOLS, MAX_TOPICS, plain_words, topics
 from upstream_clients.lenient import read_tools
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.trace import reading
-from codemode_mcp.trace.page import page
-from codemode_mcp.trace.reading import NoTrace, every, files_of, find, latest
-from codemode_mcp.trace.text import as_json, drawn, listed
-from codemode_mcp.trace.timeline import Bar, Scale, duration, size, trace_of
+from codemode_mcp.cli.trace import reading
+from codemode_mcp.cli.trace.page import page
+from codemode_mcp.cli.trace.reading import NoTrace, every, files_of, find, latest
+from codemode_mcp.cli.trace.text import as_json, drawn, listed
+from codemode_mcp.cli.trace.timeline import Bar, Scale, duration, size, trace_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog import build
+from codemode_mcp.catalog.catalog import build
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy import Policy
-from codemode_mcp.preflight import check_members, inspect
+from codemode_mcp.policy.policy import Policy
+from codemode_mcp.program.preflight import check_members, inspect
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.catalog import Catalog
+    from codemode_mcp.catalog.catalog import Catalog
 
 READS = Annotations(read_only=True, open_world=False)
 OPEN = UpstreamView("open", "ready", tools=(Tool("list", "Lists.", annotations=READS), Tool("vaulted_drop", "Drops.")))

@@ -4,7 +4,7 @@ Not the SDK's `OAuthClientProvider`: it holds a lock while a request is answered
 flow wherever a 401 turns up, also where nobody sits at a browser; after a restart it would send a refresh token to a
 guessed address; and two processes would burn each other's rotated tokens. Its models and pure rules are used.
 
-What is sent to a browser or told to a person is made by others (`codemode_mcp.login`); `bearer` puts tokens to use.
+What is sent to a browser or told to a person is made by `codemode_mcp.cli.browser_login`; `bearer` puts tokens to use.
 """
 
 from __future__ import annotations

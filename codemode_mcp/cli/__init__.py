@@ -1,6 +1,7 @@
 """The command line: parse, print, exit codes. No logic.
 
-`commands` parses with typer. `serving` needs nothing of it, so that `serve` starts sooner.
+`parser` parses with typer, and `commands` has a module for each command or pair. `serving` needs neither, so that
+`serve` starts sooner.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from codemode_mcp.cli.commands import COMMANDS, app
+    from codemode_mcp.cli.parser import COMMANDS, app
 
 __all__ = ["COMMANDS", "app"]
 
@@ -16,6 +17,6 @@ __all__ = ["COMMANDS", "app"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from codemode_mcp.cli import commands
+    from codemode_mcp.cli import parser
 
-    return getattr(commands, name)
+    return getattr(parser, name)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from codemode_mcp.approval import QUOTED, ApprovalQuestion
 from codemode_mcp.cli.shared import fitted
 from codemode_mcp.cli.terminal import Question
 from codemode_mcp.control.display import columns, wrapped
+from codemode_mcp.policy.approval import QUOTED, ApprovalQuestion
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ def remote_server_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def client_names(incomplete: str) -> list[str]:
     """Names of MCP clients."""
-    from codemode_mcp.clients.places import CLIENTS
+    from codemode_mcp.cli.mcp_clients.places import CLIENTS
 
     return _offered(incomplete, lambda: CLIENTS)
 

@@ -82,7 +82,7 @@ def refuse_unknown(path: Path, value: object) -> None:
 
 
 def _folder() -> Path:
-    from codemode_mcp.app import state_dir
+    from codemode_mcp.paths import state_dir
 
     return state_dir() / "confirmed"
 

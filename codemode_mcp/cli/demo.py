@@ -1,17 +1,202 @@
-"""`codemode-mcp demo`."""
+"""The main job, end to end, with the bundled servers: a real `serve` process, driven by the SDK's client over stdio."""
 
 from __future__ import annotations
 
-import anyio
-import typer
+import json
+import sys
+import tempfile
+from contextlib import asynccontextmanager
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-app = typer.Typer()
+import mcp_types as types
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters
+from rich.console import Console
+from rich.syntax import Syntax
+
+from codemode_mcp.server.descriptions import prompt_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+WITHOUT_TYPESCRIPT = """\
+const [{ people }, { issues }, week] = await Promise.all([
+  MCP.tracker.listPeople().then(unwrap),
+  MCP.tracker.listIssues({ state: "open" }).then(unwrap),
+  MCP.reports.teamHours({ week: "2026-W23" }).then(unwrap),
+]);
+return people.map(({ name, email }) => ({
+  name,
+  openIssues: issues.filter((issue) => issue.assignee === email).length,
+  hours: week.people.find((person) => person.email === email)?.hours ?? 0,
+}));"""
+
+SUSPENDED = """\
+text("asking for the report");
+const report = unwrap(await MCP.reports.generateReport({ kind: "hours", seconds: 3 }));
+text("the report is there");
+return report.totals.slice(0, 3);"""
+
+FAILING = """\
+const issues = unwrap(await MCP.tracker.listIsues({ state: "open" }));
+return issues.length;"""
+
+INVALID = """\
+return await MCP.tracker.createIssue({ titel: "Dark mode", label: "feature" });"""
 
 
-@app.command(epilog="Example: codemode-mcp demo")
-def demo() -> None:
-    """Show the main job end to end, with bundled servers and no account."""
-    from codemode_mcp.demo import show
+async def show() -> bool:
+    """Run the demo and print it. True when everything went as it should."""
+    console = Console(highlight=False, soft_wrap=True)
+    folder = servers_folder()
+    if folder is None:
+        console.print("The demo's servers are not part of this installation; run it from a checkout.")
+        return False
+    with tempfile.TemporaryDirectory(prefix="codemode-mcp-") as scratch:
+        config = Path(scratch) / "codemode-mcp.json"
+        config.write_text(json.dumps(_config(folder)), "utf-8")
+        async with _client(config) as client:
+            return await _Demo(console, client, folder).play()
 
-    if not anyio.run(show):
-        raise typer.Exit(1)
+
+def servers_folder() -> Path | None:
+    """Where the bundled servers are: in the installed package, or in the checkout it is installed from."""
+    packaged = Path(str(resources.files("codemode_mcp"))) / "demo_servers"
+    checkout = Path(__file__).parents[2] / "examples" / "quickstart"
+    return next((folder for folder in (packaged, checkout) if (folder / "tracker.py").is_file()), None)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    def server(file: str, description: str) -> dict[str, Any]:
+        return {"command": sys.executable, "args": [str(folder / file)], "description": description}
+
+    return {
+        "mcpServers": {
+            "tracker": server("tracker.py", "Issues and the people who work on them"),
+            "reports": server("reports.py", "Working hours, and reports that take their time"),
+        },
+        # Short, so that the slow report shows what a suspended program looks like.
+        "tools": {"codeMode": {"timeoutMs": 2000, "connectWaitMs": 60_000}},
+    }
+
+
+@asynccontextmanager
+async def _client(config: Path) -> AsyncIterator[Client]:
+    command = [sys.executable, "-m", "codemode_mcp", "serve", "--config", str(config), "--log-level", "error"]
+    async with Client(StdioServerParameters(command=command[0], args=command[1:])) as client:
+        yield client
+
+
+class _Demo:
+    def __init__(self, console: Console, client: Client, folder: Path) -> None:
+        self._console = console
+        self._client = client
+        self._folder = folder
+
+    async def play(self) -> bool:
+        say = self._console.print
+        say("[bold]codemode-mcp[/bold]: two MCP servers behind two tools, over real stdio MCP.\n")
+        tools = (await self._client.list_tools()).tools
+        self._headline(f"1. What the client sees: {len(tools)} tools")
+        for tool in tools:
+            say(f"[bold]{tool.name}[/bold]: {(tool.description or '').splitlines()[0]}")
+
+        self._headline("2. A declaration file, read by a program")
+        read = await self._exec('return (await API.read("mcp/tracker.d.ts")).content', quiet=True)
+        declarations = str((read.structured_content or {}).get("value", ""))
+        self._console.print(Syntax("\n".join(declarations.splitlines()[:22]) + "\n…", "typescript", theme="ansi_dark"))
+
+        self._headline("3. A TypeScript program that joins the data of both servers")
+        joined = await self._exec((self._folder / "join.ts").read_text("utf-8"), language="typescript")
+        typescript = _code(joined) != "runtime_unavailable"
+        if not typescript:
+            say("\nTypeScript needs esbuild, which is not here: the same in JavaScript, which needs nothing.")
+            joined = await self._exec(WITHOUT_TYPESCRIPT)
+        # On a slow machine the servers may be starting still.
+        joined, _ = await self._finish(joined)
+
+        self._headline("4. A program that has to wait is suspended, and resumed by wait")
+        result, waits = await self._finish(await self._exec(SUSPENDED))
+
+        self._headline("5. Mistakes cost nothing and say what to do")
+        misspelt = await self._exec(FAILING)
+        invalid, _ = await self._finish(await self._exec(INVALID))
+
+        self._headline("6. What it saves")
+        await self._savings(tools)
+
+        good = (
+            [tool.name for tool in tools] == ["exec", "wait"]
+            and "listIssues" in declarations
+            and _status(joined) == "completed"
+            and waits > 0
+            and _status(result) == "completed"
+            and _code(misspelt) == "invalid_input"
+            and _code(invalid) == "nested_tool_failed"
+        )
+        if not good:
+            say("\n[red]Something did not go as it should.[/red]")
+        elif typescript:
+            say("\n[green]All of it worked.[/green]")
+        else:
+            say("\n[green]All of it worked, TypeScript aside.[/green]")
+            say("For TypeScript, run `codemode-mcp setup` where npm is, or name an esbuild in tools.esbuild.")
+        return good
+
+    async def _savings(self, tools: list[types.Tool]) -> None:
+        direct = 0
+        for file in ("tracker.py", "reports.py"):
+            command = StdioServerParameters(command=sys.executable, args=[str(self._folder / file)])
+            async with Client(command) as client:
+                direct += _bytes((await client.list_tools()).tools)
+        shown = _bytes(tools)
+        self._console.print(
+            f"Tool definitions in the prompt: {direct} bytes when both servers are added directly, {shown} bytes here. "
+            "With more servers the first figure grows; the second has a fixed bound. "
+            "For your own: codemode-mcp savings."
+        )
+        if shown >= direct:
+            self._console.print("With servers this small there is nothing to save yet.")
+
+    async def _exec(self, code: str, *, language: str | None = None, quiet: bool = False) -> types.CallToolResult:
+        if not quiet:
+            self._console.print(Syntax(code.strip(), language or "javascript", theme="ansi_dark"))
+            self._console.print("[dim]→ exec[/dim]")
+        arguments = {"code": code} if language is None else {"code": code, "language": language}
+        result = await self._client.call_tool("exec", arguments)
+        if not quiet:
+            self._show(result)
+        return result
+
+    async def _finish(self, result: types.CallToolResult) -> tuple[types.CallToolResult, int]:
+        """The end of a program, and how often it had to be waited for."""
+        waits = 0
+        while _status(result) == "waiting" and waits < 10:
+            waits += 1
+            self._console.print("[dim]→ wait[/dim]")
+            result = await self._client.call_tool("wait", {"runId": (result.structured_content or {})["runId"]})
+            self._show(result)
+        return result, waits
+
+    def _show(self, result: types.CallToolResult) -> None:
+        for block in result.content:
+            if isinstance(block, types.TextContent):
+                style = "red" if result.is_error else "cyan"
+                self._console.print(block.text, style=style, markup=False)
+
+    def _headline(self, text: str) -> None:
+        self._console.print(f"\n[bold]{text}[/bold]")
+
+
+def _status(result: types.CallToolResult) -> str:
+    return str((result.structured_content or {}).get("status"))
+
+
+def _code(result: types.CallToolResult) -> str:
+    return str((result.structured_content or {}).get("code"))
+
+
+def _bytes(tools: list[types.Tool]) -> int:
+    return prompt_bytes(tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.control.display import columns, counted, cut, plain
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.finder import EXACT
+from codemode_mcp.search.finder import EXACT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from codemode_mcp.catalog import Catalog, Entry
+    from codemode_mcp.catalog.catalog import Catalog, Entry
     from upstream_clients.tools import UpstreamView
 
 UNCUT = 10_000
@@ -95,7 +95,7 @@ def _listed(catalog: Catalog, entry: Entry) -> dict[str, Any]:
 
 def _source(catalog: Catalog, wanted: str) -> tuple[str, ...]:
     """Whose tools are meant. Raises `ProgramError`: nobody's."""
-    from codemode_mcp.nearest import nearest
+    from codemode_mcp.did_you_mean import nearest
 
     known = {server.identifier: (server.identifier, server.name) for server in catalog.servers}
     for entry in catalog.toolset.entries:
@@ -139,7 +139,7 @@ def _worth(hit: Mapping[str, Any]) -> float:
 
 
 def _why_nothing(catalog: Catalog, query: str, hits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    from codemode_mcp.nearest import nearest
+    from codemode_mcp.did_you_mean import nearest
 
     # A server whose tools nobody knows is told of at every search.
     found = [hit for hit in hits if hit.get("status") != "down" or hit["signature"]]

@@ -46,7 +46,7 @@ def with_servers(config: Config, wanted: Collection[str], *, called: bool) -> Co
 
 def suggestion(name: str, config: Config) -> str:
     """Return what to write in the place of a name that no server has."""
-    from codemode_mcp.nearest import nearest
+    from codemode_mcp.did_you_mean import nearest
 
     names = [spec.name for spec in config.upstreams]
     near = nearest(name, configured(config))
@@ -58,7 +58,7 @@ def suggestion(name: str, config: Config) -> str:
 def for_program(config: Config, source: str, language: Language | None) -> Config:
     """Return the configuration with the servers that a program names, where its text tells them all."""
     from codemode_mcp.errors import CodeModeError
-    from codemode_mcp.preflight import inspect
+    from codemode_mcp.program.preflight import inspect
 
     if _ANY_SERVER.search(source):
         return config

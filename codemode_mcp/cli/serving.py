@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import anyio
 
+from codemode_mcp.app.heap import use_one_arena
 from codemode_mcp.cli.garbage import collect_seldom_soon
 from codemode_mcp.cli.shared import load, logging_as, say, stop, with_options
 from codemode_mcp.errors import CodeModeError
-from codemode_mcp.heap import use_one_arena
+from codemode_mcp.search.warmup import THREAD_NAME
 from codemode_mcp.settings import LogLevel
-from codemode_mcp.warmup import THREAD_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from codemode_mcp.app import App
+    from codemode_mcp.app.app import App
     from codemode_mcp.config import Config, Reading
-    from codemode_mcp.stdio import Streams
+    from codemode_mcp.server.stdio import Streams
 
 _AGAIN_SECONDS = 1.0
 """After the first signal to end, so that another one means now."""
@@ -64,7 +64,7 @@ def run(
     log_file: str | None = None,
 ) -> None:
     """Serve until the client closes its end or a signal comes. The arguments are the options of the command."""
-    from codemode_mcp.app import DEPTH_VARIABLE, MAX_DEPTH, depth
+    from codemode_mcp.nesting import DEPTH_VARIABLE, MAX_DEPTH, depth
 
     streams = 0, 1
     at_terminal = sys.stdin is not None and sys.stdin.isatty()
@@ -72,7 +72,7 @@ def run(
         for option, value in (("--host", host), ("--port", port), ("--path", path)):
             if value is not None:
                 stop(2, f"{option} is for --transport http; add that, or leave {option} out")
-        from codemode_mcp.stdio import reserve
+        from codemode_mcp.server.stdio import reserve
 
         streams = reserve()
     elif transport != "http":
@@ -95,10 +95,10 @@ def run(
     with logging_as(loaded) as redactor:
 
         def load_again(reading: Reading) -> Config:
-            from codemode_mcp.app import config_dir
             from codemode_mcp.cli.confirming import refuse_unknown
             from codemode_mcp.config import find_config, load_config
             from codemode_mcp.config.trust import Gate
+            from codemode_mcp.paths import config_dir
 
             # A changed file of the working directory may start other programs than were confirmed.
             gate = Gate(refuse_unknown)
@@ -125,7 +125,7 @@ def run(
 
 async def _serve(config: Config, load: Callable[[Reading], Config], streams: Streams) -> None:
     collect_seldom_soon(asyncio.get_running_loop())
-    from codemode_mcp.app import open_app
+    from codemode_mcp.app.app import open_app
 
     over = anyio.Event()
     by_signal = False
@@ -173,13 +173,13 @@ async def _talk(opened: App, streams: Streams) -> None:
     """Answer the client on these streams, in the mode of the configuration; the other mode is not imported."""
     caller = opened.operator
     if opened.code_mode:
-        from codemode_mcp.server import Surface
-        from codemode_mcp.stdio import serve_surface
+        from codemode_mcp.server.code_mode import Surface
+        from codemode_mcp.server.stdio import serve_surface
 
         await serve_surface(Surface(opened, caller, lasting=True), caller, streams)
     else:
-        from codemode_mcp.passthrough import Passthrough
-        from codemode_mcp.stdio import serve_server
+        from codemode_mcp.server.passthrough import Passthrough
+        from codemode_mcp.server.stdio import serve_server
 
         passthrough = Passthrough(opened, lambda _: caller, opened.auditor, caller, lasting=True)
         await serve_server(passthrough.server, streams)
@@ -195,9 +195,9 @@ async def _serve_http(
     allow_unauthenticated: bool,
 ) -> None:
     collect_seldom_soon(asyncio.get_running_loop())
-    from codemode_mcp.app import open_app
-    from codemode_mcp.http.front import caller_of
-    from codemode_mcp.http.listener import CannotListen, listening, notes_for, refusal_to_listen
+    from codemode_mcp.app.app import open_app
+    from codemode_mcp.server.http.front import caller_of
+    from codemode_mcp.server.http.listener import CannotListen, listening, notes_for, refusal_to_listen
 
     settings = config.http
     refusal = refusal_to_listen(settings, host, allowed=allow_unauthenticated)
@@ -212,12 +212,12 @@ async def _serve_http(
             async with listening(settings, host, port, path) as listener, anyio.create_task_group() as group:
                 async with open_app(config, load, "http") as opened:
                     if opened.code_mode:
-                        from codemode_mcp.sdk_server import code_mode_server
-                        from codemode_mcp.server import Surface
+                        from codemode_mcp.server.code_mode import Surface
+                        from codemode_mcp.server.sdk_server import code_mode_server
 
                         server = code_mode_server(Surface(opened), caller_of)
                     else:
-                        from codemode_mcp.passthrough import Passthrough
+                        from codemode_mcp.server.passthrough import Passthrough
 
                         server = Passthrough(opened, caller_of, opened.auditor).server
                     await listener.serve(server)

@@ -26,10 +26,10 @@ COLUMNS = 100
 
 
 def load(path: str | None, level: LogLevel | None, file: str | None, *, read_only: bool = False) -> Config:
-    from codemode_mcp.app import config_dir
     from codemode_mcp.cli.confirming import ask
     from codemode_mcp.config import find_config, load_config
     from codemode_mcp.config.trust import Gate, NotConfirmedError
+    from codemode_mcp.paths import config_dir
 
     found, gate = None, Gate(ask)
     try:

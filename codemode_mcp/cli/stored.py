@@ -40,10 +40,10 @@ class Stored:
 
 def look(config: str | None, known: Collection[str]) -> Stored:
     """The store that `serve` with this configuration would use, unless it is one of those `known` by name."""
-    from codemode_mcp.app import config_dir, state_dir
     from codemode_mcp.cli.confirming import refuse_unknown
     from codemode_mcp.config import find_config, load_store
     from codemode_mcp.config.trust import Gate
+    from codemode_mcp.paths import config_dir, state_dir
     from codemode_mcp.settings import StoreSettings
     from codemode_mcp.stores.opening import file_of, name_of
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from typer._click.exceptions import BadOptionUsage, MissingParameter, NoSuchOption, UsageError
 
-from codemode_mcp.nearest import nearest
+from codemode_mcp.did_you_mean import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection

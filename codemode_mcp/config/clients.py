@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.config.nodes import describe
-from codemode_mcp.profiles import ProfileOverride
-from codemode_mcp.settings import Clamp
+from codemode_mcp.settings import Clamp, ProfileOverride
 
 if TYPE_CHECKING:
     from codemode_mcp.config.nodes import Node

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.did_you_mean import nearest as nearest_names
 from codemode_mcp.errors import ConfigError
-from codemode_mcp.nearest import nearest as nearest_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

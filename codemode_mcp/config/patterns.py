@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from codemode_mcp.config.nodes import did_you_mean, quote
-from codemode_mcp.policy import SOURCES
+from codemode_mcp.policy.policy import SOURCES
 
 if TYPE_CHECKING:
     from codemode_mcp.config.nodes import Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
-from codemode_mcp.approval import UNSEEN, is_right_to_left
+from codemode_mcp.policy.approval import UNSEEN, is_right_to_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

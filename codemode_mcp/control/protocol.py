@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from codemode_mcp.approval import Remember
+from codemode_mcp.policy.approval import Remember
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

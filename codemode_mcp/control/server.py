@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import SocketStream, TaskGroup
 
-    from codemode_mcp.approval import ApprovalRequest, Remember
+    from codemode_mcp.policy.approval import ApprovalRequest, Remember
     from codemode_mcp.runs.store import Totals
     from codemode_mcp.runs.views import CallView, RunView
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
-from codemode_mcp.entries import Offered, OfferedNamespace
+from codemode_mcp.catalog.entries import Offered, OfferedNamespace
 from codemode_mcp.errors import PluginError
 from codemode_mcp.plugins.api import ToolContext, ToolError
 from codemode_mcp.plugins.interception import Interceptors, Registered
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
-    from codemode_mcp.callers import Caller
     from codemode_mcp.plugins.api import PluginApi
     from codemode_mcp.plugins.namespaces import Namespace
     from codemode_mcp.plugins.registry import Intercept, Plugin, ToolGroup
+    from codemode_mcp.policy.callers import Caller
 
 log = logging.getLogger("codemode_mcp.plugins")
 

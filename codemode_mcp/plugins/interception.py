@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import anyio
 
-from codemode_mcp.bridge import json_text
 from codemode_mcp.errors import PluginError, PolicyDenied, ProgramError
+from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.api import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
 from codemode_mcp.plugins.running import is_async, run_async, run_code, text_of
 from codemode_mcp.plugins.threads import Threads
-from codemode_mcp.policy import glob_pattern
+from codemode_mcp.policy.policy import glob_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -23,8 +23,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from codemode_mcp.bridge import joined_halves, json_text
-from codemode_mcp.entries import OfferedNamespace
+from codemode_mcp.catalog.entries import OfferedNamespace
+from codemode_mcp.json_text import joined_halves, json_text
 from codemode_mcp.plugins.api import NamespaceTool
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
 from declarations.render import ScopeFunction, ScopeObject

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from codemode_mcp.nearest import nearest
+from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.plugins.api import PluginApi
 from codemode_mcp.plugins.namespaces import Namespace, check_namespace
 from codemode_mcp.plugins.tools import BadTool, MadeTool, check_name, make

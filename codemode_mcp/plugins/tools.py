@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel, ValidationError
 
-    from codemode_mcp.plugins.registry import Plugin
+    from codemode_mcp.plugins.running import Owner
     from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn
 
 log = logging.getLogger("codemode_mcp.plugins")
@@ -345,7 +345,7 @@ class PluginSource:
     """
 
     def __init__(
-        self, plugin: Plugin, run_id: str, owner: str, find: Callable[[str], Awaitable[MadeTool | None]]
+        self, plugin: Owner, run_id: str, owner: str, find: Callable[[str], Awaitable[MadeTool | None]]
     ) -> None:
         self._plugin = plugin
         self._run_id = run_id

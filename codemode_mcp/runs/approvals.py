@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from codemode_mcp.approval import Verdict, ask_for, is_cancel, lasts, verdict_of
-from codemode_mcp.entries import within_line
+from codemode_mcp.catalog.entries import within_line
+from codemode_mcp.policy.approval import Verdict, ask_for, is_cancel, lasts, verdict_of
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from codemode_mcp.approval import ApprovalQuestion, ApprovalRequest, Remember
+    from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, Remember
     from codemode_mcp.runs.questions import Questions
     from codemode_mcp.settings import Via
     from upstream_clients.tools import JsonObject

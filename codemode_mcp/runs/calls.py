@@ -15,26 +15,27 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
-from codemode_mcp.approval import Verdict
-from codemode_mcp.audit.calls import CallEvents
 from codemode_mcp.audit.events import Auditor, call_id
-from codemode_mcp.bridge import Completion, GuestError, json_text
-from codemode_mcp.entries import within_line
+from codemode_mcp.calls.events import CallEvents
+from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, StoreUnavailable
-from codemode_mcp.outcome import CallRecord
+from codemode_mcp.json_text import json_text
+from codemode_mcp.policy.approval import Verdict
 from codemode_mcp.runs.records import completion_text
 from codemode_mcp.runs.run import LiveCall
 from codemode_mcp.runs.state import may_send
+from codemode_mcp.sandbox.messages import Completion, GuestError
 from codemode_mcp.settings import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from codemode_mcp.approval import ApprovalRequest
-    from codemode_mcp.bridge import ToolCall
-    from codemode_mcp.dispatch import Dispatcher
+    from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.policy.approval import ApprovalRequest
     from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.store import RunStore
+    from codemode_mcp.sandbox.messages import ToolCall
     from codemode_mcp.settings import CodeModeSettings
     from upstream_clients.tools import JsonObject, Question
 

@@ -23,55 +23,48 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from codemode_mcp import bridge
-from codemode_mcp.approval import ApprovalQuestion
 from codemode_mcp.audit.events import Auditor
-from codemode_mcp.bridge import (
-    Completion,
-    GuestError,
-    decode_turn,
-    deliver_message,
-    json_text,
-    start_message,
-    whole_characters,
-)
-from codemode_mcp.catalog_text import catalog_hash, catalog_text
-from codemode_mcp.entries import within_line
+from codemode_mcp.calls.outcome import Outcome, PendingCall, PendingStatus, SnapshotUse, Usage
+from codemode_mcp.catalog.entries import within_line
+from codemode_mcp.catalog.serialize import catalog_hash, catalog_text
 from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, ProgramError, StoreUnavailable
-from codemode_mcp.hints import NO_TOOL, mistaken_names
-from codemode_mcp.outcome import Outcome, PendingCall, PendingStatus, SnapshotUse, Usage
-from codemode_mcp.output import exceeds
+from codemode_mcp.json_text import json_text, whole_characters
+from codemode_mcp.policy.approval import ApprovalQuestion
+from codemode_mcp.program.hints import NO_TOOL, mistaken_names
+from codemode_mcp.program.time_zones import named_zones
 from codemode_mcp.runs.calls import RETRY_SECONDS, Calls
 from codemode_mcp.runs.questions import WINDOW
 from codemode_mcp.runs.records import calls_of, printed_of, record_of
+from codemode_mcp.runs.rendering import exceeds
 from codemode_mcp.runs.run import RECENT_CALLS, Observation, Run
 from codemode_mcp.runs.slots import Slots
 from codemode_mcp.runs.spare import SpareGuest
 from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_bearer
+from codemode_mcp.runs.values import Get, Put
+from codemode_mcp.sandbox import messages as bridge
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD
 from codemode_mcp.sandbox.guest import MAX_TURN_BYTES, Guest, finish
-from codemode_mcp.time_zones import named_zones
-from codemode_mcp.values import Get, Put
+from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message, start_message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from codemode_mcp.bridge import Lookup, Request, Thrown, TurnReport, UncheckedError
-    from codemode_mcp.catalog import Catalog
-    from codemode_mcp.dispatch import Dispatcher
+    from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.calls.outcome import WaitingReason
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.outcome import WaitingReason
-    from codemode_mcp.positions import Positions
+    from codemode_mcp.program.compile import Program
+    from codemode_mcp.program.positions import Positions
     from codemode_mcp.runs.namespaces import OpenNamespaces
-    from codemode_mcp.runs.program import Program
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import LiveCall
     from codemode_mcp.runs.store import RunStore
+    from codemode_mcp.runs.values import Values
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Steps, Turn
+    from codemode_mcp.sandbox.messages import Lookup, Request, Thrown, TurnReport, UncheckedError
     from codemode_mcp.settings import CodeModeSettings
-    from codemode_mcp.values import Values
     from upstream_clients.tools import Question
 
 log = logging.getLogger("codemode_mcp.runs")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.approval import Verdict
 from codemode_mcp.audit.events import MAX_NAME, Auditor
 from codemode_mcp.errors import (
     CodeModeError,
@@ -24,42 +23,43 @@ from codemode_mcp.errors import (
     RuntimeUnavailable,
     StoreUnavailable,
 )
-from codemode_mcp.hints import PYTHON, looks_like_python, syntax_hint
-from codemode_mcp.preflight import check_members, has_types, inspect, looks_like_shell
-from codemode_mcp.program_form import take_fence
-from codemode_mcp.runs import program as programs
+from codemode_mcp.policy.approval import Verdict
+from codemode_mcp.program import compile as programs
+from codemode_mcp.program.hints import PYTHON, looks_like_python, syntax_hint
+from codemode_mcp.program.preflight import check_members, has_types, inspect, looks_like_shell
+from codemode_mcp.program.program_form import take_fence
+from codemode_mcp.program.syntax import LINE_END, Lines, utf16_units
 from codemode_mcp.runs.driver import Driver, SyntaxFault
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.restoring import Restoring
 from codemode_mcp.runs.run import Observation, Run
 from codemode_mcp.runs.store import EndedRun, MemoryStore, bearer_of, unknown_run
 from codemode_mcp.runs.views import Ledger
-from codemode_mcp.syntax import LINE_END, Lines, utf16_units
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from anyio.abc import TaskGroup
 
-    from codemode_mcp.approval import ApprovalRequest, Remember, RememberFn
-    from codemode_mcp.bridge import Thrown
-    from codemode_mcp.callers import Caller
-    from codemode_mcp.catalog import Catalog
-    from codemode_mcp.dispatch import Dispatcher
+    from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.finder import Meaning
-    from codemode_mcp.outcome import Outcome
-    from codemode_mcp.positions import Positions
-    from codemode_mcp.preflight import Preflight
+    from codemode_mcp.policy.approval import ApprovalRequest, Remember, RememberFn
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.program.compile import Program, Transform
+    from codemode_mcp.program.positions import Positions
+    from codemode_mcp.program.preflight import Preflight
     from codemode_mcp.runs.namespaces import Registered
-    from codemode_mcp.runs.program import Program, Transform
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
     from codemode_mcp.runs.store import Claim, ParkedRun, RunStore, Totals
+    from codemode_mcp.runs.values import Values
     from codemode_mcp.runs.views import RunView, Track
     from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.sandbox.messages import Thrown
+    from codemode_mcp.search.finder import Meaning
     from codemode_mcp.settings import CodeModeSettings, Language, StoreKind
-    from codemode_mcp.values import Values
     from upstream_clients.tools import JsonObject
 
 log = logging.getLogger("codemode_mcp.runs")
@@ -1029,7 +1029,11 @@ def _unsupported(language: str, languages: Collection[str]) -> ProgramError:
 
 
 def _syntax_error(error: Thrown, positions: Positions, found: Preflight) -> ProgramError:
-    from codemode_mcp.localize import fault_column, regex_offsets, stray_await  # a server starts without it
+    from codemode_mcp.program.error_location import (  # a server starts without it
+        fault_column,
+        regex_offsets,
+        stray_await,
+    )
 
     source = found.source
     frames = positions.frames(error)

@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from codemode_mcp.bridge import ABSENT, Absent, Through, ToolCall, json_text, whole_characters
+from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import CodeModeError, PluginError, ProgramError
-from codemode_mcp.nearest import nearest
+from codemode_mcp.json_text import json_text, whole_characters
 from codemode_mcp.plugins.api import NamespaceContext, ToolError
 from codemode_mcp.plugins.namespaces import SEPARATOR, Scope, read_input, read_scope
 from codemode_mcp.plugins.running import is_async, removed, run_code
+from codemode_mcp.sandbox.messages import ABSENT, Absent, Through, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from codemode_mcp.bridge import NamespaceCall
-    from codemode_mcp.entries import OfferedNamespace
+    from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.plugins.api import NamespaceTool
     from codemode_mcp.plugins.namespaces import Namespace
     from codemode_mcp.plugins.running import Owner
+    from codemode_mcp.sandbox.messages import NamespaceCall
     from declarations.render import ScopeObject
 
 log = logging.getLogger("codemode_mcp.runs")

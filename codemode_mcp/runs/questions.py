@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 
-from codemode_mcp.approval import ApprovalQuestion
+from codemode_mcp.policy.approval import ApprovalQuestion
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:

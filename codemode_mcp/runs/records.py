@@ -14,7 +14,28 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from codemode_mcp.bridge import (
+from codemode_mcp.calls.dispatch import Counts
+from codemode_mcp.calls.outcome import (
+    CallRecord,
+    CallStatus,
+    Outcome,
+    PendingCall,
+    PendingStatus,
+    SnapshotUse,
+    Usage,
+    WaitingReason,
+)
+from codemode_mcp.catalog.entries import within_line
+from codemode_mcp.errors import ERROR_CODES, Exceeded, ProgramError
+from codemode_mcp.json_text import json_text
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.program.positions import Positions
+from codemode_mcp.program.source_map import Author, Grown, SourceMap, are_mappings
+from codemode_mcp.runs.run import RECENT_CALLS, Run, SettledQueue
+from codemode_mcp.runs.state import TRANSITIONS
+from codemode_mcp.runs.store import StoredCall, is_bearer
+from codemode_mcp.runs.views import RunView
+from codemode_mcp.sandbox.messages import (
     ABSENT,
     Absent,
     ApiList,
@@ -30,42 +51,21 @@ from codemode_mcp.bridge import (
     Through,
     ToolCall,
     ToolSearch,
-    json_text,
     read_request,
     write_request,
 )
-from codemode_mcp.callers import Caller
-from codemode_mcp.dispatch import Counts
-from codemode_mcp.entries import within_line
-from codemode_mcp.errors import ERROR_CODES, Exceeded, ProgramError
-from codemode_mcp.fields import Fields, first_of, integer, items, number, parsed, strictly, text, written
-from codemode_mcp.outcome import (
-    CallRecord,
-    CallStatus,
-    Outcome,
-    PendingCall,
-    PendingStatus,
-    SnapshotUse,
-    Usage,
-    WaitingReason,
-)
-from codemode_mcp.positions import Positions
-from codemode_mcp.runs.run import RECENT_CALLS, Run, SettledQueue
-from codemode_mcp.runs.state import TRANSITIONS
-from codemode_mcp.runs.store import StoredCall, is_bearer
-from codemode_mcp.runs.views import RunView
-from codemode_mcp.source_map import Author, Grown, SourceMap, are_mappings
+from codemode_mcp.strict_json import Fields, first_of, integer, items, number, parsed, strictly, text, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from codemode_mcp.bridge import Lookup, Request
-    from codemode_mcp.dispatch import CallContext
+    from codemode_mcp.calls.dispatch import CallContext
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.runs.run import LiveCall
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.store import Carrier, StoredStatus
     from codemode_mcp.runs.views import Ledger
+    from codemode_mcp.sandbox.messages import Lookup, Request
     from codemode_mcp.settings import Language
 
 FORMAT: Final = 1

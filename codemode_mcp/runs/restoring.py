@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from codemode_mcp.bridge import Completion, GuestError
-from codemode_mcp.catalog_text import catalog_of
+from codemode_mcp.calls.outcome import Outcome, Usage
+from codemode_mcp.catalog.serialize import catalog_of
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.outcome import Outcome, Usage
 from codemode_mcp.runs import records
 from codemode_mcp.runs.driver import counted
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.store import EndedRun
 from codemode_mcp.sandbox import snapshot
+from codemode_mcp.sandbox.messages import Completion, GuestError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
 
-    from codemode_mcp.callers import Caller
-    from codemode_mcp.catalog import Catalog
-    from codemode_mcp.dispatch import Dispatcher
+    from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.errors import CodeModeError
-    from codemode_mcp.finder import Meaning
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.runs.calls import Calls
     from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.store import Claim, ParkedRun, RunStore, StoredCall
     from codemode_mcp.runs.views import Ledger
     from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.search.finder import Meaning
     from codemode_mcp.settings import CodeModeSettings
 
 KEPT_CATALOGS = 16

@@ -26,17 +26,17 @@ from codemode_mcp.settings import MIB
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from codemode_mcp import bridge
-    from codemode_mcp.audit.calls import CallEvents
-    from codemode_mcp.bridge import Completion, Lookup, ToolCall
-    from codemode_mcp.dispatch import CallContext
+    from codemode_mcp.calls.dispatch import CallContext
+    from codemode_mcp.calls.events import CallEvents
+    from codemode_mcp.calls.outcome import CallRecord, Outcome
     from codemode_mcp.errors import Exceeded
-    from codemode_mcp.outcome import CallRecord, Outcome
-    from codemode_mcp.positions import Positions
+    from codemode_mcp.program.positions import Positions
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.state import CallEvent, CallState, Custody, CustodyEvent, RunEvent
     from codemode_mcp.runs.store import RunStore, StoredCatalog
+    from codemode_mcp.sandbox import messages as bridge
     from codemode_mcp.sandbox.guest import Guest
+    from codemode_mcp.sandbox.messages import Completion, Lookup, ToolCall
     from upstream_clients.tools import Question, SentCall
 
     OnOutput = Callable[[Sequence[Mapping[str, Any]]], None]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 
-from codemode_mcp.callers import PEER
 from codemode_mcp.errors import Exceeded, ProgramError
+from codemode_mcp.policy.callers import PEER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.outcome import Outcome, WaitingReason
+    from codemode_mcp.calls.outcome import Outcome, WaitingReason
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.views import RunView
     from codemode_mcp.settings import CodeModeSettings, StoreKind

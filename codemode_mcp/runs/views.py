@@ -7,14 +7,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from codemode_mcp.bridge import Absent
-from codemode_mcp.outcome import CallRecord
+from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.sandbox.messages import Absent
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable
 
-    from codemode_mcp.bridge import ToolCall
     from codemode_mcp.runs.state import RunState
+    from codemode_mcp.sandbox.messages import ToolCall
 
 CallState = Literal["queued", "executing", "needs_approval", "needs_input", "completed", "failed"]
 

@@ -1,24 +1,6 @@
-"""Rank texts for a request in everyday words. Pure, but for two files of its own; knows nothing of tools.
+"""Rank texts for a request in everyday words.
 
 `words` splits and stems, `thesaurus` knows what people call things, `index` ranks by words, `vectors` compares meaning,
-`wishes` splits a request that asks for several things.
+`wishes` splits a request that asks for several things, and `finder` puts them together. `semantic` compares meaning
+with a sentence model, and `warmup` makes all of it ready in the background.
 """
-
-from codemode_mcp.search.index import Field, Index
-from codemode_mcp.search.thesaurus import Thesaurus, shipped_thesaurus
-from codemode_mcp.search.vectors import WordVectors, shipped_vectors, similarity
-from codemode_mcp.search.wishes import wishes
-from codemode_mcp.search.words import telling_words, words
-
-__all__ = [
-    "Field",
-    "Index",
-    "Thesaurus",
-    "WordVectors",
-    "shipped_thesaurus",
-    "shipped_vectors",
-    "similarity",
-    "telling_words",
-    "wishes",
-    "words",
-]

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Final
 import anyio.to_thread
 
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.runs.values import REF_PREFIX, Get, Listed, Page, Put, full, new_ref, ours, preview_of, size_of
 from codemode_mcp.stores.rows import escaped
 from codemode_mcp.stores.seal import Refused
 from codemode_mcp.stores.work import Now, Query
-from codemode_mcp.values import REF_PREFIX, Get, Listed, Page, Put, full, new_ref, ours, preview_of, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from typing import Any, TypeVar
 
+    from codemode_mcp.runs.values import Answer
     from codemode_mcp.stores.seal import Seal
     from codemode_mcp.stores.work import Asked, Database, Work
-    from codemode_mcp.values import Answer
 
     Result = TypeVar("Result")
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.clients.entries import Converted, Itself, LeftOut, convert, fitting_name
-from codemode_mcp.clients.places import CLIENTS, ClientName
-from codemode_mcp.clients.reading import Here, Source
-from codemode_mcp.clients.secrets import Names
+from codemode_mcp.cli.mcp_clients.entries import Converted, Itself, LeftOut, convert, fitting_name
+from codemode_mcp.cli.mcp_clients.places import CLIENTS, ClientName
+from codemode_mcp.cli.mcp_clients.reading import Here, Source
+from codemode_mcp.cli.mcp_clients.secrets import Names
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import ConfigError
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.clients.importing import Plan, existing_at, make_plan, shared_servers, told_of_shared, write
-from codemode_mcp.clients.reading import Here, Source, read_named
+from codemode_mcp.cli.mcp_clients.importing import Plan, existing_at, make_plan, shared_servers, told_of_shared, write
+from codemode_mcp.cli.mcp_clients.reading import Here, Source, read_named
 from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import ChangedMeanwhileError
 from codemode_mcp.config.source import SourceError
 
 if TYPE_CHECKING:
-    from codemode_mcp.clients.importing import Secrets
-    from codemode_mcp.clients.places import ClientName
+    from codemode_mcp.cli.mcp_clients.importing import Secrets
+    from codemode_mcp.cli.mcp_clients.places import ClientName
 
 GITHUB = {"command": "npx", "args": ["-y", "github"], "env": {"GITHUB_TOKEN": "hunter2"}}
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.clients.places import CLIENTS, find, places
+from codemode_mcp.cli.mcp_clients.places import CLIENTS, find, places
 
 if TYPE_CHECKING:
     from pathlib import PurePath
 
-    from codemode_mcp.clients.places import ClientName, System
+    from codemode_mcp.cli.mcp_clients.places import ClientName, System
 
 HOME = PurePosixPath("/home/me")
 MAC = PurePosixPath("/Users/me")

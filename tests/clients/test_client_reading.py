@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.clients.reading import Here, read_clients, read_file, read_named
+from codemode_mcp.cli.mcp_clients.reading import Here, read_clients, read_file, read_named
 
 if TYPE_CHECKING:
     from pathlib import Path

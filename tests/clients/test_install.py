@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.clients import installing
-from codemode_mcp.clients.installing import RefusedError, carry_out, plan, plan_undo, undo
-from codemode_mcp.clients.launch import Launch
-from codemode_mcp.clients.places import find
-from codemode_mcp.clients.reading import Here
+from codemode_mcp.cli.mcp_clients import installing
+from codemode_mcp.cli.mcp_clients.installing import RefusedError, carry_out, plan, plan_undo, undo
+from codemode_mcp.cli.mcp_clients.launch import Launch
+from codemode_mcp.cli.mcp_clients.places import find
+from codemode_mcp.cli.mcp_clients.reading import Here
 from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import ChangedMeanwhileError, backups_of
 from codemode_mcp.config.source import parse
@@ -22,7 +22,7 @@ from codemode_mcp.config.source import parse
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.clients.places import ClientName, Place
+    from codemode_mcp.cli.mcp_clients.places import ClientName, Place
 
 LAUNCH = Launch("/opt/bin/codemode-mcp", ("serve",))
 

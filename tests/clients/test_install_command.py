@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from codemode_mcp.cli import app, install
+from codemode_mcp.cli import app
+from codemode_mcp.cli.commands import install
+from codemode_mcp.cli.mcp_clients import installing
 from codemode_mcp.cli.shared import COLUMNS
-from codemode_mcp.clients import installing
 from codemode_mcp.config.edit import backups_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _here(home: Path) -> Any:
-    from codemode_mcp.clients.reading import Here
+    from codemode_mcp.cli.mcp_clients.reading import Here
 
     return Here("linux", home, {}, home / "work")
 

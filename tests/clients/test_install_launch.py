@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.clients.launch import Launch, NoLaunchError, Program, entry, launch, origin
+from codemode_mcp.cli.mcp_clients.launch import Launch, NoLaunchError, Program, entry, launch, origin
 from codemode_mcp.config.servers import starts_this_server
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.clients.places import ClientName, System
+    from codemode_mcp.cli.mcp_clients.places import ClientName, System
 
 SCRIPT = "/home/me/.local/bin/codemode-mcp"
 PIPX = "/home/me/.local/share/pipx/venvs/codemode-mcp/bin/python"

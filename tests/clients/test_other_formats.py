@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from codemode_mcp.cli import app, install
-from codemode_mcp.clients import installing, places, reading
-from codemode_mcp.clients.dialects import LeftOut
-from codemode_mcp.clients.entries import convert
-from codemode_mcp.clients.importing import clients_with_code_mode
-from codemode_mcp.clients.launch import Launch, entry
-from codemode_mcp.clients.places import OWN_CODE_MODE, ClientName
-from codemode_mcp.clients.reading import Here, Source
-from codemode_mcp.clients.secrets import Names
+from codemode_mcp.cli import app
+from codemode_mcp.cli.commands import install
+from codemode_mcp.cli.mcp_clients import installing, places, reading
+from codemode_mcp.cli.mcp_clients.dialects import LeftOut
+from codemode_mcp.cli.mcp_clients.entries import convert
+from codemode_mcp.cli.mcp_clients.importing import clients_with_code_mode
+from codemode_mcp.cli.mcp_clients.launch import Launch, entry
+from codemode_mcp.cli.mcp_clients.places import OWN_CODE_MODE, ClientName
+from codemode_mcp.cli.mcp_clients.reading import Here, Source
+from codemode_mcp.cli.mcp_clients.secrets import Names
 from codemode_mcp.config.formats import parse
 
 SECRET = "sk-0123456789-verysecret"

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import wasmtime
 
-from codemode_mcp.bridge import decode_turn, start_message
 from codemode_mcp.sandbox import binary
 from codemode_mcp.sandbox.engine import _changes, _set_stack_limit, load_image
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.sandbox.instance import GuestTrap, Instance, Modules
+from codemode_mcp.sandbox.messages import decode_turn, start_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from codemode_mcp.cli import runs as cli_runs
 from codemode_mcp.cli import stored
+from codemode_mcp.cli.commands import runs as cli_runs
 from codemode_mcp.cli.stored import Stored
 from codemode_mcp.control import client, protocol
 from codemode_mcp.control.client import Found
@@ -400,7 +400,8 @@ def test_the_commands_import_nothing_heavy_before_they_are_used() -> None:
     import sys
 
     program = (
-        "import sys, codemode_mcp.cli.runs; print([m for m in sys.modules if m.startswith('codemode_mcp.control')"
+        "import sys, codemode_mcp.cli.commands.runs\n"
+        "print([m for m in sys.modules if m.startswith('codemode_mcp.control')"
         " or m in ('anyio', 'mcp', 'platformdirs')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

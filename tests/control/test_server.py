@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.approval import ApprovalRequest
 from codemode_mcp.control import client, lines, server
 from codemode_mcp.control.client import NoAnswer, ask, ask_all
 from codemode_mcp.control.places import Place
 from codemode_mcp.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, digest_of, encode, encode_request
 from codemode_mcp.control.server import About, Control, controlled
 from codemode_mcp.errors import ProgramError, StoreUnavailable
-from codemode_mcp.policy import Effects
+from codemode_mcp.policy.approval import ApprovalRequest
+from codemode_mcp.policy.policy import Effects
 from codemode_mcp.runs.store import Totals
 from codemode_mcp.runs.views import CallView, RunView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 
-    from codemode_mcp.approval import Remember
+    from codemode_mcp.policy.approval import Remember
 
 pytestmark = pytest.mark.anyio
 

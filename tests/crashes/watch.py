@@ -14,7 +14,7 @@ from codemode_mcp.runs.run import LiveCall, Run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.bridge import ToolCall
+    from codemode_mcp.sandbox.messages import ToolCall
     from tests.crashes.ledger import Ledger
 
 

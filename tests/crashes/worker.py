@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from codemode_mcp.bridge import json_text
-from codemode_mcp.callers import Caller
-from codemode_mcp.catalog import build
-from codemode_mcp.dispatch import Dispatcher
+from codemode_mcp.calls.dispatch import Dispatcher
+from codemode_mcp.catalog.catalog import build
 from codemode_mcp.errors import CodeModeError
-from codemode_mcp.policy import Policy
+from codemode_mcp.json_text import json_text
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.runs import driver
 from codemode_mcp.runs.manager import Cell, open_manager
 from codemode_mcp.sandbox.engine import open_engine
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Collection
 
-    from codemode_mcp.catalog import Catalog
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.sandbox.engine import Engine
     from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.errors import ERROR_CODES, CodeModeError
-from codemode_mcp.output import TELEMETRY_BYTES, TELEMETRY_KEY, render, render_error
+from codemode_mcp.runs.rendering import TELEMETRY_BYTES, TELEMETRY_KEY, render, render_error
 from codemode_mcp.settings import ToolSettings
 from tests.fuzz.engine_level import CANARY_VALUE, Play, same_json
 from tests.runs.bench import bench
@@ -20,7 +20,7 @@ from upstream_clients.testing import FailingSource, ScriptedSource
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from tests.fuzz.cases import Case
     from tests.runs.bench import Bench

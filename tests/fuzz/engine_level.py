@@ -11,22 +11,22 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp import bridge
-from codemode_mcp.bridge import Completion, GuestError, decode_turn, deliver_message, start_message
 from codemode_mcp.errors import ERROR_CODES, ProgramError
-from codemode_mcp.localize import fault_column
-from codemode_mcp.preflight import inspect
-from codemode_mcp.runs import program as programs
+from codemode_mcp.program import compile as programs
+from codemode_mcp.program.error_location import fault_column
+from codemode_mcp.program.preflight import inspect
+from codemode_mcp.sandbox import messages as bridge
 from codemode_mcp.sandbox.guest import COLLECT_SECONDS, EPOCH_GRACE_SECONDS, Guest
+from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message, start_message
 from tests.sandbox.guest_harness import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from codemode_mcp.bridge import Request, Thrown, TurnReport
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Turn
+    from codemode_mcp.sandbox.messages import Request, Thrown, TurnReport
     from tests.fuzz.cases import Case
 
 TARGETS = {"mcp:my-files:read_file", "mcp:my-files:remove", "mcp:my-files:resources/list", "plugin:issues:list"}

@@ -18,17 +18,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.arguments import ArgumentChecker
-from codemode_mcp.bridge import ABSENT, ToolCall, TurnReport, decode_turn
+from codemode_mcp.calls.arguments import ArgumentChecker
+from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.errors import ERROR_CODES, InternalError, ProgramError, RuntimeUnavailable
-from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, Usage
-from codemode_mcp.output import LEAST_PREVIEW, NEXT_BYTES, PENDING_BYTES, TELEMETRY_BYTES, TELEMETRY_KEY, render
+from codemode_mcp.program.source_map import decode_mappings
+from codemode_mcp.program.typescript import _Input, _mappings_of, _read_diagnostics
+from codemode_mcp.runs.rendering import LEAST_PREVIEW, NEXT_BYTES, PENDING_BYTES, TELEMETRY_BYTES, TELEMETRY_KEY, render
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE
 from codemode_mcp.sandbox.engine import Entries, Image
+from codemode_mcp.sandbox.messages import ABSENT, ToolCall, TurnReport, decode_turn
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
-from codemode_mcp.source_map import decode_mappings
-from codemode_mcp.typescript import _Input, _mappings_of, _read_diagnostics
 from tests.fuzz.texts import ANY_TEXT, JSON, within
 
 FUZZ = settings(

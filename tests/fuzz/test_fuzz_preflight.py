@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.bridge import Thrown
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.localize import fault_column, find_fault
-from codemode_mcp.preflight import Preflight, check_members, inspect, looks_like_shell
-from codemode_mcp.program_form import take_fence
-from codemode_mcp.runs import program as programs
+from codemode_mcp.program import compile as programs
+from codemode_mcp.program.error_location import fault_column, find_fault
+from codemode_mcp.program.preflight import Preflight, check_members, inspect, looks_like_shell
+from codemode_mcp.program.program_form import take_fence
+from codemode_mcp.sandbox.messages import Thrown
 from tests.fuzz.texts import ANY_TEXT, DEEP, PROGRAMS, within
 
 FUZZ = settings(

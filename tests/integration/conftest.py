@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.app import cache_dir
 from codemode_mcp.errors import CodeModeError
-from codemode_mcp.typescript import find_esbuild
+from codemode_mcp.paths import cache_dir
+from codemode_mcp.program.typescript import find_esbuild
 
 if TYPE_CHECKING:
     from pathlib import Path

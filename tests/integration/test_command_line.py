@@ -12,9 +12,9 @@ import pytest
 from harness import COMMAND, QUICKSTART, SERVERS, counting, events, npm_server, pids, quickstart, tsc, write_config
 from typer.testing import CliRunner
 
-from codemode_mcp.app import state_dir
 from codemode_mcp.cli import app
 from codemode_mcp.config import trust
+from codemode_mcp.paths import state_dir
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -160,8 +160,9 @@ def test_flags_that_do_not_fit_are_refused(tmp_path: Path, flags: list[str], mes
 
 def test_serving_stdio_imports_nothing_of_the_http_server() -> None:
     program = (
-        "import sys\nimport codemode_mcp.cli, codemode_mcp.app, codemode_mcp.server\nfrom codemode_mcp import config\n"
-        "print([name for name in sys.modules if name.startswith(('codemode_mcp.http', 'jwt'))])"
+        "import sys\nimport codemode_mcp.cli, codemode_mcp.app.app, codemode_mcp.server.code_mode\n"
+        "from codemode_mcp import config\n"
+        "print([name for name in sys.modules if name.startswith(('codemode_mcp.server.http', 'jwt'))])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
@@ -326,7 +327,7 @@ async def test_idle_connections_and_streams_do_not_keep_it_from_ending(tmp_path:
 PRINTS = """
 import atexit, os, sys
 import codemode_mcp.__main__ as main
-import codemode_mcp.server as server
+import codemode_mcp.server.code_mode as server
 
 inner = server.Surface.list_tools
 

@@ -186,7 +186,7 @@ async def test_input_that_ends_at_once_ends_the_server(tmp_path: Path) -> None:
 async def test_the_log_goes_to_a_file_on_request(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     config = write_config(tmp_path, {"one": counting(tmp_path / "one")})
-    async with raw(config, "--log-file", str(log), "--log-level", "info") as client:
+    async with raw(config, "--log-file", str(log), "--log-level", "debug") as client:
         code = 'return unwrap(await MCP.one.count({ name: "x" }))'
         await client.request("tools/call", {**MODERN, "name": "exec", "arguments": {"code": code}})
         assert await client.end() == 0

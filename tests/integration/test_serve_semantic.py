@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from harness import Session, quickstart, raw, serve, until, write_config
 
-from codemode_mcp.semantic import available
-from codemode_mcp.semantic.model import WEIGHTS
+from codemode_mcp.search.semantic import available
+from codemode_mcp.search.semantic.model import WEIGHTS
 
 if TYPE_CHECKING:
     from pathlib import Path

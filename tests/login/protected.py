@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import httpx2
 
-from codemode_mcp.login import log_in
+from codemode_mcp.cli.browser_login import log_in
 from upstream_clients import UpstreamSpec
 from upstream_clients.errors import LoginError
 

@@ -6,8 +6,8 @@ import webbrowser
 
 import pytest
 
+from codemode_mcp.cli.browser_login import NoLoginHere, can_open_browser, find_server, open_browser
 from codemode_mcp.config import Config
-from codemode_mcp.login import NoLoginHere, can_open_browser, find_server, open_browser
 from upstream_clients import UpstreamSpec
 
 URL = "https://mcp.example/mcp"

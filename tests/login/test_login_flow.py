@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 from protected import http_server, log_in_with, protected
 
-from codemode_mcp.login import log_out
+from codemode_mcp.cli.browser_login import log_out
 from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamUnavailable
 from upstream_clients.bearer import Bearer
 from upstream_clients.connection import Connection
@@ -367,8 +367,16 @@ async def test_a_login_that_others_can_read_is_not_sent() -> None:
 
 
 async def test_neither_the_keyring_nor_the_steps_of_a_login_are_imported_to_serve() -> None:
-    code = "import sys, codemode_mcp.app, upstream_clients.connection; print({*sys.modules} & {*sys.argv[1:]})"
+    code = "import sys, codemode_mcp.app.app, upstream_clients.connection; print({*sys.modules} & {*sys.argv[1:]})"
     done = await anyio.run_process(
-        [sys.executable, "-c", code, "keyring", "upstream_clients.oauth", "codemode_mcp.login", "webbrowser"]
+        [
+            sys.executable,
+            "-c",
+            code,
+            "keyring",
+            "upstream_clients.oauth",
+            "codemode_mcp.cli.browser_login",
+            "webbrowser",
+        ]
     )
     assert done.stdout.decode().strip() == "set()"

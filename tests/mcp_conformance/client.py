@@ -16,7 +16,7 @@ import anyio
 import anyio.abc
 import httpx2
 
-from codemode_mcp.login import log_in
+from codemode_mcp.cli.browser_login import log_in
 from upstream_clients.errors import LoginError, UpstreamCallError, UpstreamClientError
 from upstream_clients.pool import UpstreamPool
 from upstream_clients.spec import OAuthSettings, UpstreamSpec

@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp.shared.subscriptions import PromptsListChanged, ToolsListChanged
 from mcp_types.version import is_version_at_least
 
-from codemode_mcp.http.listener import listening
+from codemode_mcp.server.http.listener import listening
 from codemode_mcp.settings import HttpSettings
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.callers import Caller
 from codemode_mcp.errors import PolicyDenied
 from codemode_mcp.plugins import host as host_module
 from codemode_mcp.plugins import running
 from codemode_mcp.plugins.interception import THREADS
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.settings import PluginSettings
 from tests.plugins.host import plugin, plugins
 from upstream_clients.errors import UpstreamCallError
@@ -25,7 +25,7 @@ from upstream_clients.errors import UpstreamCallError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.entries import Offered
+    from codemode_mcp.catalog.entries import Offered
     from tests.plugins.host import Host
     from upstream_clients.tools import Tool
 

@@ -12,7 +12,7 @@ from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.plugins import PluginTool, ToolContext, ToolError
 from codemode_mcp.plugins.bundled import results
 from codemode_mcp.plugins.tools import make_all
-from codemode_mcp.values import PREVIEW, MemoryValues, Page, Put, Values
+from codemode_mcp.runs.values import PREVIEW, MemoryValues, Page, Put, Values
 
 pytestmark = pytest.mark.anyio
 

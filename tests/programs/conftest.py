@@ -13,9 +13,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
 
 from harness import quickstart, serve, write_config
 
-from codemode_mcp.app import cache_dir
 from codemode_mcp.errors import CodeModeError
-from codemode_mcp.typescript import find_esbuild
+from codemode_mcp.paths import cache_dir
+from codemode_mcp.program.typescript import find_esbuild
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from test_programs import every, from_elsewhere
 
-from codemode_mcp.preflight import check_members, inspect, looks_like_shell
-from codemode_mcp.program_form import take_fence
+from codemode_mcp.program.preflight import check_members, inspect, looks_like_shell
+from codemode_mcp.program.program_form import take_fence
 
 if TYPE_CHECKING:
     from harness import Session

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from test_programs import every
 
-from codemode_mcp.preflight import inspect
+from codemode_mcp.program.preflight import inspect
 
 if TYPE_CHECKING:
     from harness import Session

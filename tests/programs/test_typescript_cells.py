@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.preflight import check_members, inspect, looks_like_shell
+from codemode_mcp.program.preflight import check_members, inspect, looks_like_shell
 
 if TYPE_CHECKING:
     from harness import Answer, Session

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.repl.cells import COMMANDS, MAX_JUDGED, Command, command, declared, depth, goes_on, word
-from codemode_mcp.repl.prompt import Prompt
-from codemode_mcp.repl.scan import scan
+from codemode_mcp.cli.repl.cells import COMMANDS, MAX_JUDGED, Command, command, declared, depth, goes_on, word
+from codemode_mcp.cli.repl.prompt import Prompt
+from codemode_mcp.cli.repl.scan import scan
 
 OPEN = [
     "if (x)",

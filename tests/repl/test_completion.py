@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.catalog import build
-from codemode_mcp.entries import Offered, OfferedNamespace
-from codemode_mcp.policy import Policy
-from codemode_mcp.repl.completion import MAX_OFFERED, MAX_READ, Completion, complete
-from codemode_mcp.repl.vocabulary import Vocabulary
+from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.entries import Offered, OfferedNamespace
+from codemode_mcp.catalog.toolset import select
+from codemode_mcp.cli.repl.completion import MAX_OFFERED, MAX_READ, Completion, complete
+from codemode_mcp.cli.repl.vocabulary import Vocabulary
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
-from codemode_mcp.toolset import select
 from upstream_clients.tools import Tool, UpstreamView
 
 ISSUE = {

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codemode_mcp.cli.repl.display import MAX_ITEMS, MAX_LINES, MAX_TEXT, lines_of, pointed, quoted, shown
 from codemode_mcp.control.display import columns
-from codemode_mcp.repl.display import MAX_ITEMS, MAX_LINES, MAX_TEXT, lines_of, pointed, quoted, shown
 
 
 def text_of(value: Any, width: int = 60) -> str:

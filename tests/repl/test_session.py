@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from codemode_mcp.preflight import inspect
-from codemode_mcp.repl.session import Kept, position_in, spoken_of, unwrapped, wrapped
+from codemode_mcp.cli.repl.session import Kept, position_in, spoken_of, unwrapped, wrapped
+from codemode_mcp.program.preflight import inspect
 
 
 def same(line: int, column: int) -> tuple[int, int]:

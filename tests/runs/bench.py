@@ -9,34 +9,34 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from codemode_mcp import client_tools
 from codemode_mcp.audit import Auditor
-from codemode_mcp.callers import Caller
-from codemode_mcp.catalog import build
-from codemode_mcp.client_tools import ClientTools
-from codemode_mcp.dispatch import Dispatcher
-from codemode_mcp.policy import Policy
+from codemode_mcp.calls.dispatch import Dispatcher
+from codemode_mcp.catalog import client_tools
+from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.client_tools import ClientTools
+from codemode_mcp.catalog.toolset import select
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.runs.manager import Cell, open_manager
 from codemode_mcp.runs.namespaces import Registered
 from codemode_mcp.runs.store import MemoryStore
+from codemode_mcp.runs.values import MemoryValues, Values
 from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, PolicyRules, ToolSettings
-from codemode_mcp.toolset import select
-from codemode_mcp.values import MemoryValues, Values
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
-    from codemode_mcp.approval import ApprovalQuestion, RememberFn
-    from codemode_mcp.catalog import Catalog
-    from codemode_mcp.dispatch import Interception
-    from codemode_mcp.entries import Entry, Offered, OfferedNamespace
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.dispatch import Interception
+    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Entry, Offered, OfferedNamespace
+    from codemode_mcp.policy.approval import ApprovalQuestion, RememberFn
+    from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client, Way
     from codemode_mcp.runs.store import RunStore
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.settings import Via
-    from codemode_mcp.typescript import Transformed
     from upstream_clients.tools import JsonObject, Question, QuestionMethod, ToolSource
 
 OWNER = "somebody"

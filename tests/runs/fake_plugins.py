@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.entries import Offered, OfferedNamespace
+from codemode_mcp.catalog.entries import Offered, OfferedNamespace
 from codemode_mcp.plugins.namespaces import Namespace, check_namespace
 from codemode_mcp.plugins.threads import Threads
 from upstream_clients.testing import ScriptedSource

@@ -11,11 +11,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.approval import ApprovalQuestion
-from codemode_mcp.bridge import ToolCall
-from codemode_mcp.callers import Caller
 from codemode_mcp.errors import ConfigError, InternalError, ProgramError
+from codemode_mcp.policy.approval import ApprovalQuestion
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.runs import approvals
+from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import OWNER, FakeClient, bench, texts
 from upstream_clients.errors import QuestionRefused
@@ -25,7 +25,7 @@ from upstream_clients.tools import Annotations, Tool
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from upstream_clients.tools import JsonObject
 

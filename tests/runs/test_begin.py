@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.bridge import ToolCall
+from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.errors import RuntimeUnavailable
-from codemode_mcp.outcome import CallRecord
+from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import CALLER, OWNER, Bench, bench
 from upstream_clients.testing import ScriptedSource, text_result
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
-    from codemode_mcp.bridge import Completion
     from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.sandbox.messages import Completion
     from upstream_clients.tools import JsonObject
 
 pytestmark = pytest.mark.anyio

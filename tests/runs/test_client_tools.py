@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.client_tools import ClientTools, offered
-from codemode_mcp.dispatch import MAX_NEAREST
-from codemode_mcp.output import render
+from codemode_mcp.calls.dispatch import MAX_NEAREST
+from codemode_mcp.catalog.client_tools import ClientTools, offered
+from codemode_mcp.runs.rendering import render
+from codemode_mcp.runs.values import MemoryValues
 from codemode_mcp.settings import PolicyRules, ToolSettings
-from codemode_mcp.values import MemoryValues
 from tests.runs.bench import Bench, FakeClient, bench, texts
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.tools import Asking, Question
 
 if TYPE_CHECKING:
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from upstream_clients.tools import JsonObject
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import pytest
 
-from codemode_mcp.callers import Caller
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.runs.manager import Cell
 from tests.runs.bench import OWNER, FakeClient, bench, texts
 from upstream_clients.errors import UpstreamUnavailable
@@ -18,9 +18,9 @@ from upstream_clients.testing import ScriptedSource, SlowSource, text_result
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
+    from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.runs.store import ParkedRun
     from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.typescript import Transformed
     from tests.runs.bench import Bench
     from upstream_clients.tools import JsonObject, ToolOutcome
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.callers import Caller
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import OWNER, bench, texts
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable

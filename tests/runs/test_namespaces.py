@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.approval import ApprovalRequest, Verdict
-from codemode_mcp.bridge import ABSENT, NamespaceCall, Thrown
-from codemode_mcp.callers import Caller
-from codemode_mcp.entries import Offered
-from codemode_mcp.outcome import CallRecord
+from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.catalog.entries import Offered
+from codemode_mcp.catalog.toolset import select
 from codemode_mcp.plugins.api import NamespaceContext, ToolError, namespace_tool
-from codemode_mcp.policy import Policy
+from codemode_mcp.policy.approval import ApprovalRequest, Verdict
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.runs import namespaces as module
 from codemode_mcp.runs.driver import _with_nearest_function
+from codemode_mcp.sandbox.messages import ABSENT, NamespaceCall, Thrown
 from codemode_mcp.settings import PolicyRules, ToolSettings
-from codemode_mcp.toolset import select
 from tests.runs.bench import CALLER, OWNER, bench, texts
 from tests.runs.fake_plugins import FakePlugins
 from upstream_clients.results import read_outcome
@@ -33,7 +33,7 @@ from upstream_clients.tools import Tool
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.dispatch import CallContext
+    from codemode_mcp.calls.dispatch import CallContext
     from codemode_mcp.sandbox.engine import Engine
     from tests.runs.bench import Bench
     from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn, ToolOutcome

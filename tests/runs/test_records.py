@@ -15,24 +15,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp import bridge
-from codemode_mcp.bridge import ABSENT, Completion, GuestError, NamespaceCall, Thrown, ToolCall
-from codemode_mcp.callers import Caller
-from codemode_mcp.catalog import build
-from codemode_mcp.dispatch import CallContext
-from codemode_mcp.entries import OfferedNamespace
+from codemode_mcp.calls.dispatch import CallContext
+from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
+from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.entries import OfferedNamespace
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
-from codemode_mcp.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.plugins.api import namespace_tool
-from codemode_mcp.positions import Positions
-from codemode_mcp.preflight import inspect
-from codemode_mcp.runs import program, records
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.program import compile as program
+from codemode_mcp.program.positions import Positions
+from codemode_mcp.program.preflight import inspect
+from codemode_mcp.program.source_map import Author, Grown, SourceMap
+from codemode_mcp.program.typescript import find_esbuild, transform
+from codemode_mcp.runs import records
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
 from codemode_mcp.runs.run import Run
 from codemode_mcp.runs.store import StoredCall, bearer_of
 from codemode_mcp.runs.views import Ledger, RunView
-from codemode_mcp.source_map import Author, Grown, SourceMap
-from codemode_mcp.typescript import find_esbuild, transform
+from codemode_mcp.sandbox import messages as bridge
+from codemode_mcp.sandbox.messages import ABSENT, Completion, GuestError, NamespaceCall, Thrown, ToolCall
 from tests.runs.fake_plugins import FakePlugins
 
 if TYPE_CHECKING:

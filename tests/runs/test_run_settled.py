@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.bridge import Completion
 from codemode_mcp.runs.run import SettledQueue
+from codemode_mcp.sandbox.messages import Completion
 
 
 @given(st.lists(st.one_of(st.none(), st.text())))

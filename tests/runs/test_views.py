@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from codemode_mcp.bridge import ABSENT, ToolCall
-from codemode_mcp.callers import Caller
+from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.errors import CodeModeError
-from codemode_mcp.outcome import CallRecord
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.runs import manager
 from codemode_mcp.runs.views import KEPT_INPUT, KEPT_OF_RUN, SHOWN_CALLS, Ledger, Track
+from codemode_mcp.sandbox.messages import ABSENT, ToolCall
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result

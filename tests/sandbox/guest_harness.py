@@ -6,15 +6,15 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.bridge import Completion, ToolCall, decode_turn, deliver_message, start_message
 from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.sandbox.messages import Completion, ToolCall, decode_turn, deliver_message, start_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.bridge import TurnReport
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Turn
+    from codemode_mcp.sandbox.messages import TurnReport
 
 MIB = 1024 * 1024
 

@@ -15,9 +15,9 @@ from guest_harness import MANIFEST, MIB, READ, Cell, called, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.bridge import Completion, GuestError, Timer, ToolCall
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.engine import SCRATCH
+from codemode_mcp.sandbox.messages import Completion, GuestError, Timer, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from guest_harness import MIB, READ, ok
 
-from codemode_mcp.bridge import ToolCall
+from codemode_mcp.sandbox.messages import ToolCall
 
 if TYPE_CHECKING:
     from conftest import OpenCell, RunCode

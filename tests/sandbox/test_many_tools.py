@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog import Offered, build
-from codemode_mcp.policy import Policy
+from codemode_mcp.catalog.catalog import Offered, build
+from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
 from tests.sandbox.guest_harness import Cell
 from upstream_clients.tools import Tool

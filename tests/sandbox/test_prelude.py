@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from guest_harness import READ, ok
 
-from codemode_mcp.bridge import (
+from codemode_mcp.sandbox.messages import (
     ApiList,
     ApiRead,
     ApiSearch,

@@ -13,11 +13,11 @@ from guest_harness import MANIFEST, MIB, READ, called, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.bridge import Completion, GuestError, Timer
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE, STACK_END, STACK_START
 from codemode_mcp.sandbox.engine import Entries, Image
+from codemode_mcp.sandbox.messages import Completion, GuestError, Timer
 
 if TYPE_CHECKING:
     from conftest import OpenCell

@@ -13,7 +13,7 @@ from guest_harness import Cell, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.bridge import whole_characters
+from codemode_mcp.json_text import whole_characters
 
 if TYPE_CHECKING:
     from conftest import OpenCell, RunCode

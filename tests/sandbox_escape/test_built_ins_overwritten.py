@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from guest_harness import MANIFEST, MIB
 
-from codemode_mcp.bridge import Completion, GuestError, deliver_message, start_message
 from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.sandbox.messages import Completion, GuestError, deliver_message, start_message
 from tests.integration.harness import counting, events, serve, write_config
 from tests.sandbox_escape.reach import FIND, WALK
 

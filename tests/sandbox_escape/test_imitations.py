@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.bridge import Completion, GuestError
+from codemode_mcp.sandbox.messages import Completion, GuestError
 from tests.runs.bench import bench, texts
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource, text_result

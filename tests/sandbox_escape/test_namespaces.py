@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from guest_harness import ok
 
-from codemode_mcp.bridge import ABSENT, NamespaceCall
 from codemode_mcp.plugins.api import namespace_tool
+from codemode_mcp.sandbox.messages import ABSENT, NamespaceCall
 from tests.runs.bench import bench
 from tests.runs.fake_plugins import FakePlugins
 from tests.sandbox_escape.reach import WALK

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from codemode_mcp.cli.doctor import store
+from codemode_mcp.cli.doctor.store import Found, look_at, private, told
 from codemode_mcp.config import Config
-from codemode_mcp.doctor import store
-from codemode_mcp.doctor.store import Found, look_at, private, told
 from codemode_mcp.settings import StoreSettings
 from codemode_mcp.stores.opening import open_database
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.doctor import Check
+    from codemode_mcp.cli.doctor import Check
 
 pytestmark = pytest.mark.anyio
 

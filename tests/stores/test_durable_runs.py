@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.errors import ProgramError, StoreUnavailable
-from codemode_mcp.outcome import Outcome, Usage
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, News, ParkedRun, StoredCall, StoredCatalog
 from codemode_mcp.runs.views import RunView
 from codemode_mcp.settings import CodeModeSettings

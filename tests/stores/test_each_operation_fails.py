@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from codemode_mcp.outcome import Outcome
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.stores.work import Database, Result, Work
     from tests.runs.bench import Bench

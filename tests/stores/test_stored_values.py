@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.errors import ProgramError, StoreUnavailable
+from codemode_mcp.runs.values import ENTRY, REF_PREFIX, Get, MemoryValues, Put, Values
 from codemode_mcp.stores import values as stored
 from codemode_mcp.stores.postgres import open_postgres
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
 from codemode_mcp.stores.values import DAY, RESULT_DAYS, STORED_DAYS, StoredValues
-from codemode_mcp.values import ENTRY, REF_PREFIX, Get, MemoryValues, Put, Values
 from tests.stores.direct import Direct
 
 if TYPE_CHECKING:

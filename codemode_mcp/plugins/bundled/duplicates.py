@@ -19,7 +19,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from codemode_mcp.entries import within_line
+from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.plugins.api import DenyCall, NoteCall
 
 if TYPE_CHECKING:

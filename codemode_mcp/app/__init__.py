@@ -1,0 +1,1 @@
+"""The composition root: everything is opened, wired and closed here."""

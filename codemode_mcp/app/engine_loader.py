@@ -1,0 +1,88 @@
+"""The sandbox's engine, made in a thread of its own when it is first wanted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from codemode_mcp.errors import CodeModeError, RuntimeUnavailable
+from codemode_mcp.paths import cache_dir
+
+if TYPE_CHECKING:
+    from codemode_mcp.sandbox.engine import Engine
+
+log = logging.getLogger("codemode_mcp.app")
+
+CLOSE_SECONDS = 3.0
+"""For an engine that is still being compiled when everything ends."""
+
+
+class EngineLoader:
+    """The engine, made in a thread of its own when it is first wanted."""
+
+    def __init__(self, max_threads: int) -> None:
+        self._max_threads = max_threads
+        self._stack = ExitStack()
+        self._lock = threading.Lock()
+        self._ready = threading.Event()
+        self._started = False
+        self._engine: Engine | None = None
+        self._error: CodeModeError | None = None
+
+    def __enter__(self) -> EngineLoader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            started, self._started = self._started, True
+        if started:
+            self._ready.wait(CLOSE_SECONDS)
+        self._stack.close()
+
+    def start(self) -> None:
+        """Begin, if nobody has."""
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+        threading.Thread(target=self._open, name="engine", daemon=True).start()
+
+    def forget_unused(self) -> bool:
+        """Free what the engine can have again and has not used for a while; tell whether that was anything."""
+        return self._engine is not None and self._engine.forget_unused()
+
+    async def get(self) -> Engine:
+        """The engine, once it is there.
+
+        Raises:
+            RuntimeUnavailable: it cannot be had.
+        """
+        if self._engine is None:
+            self.start()
+            await anyio.to_thread.run_sync(self._ready.wait, abandon_on_cancel=True)
+        if self._engine is None:
+            assert self._error is not None
+            raise RuntimeUnavailable(self._error.message)
+        return self._engine
+
+    def _open(self) -> None:
+        try:
+            from codemode_mcp.sandbox.engine import open_engine
+
+            began = time.monotonic()
+            self._engine = self._stack.enter_context(open_engine(cache_dir(), max_threads=self._max_threads))
+            log.info("engine ready in %d ms", round((time.monotonic() - began) * 1000))
+        except CodeModeError as error:
+            log.error("%s", error.message)  # the message says it all
+            self._error = error
+        except Exception:
+            log.exception("the engine did not start")
+            self._error = RuntimeUnavailable("the JavaScript engine did not start; see the log of codemode-mcp")
+        finally:
+            self._ready.set()

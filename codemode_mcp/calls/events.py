@@ -1,0 +1,74 @@
+"""The events of one nested call, in one form wherever calls are made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.audit.events import MAX_NAME
+from codemode_mcp.json_text import json_text
+
+if TYPE_CHECKING:
+    from codemode_mcp.audit.events import Auditor, EventKind
+    from codemode_mcp.calls.outcome import CallRecord
+    from codemode_mcp.policy.approval import ApprovalRequest, Verdict
+
+
+class CallEvents:
+    """Tells an auditor of one call.
+
+    Args:
+        about: the call's id in events.
+        parent: its run's.
+    """
+
+    def __init__(self, auditor: Auditor, about: str, parent: str | None = None) -> None:
+        self._auditor = auditor
+        self._about = about
+        self._parent = parent
+
+    def started(self, tool: str, inputs: str | None, **fields: Any) -> None:
+        """`inputs`: the JSON of its arguments as it was made."""
+        self._emit("call_started", tool, inputs=inputs, **fields)
+
+    def asked(self, request: ApprovalRequest) -> None:
+        """A person is asked for an approval."""
+        if self._auditor.listening:
+            self._emit("call_asked", request.tool, inputs=json_text(request.arguments), reason=request.reason)
+
+    def decided(self, request: ApprovalRequest, verdict: Verdict) -> None:
+        self._emit(
+            "call_decided",
+            request.tool,
+            approved=verdict.approved,
+            remember=verdict.remember,
+            by=verdict.by,
+            why=verdict.why or None,
+        )
+
+    def ended(
+        self, record: CallRecord, code: str | None, now: float, *, late: bool = False, is_error: bool = False
+    ) -> None:
+        """Report the end of a call.
+
+        Args:
+            code: of the error that it ended with.
+            now: on the clock of the record.
+            late: its program was over before.
+            is_error: it is late, and its result has `isError`.
+        """
+        self._emit(
+            "call_ended",
+            record.tool,
+            status="completed" if code is None else "failed",
+            code=code,
+            ms=record.milliseconds(now),
+            bytes=record.size,
+            **record.seen,
+            dispatched=record.dispatched,
+            repeatable=record.repeatable,
+            late=True if late else None,
+            is_error=True if is_error else None,
+        )
+
+    def _emit(self, kind: EventKind, tool: str, **more: Any) -> None:
+        self._auditor.emit(kind, self._about, self._parent, tool=tool[:MAX_NAME], **more)

@@ -1,0 +1,239 @@
+"""The tools of a catalog that are no MCP tools: `ALL_TOOLS`, `tools.search` and `tools.describe` (SPEC 4).
+
+Immutable. What a program is given of it at its start is text in the catalog's manifest; the search index is made when
+it is first asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from functools import cached_property
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.catalog.entries import Entry, one_line
+from codemode_mcp.policy.policy import Deny, Effects
+from declarations.names import INVISIBLE, OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
+from declarations.render import render_tools, signature
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from codemode_mcp.catalog.entries import Offered, OfferedNamespace, Source
+    from codemode_mcp.policy.policy import Policy
+    from codemode_mcp.search.finder import Finder, Meaning
+    from upstream_clients.tools import Tool
+
+CONTROL: Final = "code_mode"
+"""The source of this server's own `exec` and `wait`, which no catalog has."""
+
+NOT_NAMES: Final = OBJECT_PROTOTYPE | RESERVED_WORDS | SPECIAL_MEMBERS | {"search", "describe", "call", "exec", "wait"}
+"""Names of tools that are no functions of `tools`: what means something else there, or on every object."""
+
+MANY: Final = 300
+"""Tools from which on a program has their text, and the functions and the list only when it looks at them."""
+
+_OWN: Final = frozenset({"core", "client"})
+"""Sources of this product's own tools, which take no name from a plugin's."""
+
+MAX_NAME: Final = 128
+"""Characters of a name that is a function of `tools`."""
+
+_INVISIBLE: Final = re.compile(f"[{INVISIBLE}]")
+
+
+class Toolset:
+    """See the module. Use `select`.
+
+    Attributes:
+        entries: in the order of their ids.
+        names: by the names after `tools.`, the ids of their tools.
+        namespaces: those of plugins whose tools are all here.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[tuple[Entry, str | None]] = (),
+        names: Iterable[tuple[str, str]] = (),
+        namespaces: Iterable[OfferedNamespace] = (),
+        meaning: Meaning | None = None,
+    ) -> None:
+        self._labels = {entry.id: label for entry, label in entries}
+        self._by_id = {entry.id: entry for entry, _ in entries}
+        self.entries = tuple(self._by_id.values())
+        self.names = dict(names)
+        self.namespaces = tuple(namespaces)
+        self._meaning = meaning
+        self._signatures: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __repr__(self) -> str:
+        return f"<Toolset: {len(self.entries)} tools, {len(self.names)} by name, {len(self.namespaces)} namespaces>"
+
+    def same_as(self, other: Toolset) -> bool:
+        """Whether both hold the same tools in every respect."""
+        return (
+            self.manifest == other.manifest
+            and self.entries == other.entries
+            and self._labels == other._labels
+            and self.namespaces == other.namespaces
+        )
+
+    @property
+    def ids(self) -> Collection[str]:
+        return self._by_id.keys()
+
+    def get(self, entry_id: str) -> Entry | None:
+        return self._by_id.get(entry_id)
+
+    def label(self, entry: Entry) -> str | None:
+        """A name for people."""
+        return self._labels[entry.id]
+
+    @cached_property
+    def manifest(self) -> str:
+        """What the guest is told, as members of a JSON object: `ALL_TOOLS` and the names of functions, or, of many
+        tools, a text that is read when a program looks at them."""
+        if len(self) <= MANY:
+            return f'"tools":{_json([*map(self.listed, self.entries)])},"named":{_json([*self.names.items()])}'
+        groups = [
+            (source, source_name, [self._row(entry) for entry in entries])
+            for (source, source_name), entries in groupby(self.entries, lambda entry: (entry.source, entry.source_name))
+        ]
+        return f'"tools":{_json(_json(groups))},"named":[]'
+
+    def _row(self, entry: Entry) -> tuple[str, str, str | None, int]:
+        listed = self.listed(entry)
+        return (
+            listed["name"],
+            listed["description"],
+            listed.get("label"),
+            int(self.names.get(entry.tool.name) == entry.id),
+        )
+
+    def listed(self, entry: Entry) -> dict[str, Any]:
+        """A `ToolCatalogEntry`, of few bytes."""
+        label = self._labels[entry.id]
+        return {
+            "id": entry.id,
+            "name": entry.tool.name,
+            **({} if label is None else {"label": one_line(label, 80)}),
+            "description": one_line(entry.tool.description),
+            "source": entry.source,
+            "sourceName": entry.source_name,
+        }
+
+    def search(self, query: str, limit: int) -> list[dict[str, Any]]:
+        """`tools.search`: the best hits, each with its signature."""
+        return [
+            {**self.listed(entry), "signature": self.signature(entry), "score": hit.score}
+            for hit in (self._finder.find(query, limit) if self.entries else ())
+            for entry in (self.entries[hit.number],)
+        ]
+
+    def describe(self, entry: Entry) -> dict[str, Any]:
+        """`tools.describe`: all there is to know."""
+        tool = entry.tool
+        return {
+            **self.listed(entry),
+            "description": tool.description,
+            "parameters": tool.input_schema,
+            **({} if tool.output_schema is None else {"returns": tool.output_schema}),
+            "signature": self.signature(entry),
+        }
+
+    def declarations(self) -> str:
+        """`tools.d.ts`, for an editor."""
+        named = {tool_id: name for name, tool_id in self.names.items()}
+        return render_tools([(entry.id, named.get(entry.id), entry.tool) for entry in self.entries])
+
+    def signature(self, entry: Entry) -> str:
+        """One line, for hits and errors."""
+        text = self._signatures.get(entry.id)
+        if text is None:
+            by_id = entry.path.endswith(")")
+            text = signature(entry.path.removesuffix(")"), entry.tool, opening=", " if by_id else "(", plain=True)
+            self._signatures[entry.id] = text
+        return text
+
+    @cached_property
+    def _finder(self) -> Finder:
+        from codemode_mcp.search.finder import Finder  # for the first search, as in `catalog`
+
+        return Finder([(entry.source_name, entry.tool) for entry in self.entries], self._meaning)
+
+
+NO_TOOLS: Final = Toolset()
+
+
+def select(
+    offered: Iterable[Offered],
+    namespaces: Iterable[OfferedNamespace],
+    policy: Policy,
+    meaning: Meaning | None = None,
+) -> Toolset:
+    """What policy leaves of these tools, whatever their order. Of two with one id, the first is there."""
+    kept: dict[str, tuple[Offered, Effects]] = {}
+    for each in offered:
+        effects = Effects.of(each.tool.annotations)
+        if each.id in kept or (each.source == "core" and each.source_name == CONTROL):
+            continue
+        if each.optional and not policy.names(each.id):
+            continue
+        if not isinstance(policy.decide(each.id, effects), Deny):
+            kept[each.id] = each, effects
+    chosen = [(tool_id, *kept[tool_id]) for tool_id in sorted(kept)]
+    of_plugins = {each.tool.name for _, each, _ in chosen if each.source not in _OWN}
+    may_be_named = [
+        (tool_id, each.tool.name)
+        for tool_id, each, _ in chosen
+        if each.source not in _OWN or each.tool.name not in of_plugins
+    ]
+    functions = _functions([name for _, name in may_be_named])
+    named = {tool_id: name for tool_id, name in may_be_named if name in functions}
+    entries = []
+    for tool_id, each, effects in chosen:
+        is_function = tool_id in named
+        entry = entry_of(each.source, each.source_name, each.tool, effects, is_function=is_function)
+        entries.append((entry, each.label or each.tool.title))
+    owned = {(each.source_name, each.tool.name) for _, each, _ in chosen if each.source == "plugin"}
+    visible = [each for each in namespaces if all((each.plugin, required) in owned for required in each.required_tools)]
+    return Toolset(
+        entries,
+        [(name, tool_id) for tool_id, name in named.items()],
+        visible,
+        meaning,
+    )
+
+
+def entry_of(source: Source, source_name: str, tool: Tool, effects: Effects, *, is_function: bool) -> Entry:
+    """Of a tool that is no MCP tool. `is_function`: of `tools`, by its name."""
+    tool_id = f"{source}:{source_name}:{tool.name}"
+    path = f"tools.{tool.name}" if is_function else f"tools.call({json.dumps(tool_id, ensure_ascii=False)})"
+    return Entry(tool_id, source, source_name, path, tool.name, tool, effects)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _functions(names: Sequence[str]) -> set[str]:
+    """Those of the names that are functions of `tools`."""
+    return {name for name, count in Counter(names).items() if count == 1 and is_function_name(name)}
+
+
+def is_function_name(name: str) -> bool:
+    """Whether a tool of this name, if no other has it, is a function of `tools`."""
+    return (
+        len(name) <= MAX_NAME
+        and name not in NOT_NAMES
+        # `$` is a letter to JavaScript. What is not composed is another name than the one that looks the same.
+        and name.replace("$", "_").isidentifier()
+        and unicodedata.normalize("NFC", name) == name
+        and _INVISIBLE.search(name) is None
+    )

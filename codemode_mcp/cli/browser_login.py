@@ -1,0 +1,241 @@
+"""Logging in to an upstream server through a browser, and out again.
+
+The browser comes back to a listener on this machine. Whatever else may knock there is answered and ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from codemode_mcp.did_you_mean import nearest
+from upstream_clients.errors import LoginError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from anyio.streams.memory import MemoryObjectReceiveStream
+
+    from codemode_mcp.config import Config
+    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.token_store import Login
+
+LOGIN_SECONDS = 300.0
+"""How long the browser is waited for."""
+
+_PATH = "/callback"
+_MAX_REQUEST_BYTES = 16 * 1024
+_REQUEST_SECONDS = 10.0
+
+Answer = dict[str, str]
+"""The query that the browser brought back."""
+
+
+class NoLoginHere(Exception):
+    """The server that was named has no login; the text says why."""
+
+
+def find_server(config: Config, name: str) -> UpstreamSpec:
+    """The server of this name. Raises `NoLoginHere`."""
+    for spec in config.upstreams:
+        if spec.name == name:
+            if spec.url is None:
+                raise NoLoginHere(
+                    f"server {name!r} is started by a command; only a server with a URL has a login; "
+                    "put what it needs into its env"
+                )
+            if not spec.may_log_in:
+                raise NoLoginHere(
+                    f"server {name!r} is given an Authorization header; take it out of its headers to log in instead"
+                )
+            return spec
+    if name in config.disabled:
+        raise NoLoginHere(
+            f'server {name!r} is disabled in the configuration; remove "disabled" from its entry to log in'
+        )
+    names = [spec.name for spec in config.upstreams]
+    close = next(iter(nearest(name, names, count=1)), None)
+    hint = f"; did you mean {close!r}?" if close is not None else f"; configured: {', '.join(names) or 'none'}"
+    raise NoLoginHere(f"there is no server {name!r}{hint}")
+
+
+async def log_in(spec: UpstreamSpec, show: Callable[[str], None], *, timeout: float = LOGIN_SECONDS) -> str:
+    """Log in, and keep the login; `show` is given the address for the browser.
+
+    Returns where the login is kept, in words.
+
+    Raises:
+        LoginError: it came to nothing.
+    """
+    from upstream_clients import oauth
+    from upstream_clients.challenge import Challenge
+    from upstream_clients.fetch import Fetcher
+    from upstream_clients.token_store import LoginStore
+
+    assert spec.url is not None
+    store = LoginStore(spec)
+    status, challenge = await oauth.probe(spec)
+    refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+    if not refused:
+        challenge = None
+    elif challenge is None and spec.oauth is not None:
+        challenge = Challenge()
+    async with Fetcher(spec.url) as fetcher:
+        offer = await oauth.discover(spec, fetcher, challenge)
+        if offer is None:
+            if refused:
+                raise LoginError(
+                    f"it refuses strangers (HTTP {status}) but offers no OAuth login; "
+                    f'give it credentials in "headers" of mcpServers.{spec.name}'
+                )
+            raise LoginError(f"it offers no OAuth login, and wants none: it answered HTTP {status} without one")
+        before = await _previous(store.load)
+        if before is not None and before.wanted:
+            offer = replace(offer, scope=_together(offer.scope, before.scope, before.wanted))
+        port = None if spec.oauth is None else spec.oauth.redirect_port
+        async with _listening(port) as (redirect_uri, answers):
+            client = await oauth.become_client(spec, fetcher, offer, redirect_uri)
+            attempt = oauth.begin(offer, client, redirect_uri)
+            spec.learn(secret for secret in (client.secret, attempt.verifier) if secret)
+            show(attempt.url)
+            answer: Answer | None = None
+            with anyio.move_on_after(timeout):
+                async for received in answers:
+                    if oauth.is_answer_to(attempt, received):
+                        answer = received
+                        break
+            if answer is None:
+                raise LoginError(f"nobody has logged in within {timeout:g} s")
+            code = oauth.read_code(attempt, answer)
+            spec.learn((code,))
+            login = await oauth.redeem(fetcher, attempt, code)
+    spec.learn(login.secrets)
+    async with store.held():
+        kept = await anyio.to_thread.run_sync(store.save, login)
+    return "the system keyring" if kept == "keyring" else str(store.path)
+
+
+async def log_out(spec: UpstreamSpec) -> bool:
+    """Forget the login, and tell the authorization server if it can be told; whether there was one.
+
+    Raises:
+        LoginError: it could not be forgotten.
+    """
+    from upstream_clients import oauth
+    from upstream_clients.token_store import LoginStore
+
+    store = LoginStore(spec)
+    if store.stamp() is None:
+        return False
+    async with store.held():
+        login = await _previous(store.load)
+        there_was = await anyio.to_thread.run_sync(store.forget)
+    if login is not None:
+        await oauth.revoke(spec, login)
+    return there_was
+
+
+def can_open_browser() -> bool:
+    """Whether a browser would show something to somebody, and not take over the terminal."""
+    return not sys.platform.startswith("linux") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
+
+
+def open_browser(url: str) -> threading.Thread:
+    """Begin to open `url` for the user to see. Whether that comes to anything cannot be known.
+
+    In a daemon thread, which is returned: a browser may stay in the foreground, and nobody waits for its end.
+    """
+    import webbrowser
+
+    def show() -> None:
+        with suppress(webbrowser.Error, OSError, ValueError):  # none, or `$BROWSER` is no command
+            webbrowser.open(url)
+
+    thread = threading.Thread(target=show, name="browser", daemon=True)
+    thread.start()
+    return thread
+
+
+async def _previous(load: Callable[[], Login | None]) -> Login | None:
+    with suppress(StoreError):  # it is replaced or deleted anyway
+        return await anyio.to_thread.run_sync(load)
+    return None
+
+
+def _together(*scopes: str | None) -> str:
+    return " ".join(dict.fromkeys(word for scope in scopes for word in (scope or "").split()))
+
+
+@asynccontextmanager
+async def _listening(port: int | None) -> AsyncIterator[tuple[str, MemoryObjectReceiveStream[Answer]]]:
+    """The address that the browser is to come back to, and what it brings."""
+    try:
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port or 0)
+    except OSError as error:
+        raise LoginError(f"cannot listen on 127.0.0.1 port {port} for the browser: {error.strerror}") from None
+    sending, receiving = anyio.create_memory_object_stream[Answer](16)
+    at = listener.extra(anyio.abc.SocketAttribute.local_port)
+    failure: LoginError | None = None
+
+    async def answer(stream: anyio.abc.SocketStream) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async with stream:
+                status, found = await _read_request(stream)
+                if found is not None:
+                    with suppress(anyio.WouldBlock):  # somebody floods us
+                        sending.send_nowait(found)
+                await stream.send(_page(status))
+
+    async with listener, sending, receiving, anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(listener.serve, answer))
+        try:
+            yield f"http://127.0.0.1:{at}{_PATH}", receiving
+        except LoginError as error:
+            failure = error  # out of here alone, and not in a group
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def _read_request(stream: anyio.abc.SocketStream) -> tuple[HTTPStatus, Answer | None]:
+    request = b""
+    with anyio.move_on_after(_REQUEST_SECONDS), suppress(anyio.EndOfStream):
+        while b"\r\n\r\n" not in request and len(request) <= _MAX_REQUEST_BYTES:
+            request += await stream.receive()
+    method, _, rest = request.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+    try:
+        target = urlsplit(rest.partition(" ")[0])
+        # The first of repeated parameters, so that none can be put over another.
+        answer = dict(reversed(parse_qsl(target.query, max_num_fields=50)))
+    except ValueError:
+        return HTTPStatus.BAD_REQUEST, None
+    if method != "GET":
+        return HTTPStatus.METHOD_NOT_ALLOWED, None
+    if target.path != _PATH:
+        return HTTPStatus.NOT_FOUND, None
+    return HTTPStatus.OK, answer
+
+
+def _page(status: HTTPStatus) -> bytes:
+    """Says the same to everybody, and nothing of what was asked."""
+    text = "You can close this window; the terminal says how it went." if status == HTTPStatus.OK else status.phrase
+    body = f"<!doctype html><meta charset=utf-8><title>codemode-mcp</title><p>{text}</p>".encode()
+    head = (
+        f"HTTP/1.1 {status} {status.phrase}\r\nContent-Type: text/html; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nContent-Security-Policy: default-src 'none'\r\n"
+        "Referrer-Policy: no-referrer\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,78 @@
+"""`codemode-mcp trace`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from codemode_mcp.cli.completion import recorded_runs
+from codemode_mcp.cli.options import ConfigOption, JsonOption
+from codemode_mcp.cli.shared import load, say, stop
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: codemode-mcp trace\n\nExample: codemode-mcp trace run_4fK2mQ --html run.html")
+def trace(
+    run: Annotated[
+        str | None,
+        typer.Argument(help="A run's id, or its beginning; default: list the latest.", autocompletion=recorded_runs),
+    ] = None,
+    config: ConfigOption = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as one page of HTML.")] = None,
+    as_json: JsonOption = False,
+    trajectory: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The trajectory; default: the configuration's.")
+    ] = None,
+) -> None:
+    """Show what a run did and when: its requests, its nested calls, and where it was parked."""
+    import shutil
+
+    from codemode_mcp.cli.trace import page, reading, text
+
+    if run is None and html is not None:
+        stop(2, "--html draws one run: name it; codemode-mcp trace lists them")
+    if trajectory is None:
+        configured = load(config, None, None).audit.trajectory
+        if configured is None:
+            stop(
+                1,
+                'nothing is recorded: set "audit.trajectory" to a file in the configuration, or name one: --trajectory',
+            )
+        trajectory = Path(configured)
+    elif not reading.files_of(trajectory):
+        stop(1, f"--trajectory {trajectory}: there is no such file; it is made when a client first calls exec")
+    try:
+        if run is None:
+            traces = reading.latest(trajectory, 20)
+            if as_json:
+                print(json.dumps([text.as_json(each) for each in traces], ensure_ascii=True, indent=2))  # noqa: T201
+            else:
+                for line in text.listed(traces):
+                    print(line)  # noqa: T201
+            if not traces:
+                there = reading.files_of(trajectory)
+                why = "" if there else ": there is no such file"
+                say(f"no run is recorded in {trajectory} yet{why}; it is as soon as a client has called exec")
+            return
+        found = reading.find(trajectory, run)
+        if html is not None:
+            html.write_text(page.page(found), "utf-8")
+            say(f"written to {html}")
+    except reading.NoTrace as problem:
+        stop(1, str(problem))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        what = "--html" if html is not None and error.filename == str(html) else "--trajectory"
+        stop(1, f"cannot open {error.filename}: {error.strerror}; name another file with {what}")
+    if as_json:
+        print(json.dumps(text.as_json(found), ensure_ascii=True, indent=2))  # noqa: T201
+    elif html is None:
+        unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+        for line in text.drawn(found, shutil.get_terminal_size((110, 24)).columns, unicode=unicode):
+            print(line)  # noqa: T201

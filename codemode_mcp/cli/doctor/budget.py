@@ -1,0 +1,45 @@
+"""What a client is shown before any program has run, against the bounds it has."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from codemode_mcp.cli.doctor.check import Check
+from codemode_mcp.control.display import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from codemode_mcp.app.app import App
+    from codemode_mcp.config import Config
+
+_CUT = re.compile(r"^.*?(\d+) (?:more|servers), see API\.list\(\)")
+
+
+async def check(app: App, config: Config) -> Iterable[Check]:
+    from codemode_mcp.server.code_mode import tool_list
+    from codemode_mcp.server.descriptions import TOOLS_BYTES, TOOLS_BYTES_NAMESPACES
+
+    if not config.tools.code_mode.enabled:
+        advice = 'codemode-mcp savings compares; "tools.codeMode": true puts two tools in their place'
+        return [Check("byte budget", "info", "pass-through: every tool of every server is listed itself", advice)]
+    servers = app.servers(app.operator)
+    namespaces = await app.namespace_texts(app.operator)
+    tools = tool_list(servers, config.tools, namespaces, app.topics(app.operator))
+    used = sum(
+        len(text.encode())
+        for tool in tools
+        for text in (tool["name"], tool["description"], json.dumps(tool["inputSchema"]))
+    )
+    bound = TOOLS_BYTES_NAMESPACES if namespaces else TOOLS_BYTES
+    if used > bound:
+        detail = f"exec and wait take {used:,} bytes of {bound:,}"
+        return [Check("byte budget", "fail", detail, "this is a fault of ours; please report it")]
+    detail = f"exec and wait take {used:,} of {bound:,} bytes, for {counted(len(servers), 'server')}"
+    cut = _CUT.search(tools[0]["description"])
+    if cut is None:
+        return [Check("byte budget", "ok", detail)]
+    advice = "programs find them with API.list(); shorter names, or fewer servers, would fit"
+    return [Check("byte budget", "info", f"{detail}; {cut[1]} names do not fit and are counted only", advice)]

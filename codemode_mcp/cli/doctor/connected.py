@@ -1,0 +1,65 @@
+"""The clients of serving processes, each with the profile that answers are fitted to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.cli.doctor.check import Check
+from codemode_mcp.control.client import ask_all
+from codemode_mcp.control.display import cut
+from codemode_mcp.control.protocol import Request
+from codemode_mcp.server.profiles import traits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from codemode_mcp.config import Config
+
+MAX_LINES = 20
+"""Clients that the report shows."""
+
+
+async def check(config: Config) -> Iterable[Check]:
+    """Ask the processes that serve this configuration. A process that does not answer is left out."""
+    found = await ask_all(Request("clients"))
+    served = _resolved(config.path)
+    return described(
+        [
+            (answer["server"], client)
+            for _, answer in found.answers
+            if _resolved(answer["server"]["config"]) == served
+            for client in answer["clients"]
+        ]
+    )
+
+
+def described(connected: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[Check]:
+    """Return a check for each client.
+
+    Args:
+        connected: JSON of a serving process, and of a client of it.
+    """
+    if not connected:
+        return [Check("client", "ok", "no client is connected to a process that serves this configuration")]
+    checks = [_described(server, client) for server, client in connected[:MAX_LINES]]
+    if len(connected) > MAX_LINES:
+        more = f"{len(connected) - MAX_LINES} more; codemode-mcp clients lists them all"
+        checks.append(Check("client", "info", more))
+    return checks
+
+
+def _described(server: Mapping[str, Any], client: Mapping[str, Any]) -> Check:
+    overrides = client["overrides"]
+    changed = f"; changed by the configuration: {', '.join(overrides)}" if overrides else ""
+    version, protocol = cut(client["version"], 40), cut(client["protocol"], 20)
+    return Check(
+        f"client {cut(client['name'] or '(no name)', 60)}",
+        "ok",
+        f"version {version}, MCP {protocol}, {server['transport']}, process {server['pid']}; "
+        f"profile {cut(client['profile']['client'], 60)}: {traits(client['profile'])}{changed}",
+    )
+
+
+def _resolved(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path).resolve()

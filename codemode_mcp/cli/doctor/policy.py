@@ -1,0 +1,116 @@
+"""Rules and contexts: which do nothing, what they hide, whom nobody can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from codemode_mcp.cli.doctor.check import Check
+from codemode_mcp.control.display import counted
+from codemode_mcp.plugins.api import EXEC_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from codemode_mcp.app.app import App
+    from codemode_mcp.config import Config
+    from codemode_mcp.policy.policy import Effects
+    from codemode_mcp.policy.unused_rules import Known
+    from upstream_clients.tools import UpstreamView
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """What rules can be about.
+
+    Attributes:
+        tools: all that there are, whoever may call them, as far as that is known.
+        unknown: what ids begin with that nobody knows now, such as `mcp:down:`.
+    """
+
+    tools: Mapping[str, Effects]
+    unknown: Sequence[str]
+
+    def has(self, glob: str) -> bool:
+        """Whether there is, or may be, anything that a glob matches. The outer `exec` counts."""
+        from codemode_mcp.policy.policy import Effects, matches, reaches
+
+        nothing = Effects.of(None)
+        ids = (EXEC_ID, *self.tools)
+        return any(matches(glob, each, nothing) for each in ids) or any(reaches(glob, each) for each in self.unknown)
+
+
+def hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Iterable[Check]:
+    """What policy makes of the tools of one server or plugin."""
+    from codemode_mcp.policy.policy import Ask, Policies
+    from codemode_mcp.policy.unused_rules import out_of_reach
+
+    denied = out_of_reach(config.tools, tools)
+    everybody = " from everybody" if config.tools.contexts else ""
+    if denied and len(denied) == len(tools):
+        yield Check(
+            name, "warn", f"policy hides all {len(denied)} tools{everybody}", 'see "tools.allow" and "tools.deny"'
+        )
+    elif denied:
+        yield Check(name, "info", f"policy hides {len(denied)} of {len(tools)} tools{everybody}")
+    policy = Policies(config.tools).of(app.operator)
+    asked = sum(isinstance(policy.decide(tool_id, effects), Ask) for tool_id, effects in tools)
+    if asked:
+        detail = f"{asked} of {len(tools)} tools need an approval: you are asked when a program calls them"
+        yield Check(name, "info", detail)
+
+
+async def there(app: App, config: Config) -> There:
+    """All tools, once the servers are known."""
+    from codemode_mcp.catalog import client_tools
+    from codemode_mcp.catalog.catalog import build
+    from codemode_mcp.policy.policy import Effects, Policy
+    from codemode_mcp.settings import PolicyRules
+
+    views = (await app.pool()).views()
+    everything = build(views, Policy(PolicyRules(distrusted_servers=config.tools.policy.distrusted_servers)))
+    known = {entry.id: entry.effects for server in everything.servers for entry in server.entries}
+    plugins = await app.plugins()
+    # Who does not get a tool from a factory may still have a rule about it.
+    for plugin in plugins.loaded:
+        names = (name for group in plugin.groups for name in group.names)
+        known |= {f"{plugin.source}:{plugin.name}:{name}": Effects.of(None) for name in names}
+    offered = (*await plugins.offered(app.operator), *client_tools.offered(client_tools.EVERYTHING))
+    known |= {each.id: Effects.of(each.tool.annotations) for each in offered}
+    unknown = [f"mcp:{view.name}:" for view in views if view.state != "ready"]
+    unknown += [f"mcp:{name}:" for name in config.disabled]
+    unknown += [f"plugin:{each.name}:" for each in config.plugins if plugins.find(each.name) is None]
+    return There(known, unknown)
+
+
+async def check(app: App, config: Config, there: There) -> Iterable[Check]:
+    """Rules without effect, contexts that nobody is in, and what is hidden of plugins."""
+    from codemode_mcp.policy.unused_rules import empty_contexts, idle_rules
+
+    checks: list[Check] = []
+    for each in config.plugins:
+        own = f"plugin:{each.name}:"
+        tools = [(tool_id, effects) for tool_id, effects in there.tools.items() if tool_id.startswith(own)]
+        checks += hidden(tools, f"plugin {each.name}", app, config)
+    advice = "correct or remove it; codemode-mcp tools --json lists the ids"
+    for idle in idle_rules(config.tools, tuple(there.tools.items()), there.unknown):
+        why = "matches no tool" if idle.why is None else f"has no effect: {idle.why}"
+        checks.append(Check("policy", "warn", f"{idle.rule!r} in {idle.key} {why}", advice))
+    for name, why in empty_contexts(config.tools, config.http, app.operator):
+        advice = f"correct tools.contexts.{name}.for, or remove the context"
+        checks.append(Check("policy", "warn", f"nobody can be in tools.contexts.{name}: {why}", advice))
+    if not any(check.name == "policy" for check in checks):
+        rules = config.tools.policy
+        count = sum(len(each or ()) for each in (rules.allow, rules.deny, rules.ask, rules.approved))
+        detail = f"{counted(count, 'rule')}, each with an effect" if count else "no rules: programs may call every tool"
+        checks.append(Check("policy", "ok", detail))
+    return checks
+
+
+def known_of(view: UpstreamView, config: Config) -> list[Known]:
+    """The tools of a server, as rules see them."""
+    from codemode_mcp.catalog.entries import mcp_id
+    from codemode_mcp.policy.policy import Policy
+
+    policy = Policy(config.tools.policy)
+    return [(mcp_id(view.name, tool.name), policy.effects(view.name, tool.annotations)) for tool in view.tools]

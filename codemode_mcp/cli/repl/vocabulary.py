@@ -1,0 +1,356 @@
+"""What there is to be completed: names and signatures of a catalog, of `guest.d.ts`, and of JavaScript. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.catalog.entries import one_line
+from codemode_mcp.control.display import plain
+from declarations.names import LANGUAGE_GLOBALS
+from declarations.schema import compile_schema
+from declarations.typetree import (
+    ArrayOf,
+    Constant,
+    IntersectionOf,
+    Never,
+    ObjectOf,
+    Property,
+    Ref,
+    Scalar,
+    SchemaType,
+    TupleOf,
+    Type,
+    UnionOf,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from codemode_mcp.catalog.catalog import Catalog, Entry, Server
+
+ITEMS: Final = "[]"
+"""In a path to a type: an element of an array."""
+
+MAX_TYPES: Final = 200
+"""That are looked at for one place in a value."""
+
+_SHORT: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name that can be written, and what is said of it.
+
+    Attributes:
+        entry: the tool that it is; what it takes is worth saying too.
+    """
+
+    text: str
+    about: str = ""
+    entry: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """See the module.
+
+    Attributes:
+        values: names of this session with their JSON values.
+        names: those of it that are functions or could not be kept, with what is said of them.
+    """
+
+    catalog: Catalog
+    values: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def globals(self) -> Iterator[Name]:
+        for name, value in self.values.items():
+            yield Name(name, _kind(value))
+        for name, about in self.names.items():
+            yield Name(name, about)
+        yield from guest_globals()
+        for namespace in self.catalog.namespaces:
+            yield Name(namespace.global_name, _about(namespace.description))
+        for each in sorted(LANGUAGE_GLOBALS):
+            yield Name(each)
+
+    def members(self, chain: tuple[str, ...]) -> Iterator[Name]:
+        """What may follow `a.b.` for `("a", "b")`."""
+        match chain:
+            case ("MCP",):
+                for server in self.catalog.servers:
+                    state = server.status if server.trouble is None else server.trouble.removeprefix("is ")
+                    yield Name(server.identifier, _about(server.description or state))
+                yield Name("$api", "(): the header of all servers")
+            case ("MCP", server):
+                found = self._server(server)
+                if found is not None:
+                    yield from map(self._tool, found.tools)
+                    for group, entries in found.groups:
+                        yield Name(group, ", ".join(entry.identifier for entry in entries))
+                    yield Name("$api", "(tool?, { schema }): what this server has")
+            case ("MCP", server, group):
+                yield from (self._tool(entry) for entry in self._group(server, group))
+            case ("tools",):
+                yield from guest_members("tools")
+                for name, entry_id in self.catalog.toolset.names.items():
+                    tool = self.catalog.toolset.get(entry_id)
+                    yield Name(name, "") if tool is None else self._tool(tool)
+            case ("namespaces",):
+                yield Name("MCP", "the servers")
+                for each in self.catalog.namespaces:
+                    yield Name(each.global_name, _about(each.description))
+            case _:
+                yield from self._known(chain)
+
+    def _known(self, chain: tuple[str, ...]) -> Iterator[Name]:
+        if chain[0] in self.values:
+            value = self.values[chain[0]]
+            for step in chain[1:]:
+                if step == ITEMS:
+                    value = value[0] if isinstance(value, list) and value else None
+                else:
+                    value = value.get(step) if isinstance(value, dict) else None
+            match value:
+                case dict():
+                    yield from (Name(str(key), _kind(value[key])) for key in list(value)[:MAX_TYPES])
+                case list():
+                    yield from map(Name, _OF_ARRAYS.split())
+                case str():
+                    yield from map(Name, _OF_TEXT.split())
+        elif len(chain) == 1:
+            yield from guest_members(chain[0])
+            yield from map(Name, _STATIC.get(chain[0], "").split())
+
+    def callee(self, chain: tuple[str, ...]) -> Entry | None:
+        """The tool that `a.b.c(` calls."""
+        match chain:
+            case ("MCP", server, name):
+                found = self._server(server)
+                names = () if found is None else found.tools
+                return next((each for each in names if name in (each.identifier, each.tool.name)), None)
+            case ("MCP", server, group, name):
+                return next((each for each in self._group(server, group) if each.identifier == name), None)
+            case ("tools", name):
+                return self.catalog.toolset.get(self.catalog.toolset.names.get(name, ""))
+        return None
+
+    def by_id(self, entry_id: str) -> Entry | None:
+        return self.catalog.toolset.get(entry_id)
+
+    def properties(self, entry: Entry, path: tuple[str, ...]) -> list[Name]:
+        """What an object at this place in the argument may have."""
+        compiled = compile_schema(entry.tool.input_schema)
+        found: dict[str, Property] = {}
+        for each in _at(compiled, path):
+            if isinstance(each, ObjectOf):
+                for one in each.properties:
+                    found.setdefault(one.name, one)
+        return [
+            Name(
+                one.name,
+                plain(_short(f"{'' if one.required else '?'}: {brief(one.type, compiled)}"))
+                + (f"  {_about(one.doc)}" if one.doc else ""),
+            )
+            for one in sorted(found.values(), key=lambda one: not one.required)
+        ]
+
+    def constants(self, entry: Entry, path: tuple[str, ...]) -> list[Constant | Scalar]:
+        """What a value at this place may be, as far as that can be listed."""
+        found: dict[Constant | Scalar, None] = {}
+        for each in _at(compile_schema(entry.tool.input_schema), path):
+            if isinstance(each, Constant) or (isinstance(each, Scalar) and each.name in ("boolean", "null")):
+                found[each] = None
+        return list(found)
+
+    def signature(self, entry: Entry) -> str:
+        return plain(self.catalog.signature(entry))
+
+    def _server(self, name: str) -> Server | None:
+        return next((each for each in self.catalog.servers if name in (each.identifier, each.alias)), None)
+
+    def _group(self, server: str, group: str) -> tuple[Entry, ...]:
+        found = self._server(server)
+        return () if found is None else dict(found.groups).get(group, ())
+
+    def in_full(self, name: Name) -> str:
+        """What is said of a name, with what it takes if it is a tool: of thousands, that takes seconds."""
+        if name.entry is None:
+            return name.about
+        taken = _taken(self.signature(name.entry).removeprefix(name.entry.path))
+        return f"{taken}  {name.about}".rstrip()
+
+    def _tool(self, entry: Entry) -> Name:
+        return Name(entry.identifier, _about(entry.tool.description), entry)
+
+
+def brief(type_: Type, compiled: SchemaType, depth: int = 2) -> str:
+    """A type in few words."""
+    match type_:
+        case Scalar(name):
+            return name
+        case Constant(text=text):
+            return text
+        case Ref(name):
+            return brief(compiled.definitions[name].type, compiled, depth - 1) if depth else "{ ... }"
+        case ArrayOf(items):
+            inner = brief(items, compiled, depth)
+            return f"({inner})[]" if " | " in inner else f"{inner}[]"
+        case TupleOf():
+            return "[...]"
+        case ObjectOf():
+            return "{ ... }"
+        case UnionOf(members):
+            shown = [brief(each, compiled, depth) for each in members[:6]]
+            return " | ".join([*dict.fromkeys(shown), *(["..."] if len(members) > 6 else [])])
+        case IntersectionOf():
+            return "{ ... }"
+        case Never():
+            return "never"
+    return "unknown"
+
+
+def _at(compiled: SchemaType, path: tuple[str, ...]) -> list[Type]:
+    """The types that are possible at a place, unions and intersections taken apart."""
+    found = _apart([compiled.root], compiled)
+    for step in path:
+        inner: list[Type] = []
+        for each in found:
+            match each:
+                case ArrayOf(items) if step == ITEMS:
+                    inner.append(items)
+                case TupleOf(elements) if step == ITEMS:
+                    inner += elements
+                case ObjectOf(properties, _, rest) if step != ITEMS:
+                    named = [one.type for one in properties if one.name == step]
+                    inner += named or ([] if rest is None else [rest])
+        found = _apart(inner, compiled)
+    return found
+
+
+def _apart(types: list[Type], compiled: SchemaType) -> list[Type]:
+    left, found, seen = types[::-1], list[Type](), set[str]()
+    while left and len(found) < MAX_TYPES:
+        match left.pop():
+            case Ref(name):
+                if name not in seen:
+                    seen.add(name)
+                    left.append(compiled.definitions[name].type)
+            case UnionOf(members) | IntersectionOf(members):
+                left += reversed(members)
+            case other:
+                found.append(other)
+    return found
+
+
+# guest.d.ts
+
+_DECLARED: Final = re.compile(
+    r"(?:^/\*\*(?P<doc>(?:[^*]|\*(?!/))*)\*/\n)?^declare (?P<kind>function|const|class|namespace) (?P<name>[\w$]+)"
+    r"(?P<rest>[^\n]*)(?P<body>(?:\n  [^\n]*)*)",
+    re.MULTILINE,
+)
+_INTERFACE: Final = re.compile(r"^interface (\w+)[^\n]*\{((?:\n  [^\n]*)*)", re.MULTILINE)
+_MEMBER: Final = re.compile(
+    r"(?:^  /\*\* (?P<doc>[^\n]*?) ?\*/\n)?^  (?P<static>static )?(?:readonly |function )?(?P<name>[\w$]+)"
+    r"(?P<rest>(?:<[^\n]*?>)?[(?:][^\n]*)",
+    re.MULTILINE,
+)
+
+
+@cache
+def _guest() -> tuple[dict[str, Name], dict[str, tuple[Name, ...]]]:
+    text = (resources.files("declarations") / "guest.d.ts").read_text("utf-8")
+    interfaces = {match[1]: match[2] for match in _INTERFACE.finditer(text)}
+    found: dict[str, Name] = {}
+    members: dict[str, tuple[Name, ...]] = {}
+    for match in _DECLARED.finditer(text):
+        name, kind, rest = match["name"], match["kind"], match["rest"]
+        doc = _sentence(re.sub(r"\n \* ?", " ", match["doc"] or "").strip())
+        taken = _taken(rest) if kind == "function" else ""
+        found.setdefault(name, Name(name, f"{taken}  {doc}".strip()))
+        of_type = re.match(r": (\w+);", rest)
+        body = interfaces.get(of_type[1], "") if of_type is not None else match["body"]
+        every = [each for each in _MEMBER.finditer(body) if kind != "class" or each["static"]]
+        listed: dict[str, Name] = {}
+        for each in every:
+            if each["name"] not in ("constructor", "safeToolName"):
+                # Of overloads the first, which has the comment.
+                listed.setdefault(
+                    each["name"], Name(each["name"], f"{_taken(each['rest'])}  {each['doc'] or ''}".rstrip())
+                )
+        members[name] = tuple(listed.values())
+    return found, members
+
+
+def guest_globals() -> tuple[Name, ...]:
+    """What `guest.d.ts` declares."""
+    return tuple(_guest()[0].values())
+
+
+def guest_members(name: str) -> tuple[Name, ...]:
+    return _guest()[1].get(name, ())
+
+
+def _taken(rest: str) -> str:
+    """What a function takes, or the type of something else, behind its name."""
+    taken, is_function, _ = rest.partition("): ")
+    return _short(taken + ")" if is_function else taken.rstrip(";"))
+
+
+def _about(text: str) -> str:
+    return plain(one_line(_sentence(text), 120))
+
+
+def _sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s", one_line(text, 400), maxsplit=1)[0]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool() | int() | float():
+            return str(value).lower()
+        case str():
+            return plain(_short(value))
+        case list():
+            return f"{len(value):,} item{'' if len(value) == 1 else 's'}"
+    return plain(_short(f"{{ {', '.join(map(str, list(value)[:8]))} }}"))
+
+
+_OF_ARRAYS: Final = (
+    "at concat every filter find findIndex findLast flat flatMap forEach includes indexOf join keys length map push "
+    "reduce reverse slice some sort splice toReversed toSorted values with"
+)
+_OF_TEXT: Final = (
+    "at charCodeAt endsWith includes indexOf length localeCompare match matchAll normalize padEnd padStart repeat "
+    "replace replaceAll search slice split startsWith substring toLowerCase toUpperCase trim trimEnd trimStart"
+)
+_STATIC: Final = {
+    "Array": "from fromAsync isArray of",
+    "Date": "UTC now parse",
+    "JSON": "parse stringify",
+    "Math": (
+        "E PI abs acos asin atan atan2 cbrt ceil cos exp floor hypot log log10 log2 max min pow random round sign sin "
+        "sqrt tan trunc"
+    ),
+    "Number": "EPSILON MAX_SAFE_INTEGER MIN_SAFE_INTEGER isFinite isInteger isNaN isSafeInteger parseFloat",
+    "Map": "groupBy",
+    "Object": (
+        "assign create defineProperty entries freeze fromEntries getOwnPropertyNames getPrototypeOf groupBy hasOwn is "
+        "keys values"
+    ),
+    "Promise": "all allSettled any race reject resolve try withResolvers",
+    "Reflect": "apply construct get has ownKeys set",
+    "String": "fromCharCode fromCodePoint raw",
+    "Symbol": "asyncIterator for iterator toStringTag",
+}

@@ -1,0 +1,70 @@
+"""Asks the servers what they list, and this server what it lists with them."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.cli.savings.exposure import Exposure, Server, as_listed, weigh
+
+if TYPE_CHECKING:
+    from codemode_mcp.app.app import App
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.cli.savings.exposure import Weight
+    from codemode_mcp.config import Config
+    from upstream_clients.tools import UpstreamView
+
+CONNECT_SECONDS: Final = 30.0
+
+
+async def exposure_of(config: Config) -> Exposure:
+    """All servers of a configuration, connected for the purpose."""
+    from codemode_mcp.app.app import open_app
+
+    # Measuring is nothing that programs did.
+    async with open_app(replace(config, audit=replace(config.audit, trajectory=None))) as app:
+        await app.connect(CONNECT_SECONDS)
+        await app.plugins()
+        views = (await app.pool()).views()
+        catalog = await app.catalog_for(app.operator, None)
+        declared = {server.name: catalog.read(server.path)["bytes"] for server in catalog.servers}
+        return Exposure(
+            tuple(server_of(view, declared.get(view.name, 0)) for view in views),
+            await _own(app),
+            catalog.read("mcp/index.d.ts")["bytes"],
+            _one_tool(catalog),
+        )
+
+
+async def _own(app: App) -> Weight:
+    """The two tools, as `server` lists them for whoever runs this."""
+    from codemode_mcp.server.code_mode import tool_list
+    from codemode_mcp.server.descriptions import instructions
+
+    servers, settings = app.servers(app.operator), app.settings()
+    tools = tool_list(servers, settings, await app.namespace_texts(app.operator), app.topics(app.operator))
+    return weigh(tools, instructions(servers, settings.code_mode.languages))
+
+
+def server_of(view: UpstreamView, declarations: int) -> Server:
+    """By what it lists, or what is remembered of that.
+
+    Args:
+        declarations: bytes of its declaration file.
+    """
+    weight = weigh([as_listed(tool) for tool in view.tools], view.instructions)
+    if view.state == "ready":
+        return Server(view.name, weight, declarations)
+    why = view.error or f"server {view.name!r} has not answered within {CONNECT_SECONDS:g} s"
+    return Server(view.name, weight, declarations, "remembered" if view.tools else "unknown", why)
+
+
+def _one_tool(catalog: Catalog) -> int:
+    sizes = [
+        catalog.read(f"{server.path}#{entry.tool.name}")["bytes"]
+        for server in catalog.servers
+        for entry in server.tools
+        if entry.method == "tools/call"
+    ]
+    return statistics.median_low(sizes) if sizes else 0

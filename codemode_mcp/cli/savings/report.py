@@ -1,0 +1,200 @@
+"""Exposure and tasks in one, what they come to in words, and the whole for programs. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.control.display import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from codemode_mcp.cli.savings.exposure import Exposure, Weight
+    from codemode_mcp.cli.savings.tasks import Reads, Task, Tasks
+
+BYTES_PER_TOKEN: Final = 4.0
+"""Of schemas, programs and JSON, about; docs/savings.md says where it is from."""
+
+_KINDS: Final = {
+    "look-up": "read declarations or searched, and called nothing",
+    "single": "made one call only",
+    "refused": "did not start",
+    "failed": "failed",
+    "task": "returned more than the calls had brought",
+    "open": "have not ended",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that is shown.
+
+    Attributes:
+        tasks: None where nothing is said about them, and `unrecorded` why.
+    """
+
+    exposure: Exposure
+    tasks: Tasks | None = None
+    unrecorded: str = ""
+    bytes_per_token: float = BYTES_PER_TOKEN
+    reads: Reads = "content"
+
+    def tokens(self, count: int) -> int:
+        """About so many."""
+        return round(count / self.bytes_per_token)
+
+    def amount(self, count: int) -> str:
+        """`1,234 bytes (about 309 tokens)`."""
+        return f"{count:,} bytes (about {self.tokens(count):,} tokens)"
+
+
+def verdict_of_exposure(report: Report) -> str:
+    """Whose tools take less of the prompt, in a sentence or two."""
+    exposure, amount = report.exposure, report.amount
+    pays, pays_reading = exposure.pays_from(), exposure.pays_from(reading=True)
+    if pays is None or pays_reading is None:
+        return "No tools are known, so there is nothing to compare exec and wait with."
+    if exposure.saved <= 0:
+        return (
+            f"Direct exposure would be cheaper here: by {amount(-exposure.saved)}. With tools like these code mode "
+            f"pays from about {counted(pays[0], 'tool')} or {counted(pays[1], 'server')} on; you have "
+            f"{counted(exposure.direct.tools, 'tool')}."
+        )
+    share = exposure.saved / exposure.direct.prompt
+    said = f"exec and wait take {_percent(share)} less of the prompt: {amount(exposure.saved)}."
+    if exposure.saved <= exposure.reading:
+        return (
+            f"{said} But a task that reads the declarations of one server ({exposure.reading:,} bytes) takes more "
+            f"than that: then direct exposure would be cheaper here. With tools like these code mode pays from "
+            f"{counted(pays[0], 'tool')} on where none are read, and from about {counted(pays_reading[0], 'tool')} "
+            f"where they are."
+        )
+    return (
+        f"{said} With tools like these that pays from about {counted(pays[0], 'tool')} on, and from "
+        f"{counted(pays_reading[0], 'tool')} where a task reads the declarations of one server too."
+    )
+
+
+def verdict_of_tasks(report: Report) -> str:
+    """Whether less went through the model; empty where nothing is recorded."""
+    tasks = report.tasks
+    if tasks is None or not tasks.all:
+        return ""
+    if tasks.saved < 0:
+        return f"Direct calling would have been cheaper in these tasks: by {report.amount(-tasks.saved)}."
+    share = tasks.saved / tasks.direct if tasks.direct else 0.0
+    return f"{_percent(share)} less went through the model than by direct calling: {report.amount(tasks.saved)}."
+
+
+def costs(report: Report) -> Iterator[str]:
+    """Where code mode cost more, a line for each kind of task."""
+    costlier: Iterable[Task] = () if report.tasks is None else report.tasks.costlier
+    by_kind = Counter(task.kind for task in costlier)
+    for kind, why in _KINDS.items():
+        if by_kind[kind]:  # type: ignore[index]
+            cost = -sum(task.saved for task in costlier if task.kind == kind)
+            why = "has not ended" if (by_kind[kind], kind) == (1, "open") else why  # type: ignore[index]
+            yield f"{by_kind[kind]:,} that {why}: {report.amount(cost)} more"  # type: ignore[index]
+
+
+def left_out(report: Report) -> Iterator[str]:
+    """What is not in the figures of tasks."""
+    tasks = report.tasks
+    if tasks is None:
+        return
+    if tasks.unmeasured:
+        yield f"{counted(tasks.unmeasured, 'run')} left out: recorded without sizes, or without the beginning"
+    if tasks.terminal:
+        yield f"{counted(tasks.terminal, 'run')} left out: no model wrote them, but codemode-mcp run, repl or the like"
+    if tasks.passed:
+        yield f"{counted(tasks.passed, 'call')} of pass-through mode left out: those are direct ones"
+    if tasks.lost:
+        yield f"{counted(tasks.lost, 'event')} could not be recorded: the figures are too small"
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """All figures; sizes in bytes, docs/savings.md names the fields."""
+    exposure, tasks = report.exposure, report.tasks
+    pays, reading = exposure.pays_from(), exposure.pays_from(reading=True)
+
+    def weight(of: Weight) -> dict[str, Any]:
+        return {
+            "tools": of.tools,
+            "prompt_bytes": of.prompt,
+            "prompt_tokens": report.tokens(of.prompt),
+            "listing_bytes": of.listing,
+            "instructions_bytes": of.instructions,
+        }
+
+    return {
+        "bytes_per_token": report.bytes_per_token,
+        "reads": report.reads,
+        "exposure": {
+            "servers": [
+                {"name": server.name, "state": server.state, **weight(server.weight)}
+                | {"declarations_bytes": server.declarations}
+                | ({"why": server.why} if server.why else {})
+                for server in exposure.servers
+            ],
+            "direct": weight(exposure.direct),
+            "code_mode": weight(exposure.own),
+            "saved_bytes": exposure.saved,
+            "index_bytes": exposure.index,
+            "one_tool_bytes": exposure.one_tool,
+            "one_server_bytes": exposure.reading,
+            "pays_from_tools": None if pays is None else pays[0],
+            "pays_from_servers": None if pays is None else pays[1],
+            "pays_from_tools_with_reading": None if reading is None else reading[0],
+            "verdict": verdict_of_exposure(report),
+        },
+        "tasks": None if tasks is None else _tasks_as_json(report, tasks),
+        "unrecorded": report.unrecorded or None,
+    }
+
+
+def _tasks_as_json(report: Report, tasks: Tasks) -> dict[str, Any]:
+    return {
+        "count": len(tasks.all),
+        "through_model_bytes": tasks.through,
+        "direct_bytes": tasks.direct,
+        "saved_bytes": tasks.saved,
+        "steps_saved": sum(task.steps_saved for task in tasks.all),
+        "stayed_bytes": sum(task.stayed for task in tasks.all),
+        "costlier": len(tasks.costlier),
+        "costlier_by_bytes": -sum(task.saved for task in tasks.costlier),
+        "left_out": {
+            "unmeasured": tasks.unmeasured,
+            "terminal": tasks.terminal,
+            "pass_through_calls": tasks.passed,
+            "lost_events": tasks.lost,
+        },
+        "verdict": verdict_of_tasks(report),
+        "all": [
+            {
+                "id": task.id,
+                "began": task.began,
+                "kind": task.kind,
+                "requests": task.requests,
+                "calls": task.calls,
+                "repeats": task.repeats,
+                "sent_bytes": task.sent,
+                "shown_bytes": task.shown,
+                "through_model_bytes": task.through,
+                "arguments_bytes": task.arguments,
+                "results_bytes": task.results,
+                "direct_bytes": task.direct,
+                "saved_bytes": task.saved,
+                "steps_saved": task.steps_saved,
+                "stayed_bytes": task.stayed,
+            }
+            for task in tasks.all
+        ],
+    }
+
+
+def _percent(share: float) -> str:
+    """Never 100 % of what is not all."""
+    shown = min(share, 0.999) if share < 1 else share
+    return f"{shown * 100:.1f}%" if shown > 0.99 else f"{shown * 100:.0f}%"

@@ -1,0 +1,1 @@
+"""Decisions about calls: rules, effects of tools, approvals, and whom rules count for."""

@@ -1,0 +1,217 @@
+"""What the operator's rules do to the tools that there are: which do nothing, what nobody can reach. Pure.
+
+A rule does something where a decision about some tool, for callers of some context, would be another without the whole
+list that it stands in: of two rules that say the same, both do something.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.policy.policy import (
+    Deny,
+    Effects,
+    Policies,
+    Policy,
+    Rules,
+    belongs,
+    matches,
+    reaches,
+    restricting_ids,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from codemode_mcp.settings import HttpSettings, PolicyContext, PolicyRules, ToolSettings
+
+Known = tuple[str, "Effects"]
+"""A tool: its id, and what it is taken to do."""
+
+Listed = Literal["deny", "approved", "ask", "allow"]
+
+_LISTS: tuple[Listed, ...] = ("allow", "deny", "ask", "approved")
+_NEVER = {
+    "deny": "everything that it matches is denied without it",
+    "approved": "everything that it matches is denied, or needs no approval",
+    "ask": "everything that it matches is denied or approved by other rules",
+    "allow": "everything that it matches is denied, approved or asked for by other rules",
+}
+
+
+_ABOUT_ONE_SERVER = re.compile(r"mcp:([^:*?]+):([^/]+)")
+_UNKNOWN = Effects.of(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A rule that does nothing.
+
+    Attributes:
+        key: of the list that it stands in, e.g. `tools.contexts.interns.allow`.
+        why: after "it has no effect:"; None where it matches no tool at all.
+    """
+
+    key: str
+    rule: str
+    why: str | None
+
+
+def idle_rules(tools: ToolSettings, known: Sequence[Known], unknown: Collection[str]) -> list[Idle]:
+    """The rules that do nothing to any of these tools.
+
+    Args:
+        known: all tools that there are, as far as that is known.
+        unknown: what ids begin with that nobody knows now, such as `mcp:down:`; a rule that may be about one of them
+            is given the benefit of the doubt, and so is an annotation test.
+    """
+    found: list[Idle] = []
+    base = _Doing(tools.policy, known)
+    doing = {context.name: _Doing(context.rules, known) for context in tools.contexts}
+    for key in _LISTS:
+        inheriting = [base, *(doing[each.name] for each in tools.contexts if key == "deny" or key not in each.own)]
+        found += _idle(f"tools.{key}", key, getattr(tools.policy, key) or (), inheriting)
+    for context in tools.contexts:
+        for key in _LISTS:
+            if key in context.own:
+                rules = _own(context, tools.policy, key)
+                found += _idle(f"tools.contexts.{context.name}.{key}", key, rules, [doing[context.name]])
+    for server, globs in tools.policy.server_allow:
+        matched = _matched(Rules(globs), known)
+        found += [Idle(f"mcpServers.{server}.allow", rule, None) for rule in globs if rule not in matched]
+
+    def is_about_the_unknown(rule: str) -> bool:
+        return bool(unknown) and ((":" not in rule and "*" not in rule) or any(reaches(rule, each) for each in unknown))
+
+    return [each for each in dict.fromkeys(found) if not is_about_the_unknown(each.rule)]
+
+
+def idle_denials(tools: ToolSettings, servers: Collection[str], listed: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a sentence for each deny rule about one server that denies nothing, with the nearest name.
+
+    Rules whose server is a glob, annotation tests, and rules about resources and prompts are left to `idle_rules`.
+
+    Args:
+        servers: the names of all configured servers.
+        listed: the names of the tools of those whose tools are known.
+    """
+    lists = [("tools.deny", tools.policy.deny)]
+    lists += [(f"tools.contexts.{each.name}.deny", tuple(_own(each, tools.policy, "deny"))) for each in tools.contexts]
+    found: list[str] = []
+    for key, rules in lists:
+        for rule in rules:
+            match = _ABOUT_ONE_SERVER.fullmatch(rule)
+            if match is None:
+                continue
+            name, tool = match[1], match[2]
+            if name not in servers:
+                near = [f"mcp:{each}:{tool}" for each in nearest(name, servers, count=1)]
+                why = f"there is no server {name!r}"
+            elif name in listed and not any(matches(rule, f"mcp:{name}:{each}", _UNKNOWN) for each in listed[name]):
+                near = [f"mcp:{name}:{each}" for each in nearest(tool, listed[name], count=1)]
+                why = f"server {name!r} has no such tool"
+            else:
+                continue
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            found.append(f"{rule!r} in {key} denies nothing: {why}{hint}")
+    return found
+
+
+def _own(context: PolicyContext, base: PolicyRules, key: Listed) -> Iterable[str]:
+    rules: Sequence[str] = getattr(context.rules, key) or ()
+    return (Counter(rules) - Counter(base.deny)).keys() if key == "deny" else rules
+
+
+class _Doing:
+    """Which rules of one policy match anything, and which decide about anything; by list."""
+
+    def __init__(self, rules: PolicyRules, known: Iterable[Known]) -> None:
+        self.matching: Mapping[Listed, set[str]] = {key: set() for key in _LISTS}
+        self.deciding: Mapping[Listed, set[str]] = {key: set() for key in _LISTS}
+        lists = {key: Rules(getattr(rules, key) or ()) for key in _LISTS}
+        policy = Policy(rules)
+        for tool_id, effects in known:
+            found = {key: _applying(key, each, tool_id, effects) for key, each in lists.items()}
+            for key in _LISTS:
+                self.matching[key].update(found[key])
+            if not policy.server_admits(tool_id, effects):
+                continue
+            admitted = rules.allow is None or found["allow"]
+            if found["deny"]:
+                if found["approved"] or found["ask"] or admitted:
+                    self.deciding["deny"].update(found["deny"])
+            elif found["approved"]:
+                if found["ask"] or not admitted:
+                    self.deciding["approved"].update(found["approved"])
+            elif found["ask"]:
+                self.deciding["ask"].update(found["ask"])
+            else:
+                self.deciding["allow"].update(found["allow"])
+
+
+def _applying(key: Listed, rules: Rules, tool_id: str, effects: Effects) -> list[str]:
+    ids = restricting_ids(tool_id) if key in ("deny", "ask") else (tool_id,)
+    return [rule for each in ids for rule in rules.all(each, effects)]
+
+
+def _idle(key: str, kind: Listed, rules: Iterable[str], where: Sequence[_Doing]) -> Iterable[Idle]:
+    for rule in rules:
+        if not any(rule in each.matching[kind] for each in where):
+            yield Idle(key, rule, None)
+        elif not any(rule in each.deciding[kind] for each in where):
+            yield Idle(key, rule, _NEVER[kind])
+
+
+def _matched(rules: Rules, known: Iterable[Known]) -> set[str]:
+    return {rule for tool_id, effects in known for rule in rules.all(tool_id, effects)}
+
+
+def out_of_reach(tools: ToolSettings, known: Iterable[Known]) -> list[str]:
+    """The ids of those tools that nobody can call, in whatever context."""
+    policies = Policies(tools).all
+    return [
+        tool_id
+        for tool_id, effects in known
+        if all(isinstance(policy.decide(tool_id, effects), Deny) for policy in policies)
+    ]
+
+
+def empty_contexts(tools: ToolSettings, http: HttpSettings, operator: Caller) -> list[tuple[str, str]]:
+    """The contexts that nobody can be in, by name, with the reason."""
+    policies = Policies(tools)
+    callers = list(_possible(tools, http, operator))
+    inhabited = {context.name for caller in callers if (context := policies.context_of(caller)) is not None}
+    found = []
+    for context in tools.contexts:
+        if context.name in inhabited:
+            continue
+        if any(belongs(caller, context) for caller in callers):
+            why = "everybody in it is in a context before it"
+        elif http.tokens:
+            why = "no token of http.auth.tokens has such a name or group"
+        elif http.oauth is not None:
+            why = "with http.auth nobody is anonymous"
+        else:
+            why = "without http.auth nobody has a name or a group over HTTP"
+        found.append((context.name, why))
+    return found
+
+
+def _possible(tools: ToolSettings, http: HttpSettings, operator: Caller) -> Iterable[Caller]:
+    """Callers of every kind that there can be. A glob stands for those whom it matches."""
+    yield operator
+    yield Caller(None, "stdio")
+    described = [each.partition(":") for context in tools.contexts for each in context.callers]
+    yield from (Caller(None, "stdio", name) for kind, _, name in described if kind == "stdio" and name)
+    if http.tokens:
+        yield from (Caller(None, "http", token.name, frozenset(token.groups)) for token in http.tokens)
+    elif http.oauth is not None:
+        yield from (Caller(None, "http", name) for kind, _, name in described if kind == "principal")
+        yield from (Caller(None, "http", "\0", frozenset({name})) for kind, _, name in described if kind == "group")
+    else:
+        yield Caller(None, "http")

@@ -1,0 +1,92 @@
+"""From the text of a cell to what the sandbox starts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.program.positions import Positions
+
+if TYPE_CHECKING:
+    from codemode_mcp.program.preflight import Preflight
+    from codemode_mcp.program.typescript import Transformed
+
+
+class Transform(Protocol):
+    """TypeScript to JavaScript.
+
+    Raises:
+        ProgramError: `typescript_transform_failed`.
+        RuntimeUnavailable: there is no esbuild.
+    """
+
+    async def __call__(self, source: str) -> Transformed: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What the sandbox is given.
+
+    Attributes:
+        code: body of an async function.
+        fallback: another body, for when `code` (with the implicit return) does not parse.
+        positions: back to the author's text.
+        suspect: the text may be more than the body of one function.
+    """
+
+    code: str
+    fallback: str | None
+    positions: Positions
+    suspect: bool = False
+
+
+def javascript(found: Preflight) -> Program:
+    """The program of a JavaScript cell."""
+    source = _as_body(found.source)
+    if found.called is not None:
+        text = _as_body(found.called.text)
+        positions = Positions("javascript", _line_count(source), text, rewritten=found.called.inserted)
+        return Program(text, None, positions, found.broken)
+    if found.returning is None:
+        return Program(source, None, Positions("javascript", _line_count(source), source), found.broken)
+    returning = _as_body(found.returning)
+    positions = Positions("javascript", _line_count(source), returning, rewritten=found.inserted)
+    return Program(returning, source, positions, found.broken)
+
+
+async def typescript(found: Preflight, transform: Transform) -> Program:
+    """The program of a TypeScript cell. Raises as `Transform`."""
+    lines = _line_count(found.source)
+    rewritten, inserted, plain = found.returning, found.inserted, found.source
+    if found.called is not None:
+        rewritten, inserted, plain = found.called.text, found.called.inserted, found.called.plain
+    if rewritten is not None:
+        try:
+            made = await transform(_as_body(rewritten))
+        except ProgramError as error:
+            if error.code != "typescript_transform_failed":
+                raise
+            # The implicit return, or the call, does not fit in; what the author wrote decides.
+        else:
+            positions = Positions("typescript", lines, made.code, made.source_map, inserted)
+            return Program(made.code, None, positions)
+    made = await transform(_as_body(plain))
+    return Program(made.code, None, Positions("typescript", lines, made.code, made.source_map))
+
+
+def _as_body(script: str) -> str:
+    """A script as the body of a function, which may not start with `#!`. Every position stays what it is."""
+    return _HASHBANG.sub(r"\1//", script)
+
+
+_HASHBANG = re.compile(r"\A(\ufeff?)#!")
+
+
+def _line_count(source: str) -> int:
+    return len(_LINE_END.findall(source)) + 1
+
+
+_LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
+"""As ECMAScript counts lines."""

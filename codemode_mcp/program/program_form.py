@@ -1,0 +1,279 @@
+"""Programs in other people's form: in a Markdown fence, or as one function that its reader is expected to call.
+
+Models carry habits over from other systems: a fenced block, `async () => {...}`, `export default async function`.
+This module recognises these forms and gives the program that was meant. Pure.
+
+What is left out becomes spaces of the same length, so that every position in the program stays what it was. What is
+added stands in one place of one line, which `Grown` undoes, and after the last line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.program.hints import PYTHON
+from codemode_mcp.program.syntax import Span, parse, span_of, utf16_units, words
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+    from codemode_mcp.settings import Language
+
+__all__ = ["CALL", "Fenced", "WholeFunction", "take_fence", "whole_function"]
+
+_NO_LINE_END = re.compile("[^\n\r\u2028\u2029]")
+
+
+def _blank(text: str) -> str:
+    return _NO_LINE_END.sub(" ", text)
+
+
+# --- Fences ----------------------------------------------------------------------------------------------------------
+
+_FENCE = re.compile(r"^\ufeff?[ \t]*+(?P<ticks>`{3,})[ \t]*+(?P<info>[^`\n]*+)$", re.MULTILINE)
+_LABEL = re.compile(r"\{?\.?(?P<label>[A-Za-z][\w+#.-]*+)?+[ \t]*+(?:\{.*|\}|[\w-]+=.*)?")
+"""The language, and what some renderers take besides: `js {1,3}`, `{.js}`, `ts title="main.ts"`."""
+_TYPESCRIPT = words("ts typescript tsx mts cts")
+_PYTHON = words("py python python3")
+_SHELL = words("bash sh shell zsh console powershell")
+
+_FENCED = "The program was in a Markdown fence; only the code in it was run."
+_AMID_TEXT = "The program was in a Markdown fence with text around it; only the code in the fence was run."
+_SEND_CODE = "send the code alone, without the lines of ```."
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The program in a fence.
+
+    Attributes:
+        source: the code, at the lines and columns where it stood.
+        language: from the label of the fence; None where it says nothing or JavaScript.
+        note: for the reader of the result.
+    """
+
+    source: str
+    language: Language | None
+    note: str
+
+
+def take_fence(source: str) -> Fenced | None:
+    """Return the code of the one fence in a text, or None where the text is a program already.
+
+    Raises:
+        ProgramError: `invalid_input`, for several fences and for a fence of another language.
+    """
+    if "```" not in source:
+        return None
+    fences = list(_FENCE.finditer(source))
+    opens = source.removeprefix("\ufeff").lstrip().startswith("```")
+    if not fences or (opens and source[: fences[0].start()].strip("\ufeff \t\r\n")):
+        if opens:
+            raise ProgramError("invalid_input", f"The program is wrapped in a Markdown fence; {_SEND_CODE}")
+        return None
+    first, *others = fences
+    if not opens and not _is_prose(source, first.start("ticks")):
+        return None
+    last = next((fence for fence in others if _closes(first, fence)), None)
+    if last is None and not opens:
+        return None
+    if others and others[-1] is not last:
+        raise ProgramError(
+            "invalid_input",
+            "There are several Markdown fences, and a program is one text. Put all of the code into one program and "
+            + _SEND_CODE,
+        )
+    language = _language(first["info"].strip())
+    end = len(source) if last is None else last.start()
+    code = source[first.end() : end].removesuffix("\n").removesuffix("\r")
+    if code[1:].startswith("#!"):
+        code = f"{code[0]}//{code[3:]}"
+    around = source[: first.start()] + ("" if last is None else source[last.end() :])
+    note = _AMID_TEXT if around.strip("\ufeff \t\r\n") else _FENCED
+    return Fenced(_blank(source[: first.end()]) + code, language, note)
+
+
+def _closes(opening: re.Match[str], fence: re.Match[str]) -> bool:
+    return not fence["info"].strip() and len(fence["ticks"]) >= len(opening["ticks"])
+
+
+def _is_prose(source: str, at: int) -> bool:
+    """Tell if a fence can begin at `at`, and is not part of a comment, a string or a template of a program."""
+    if source[:at].replace("\\`", "").count("`") % 2:
+        return False
+    tree = parse(utf16_units(source))
+    if tree is None:
+        return False
+    start = 2 * len(utf16_units(source[:at]))
+    node = tree.root_node.descendant_for_byte_range(start, start + 2)
+    return node is None or node.type not in {"comment", "html_comment", "string", "string_fragment", "escape_sequence"}
+
+
+def _language(info: str) -> Language | None:
+    match = _LABEL.fullmatch(info)
+    if match is None:
+        raise ProgramError("invalid_input", f"The program is wrapped in a Markdown fence; {_SEND_CODE}")
+    label = (match["label"] or "").lower()
+    if label in _TYPESCRIPT:
+        return "typescript"
+    if label in _PYTHON:
+        raise ProgramError("invalid_input", PYTHON)
+    if label in _SHELL:
+        raise ProgramError(
+            "invalid_input",
+            "The code in the fence is for a shell; exec runs JavaScript or TypeScript, without a shell, files or "
+            'processes. Call tools instead: return await MCP.<server>.<tool>({...}). API.search("...") finds them.',
+        )
+    return None
+
+
+# --- Functions -------------------------------------------------------------------------------------------------------
+
+CALL = "return ("
+"""Stands before the function in the text that is run."""
+
+_GLOBALS = "globalThis"
+_FUNCTION_VALUES = words("arrow_function function_expression")
+_AROUND = words("parenthesized_expression as_expression satisfies_expression non_null_expression")
+_NO_CODE = words("comment html_comment empty_statement hash_bang_line")
+_TYPES = words("type_alias_declaration interface_declaration ambient_declaration function_signature")
+_EXPORTS = re.compile(r"(?:module\s*\.\s*exports|exports\s*\.\s*default|module\s*\.\s*exports\s*\.\s*default)")
+
+_CALLED = "The program was one function; it was called for you"
+_EXPORTED = "The program exported a function; it was called for you"
+_LAST = "The program ended with a function; it was called for you"
+_WITH_GLOBALS = ", with one object that has MCP, API, tools and the other globals."
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFunction:
+    """The function that a program is, or ends with.
+
+    Attributes:
+        statement: where its statement begins, `export default` and `module.exports =` included.
+        value: what is called.
+        node: the function, for its parameters.
+        exported: the name that the export reads, `module` or `exports`; empty for `export default`.
+        note: for the reader of the result.
+    """
+
+    statement: int
+    value: Span
+    node: Node
+    exported: str | None
+    note: str
+
+    def plain(self, units: str) -> str:
+        """The program without the words of the export."""
+        return f"{units[: self.statement]}{_blank(units[self.statement : self.value.start])}{units[self.value.start :]}"
+
+    def called(self, units: str) -> str:
+        """The program that calls it. What is after the function stands on a line that the author does not have."""
+        start, end = self.value
+        before = f"{units[: self.statement]}{_blank(units[self.statement : start])}"
+        argument = _GLOBALS if parameters(self.node) else ""
+        return f"{before}{CALL}{units[start:end]}{_blank(units[end:])}\n)({argument});"
+
+
+def whole_function(units: str, root: Node) -> WholeFunction | None:
+    """Return the function that the program leaves to its reader to call, or None.
+
+    Args:
+        units: the program, as `utf16_units` gives it.
+        root: of its tree.
+    """
+    statements = [child for child in root.children if child.type not in _NO_CODE]
+    if root.type != "program" or not statements or any(child.type == "ERROR" for child in statements):
+        return None
+    *before, last = statements
+    match last.type:
+        case "expression_statement":
+            return _of_expression(units, before, last)
+        case "function_declaration" if _declares_only_types(before):
+            return _found(last, last, last, None, _CALLED)
+        case "export_statement":
+            return _of_export(units, before, last)
+    return None
+
+
+def _of_expression(units: str, before: list[Node], statement: Node) -> WholeFunction | None:
+    expression = statement.children[0]
+    if expression.type == "assignment_expression":
+        left, right = expression.child_by_field_name("left"), expression.child_by_field_name("right")
+        if left is None or right is None or _EXPORTS.fullmatch(_text(units, left)) is None:
+            return None
+        function = _function(units, before, right)
+        name = "module" if _text(units, left).startswith("module") else "exports"
+        return None if function is None else _found(statement, right, function, name, _EXPORTED)
+    function = _function(units, [], expression)
+    note = _CALLED if _declares_only_types(before) else _LAST
+    return None if function is None else _found(statement, expression, function, None, note)
+
+
+def _of_export(units: str, before: list[Node], statement: Node) -> WholeFunction | None:
+    declared, value = statement.child_by_field_name("declaration"), statement.child_by_field_name("value")
+    if not any(child.type == "default" for child in statement.children):
+        return None
+    if declared is not None and declared.type == "function_declaration":
+        return _found(statement, declared, declared, "", _EXPORTED)
+    if value is None:
+        return None
+    function = _function(units, before, value)
+    return None if function is None else _found(statement, value, function, "", _EXPORTED)
+
+
+def _found(statement: Node, value: Node, function: Node, exported: str | None, note: str) -> WholeFunction:
+    note += _WITH_GLOBALS if parameters(function) else "."
+    return WholeFunction(span_of(statement).start, span_of(value), function, exported, note)
+
+
+def _function(units: str, before: list[Node], value: Node) -> Node | None:
+    """Return the function that an expression is, or names if one of the statements `before` declares it."""
+    while value.type in _AROUND and value.named_children:
+        inside = next((child for child in value.named_children if child.type not in _NO_CODE), None)
+        if inside is None:
+            return None
+        value = inside
+    if value.type in _FUNCTION_VALUES:
+        return value
+    if value.type != "identifier":
+        return None
+    return next((made for name, made in _functions(before) if _text(units, name) == _text(units, value)), None)
+
+
+def _functions(statements: list[Node]) -> list[tuple[Node, Node]]:
+    """Return the functions that statements declare, by name."""
+    found = []
+    for statement in statements:
+        declarators = statement.named_children if statement.type == "lexical_declaration" else [statement]
+        for declarator in declarators:
+            name = declarator.child_by_field_name("name")
+            made = declarator if declarator.type == "function_declaration" else declarator.child_by_field_name("value")
+            if name is not None and made is not None and made.type in _FUNCTION_VALUES | {"function_declaration"}:
+                found.append((name, made))
+    return found
+
+
+def parameters(function: Node) -> list[Node]:
+    """Return the patterns of a function's parameters."""
+    single, several = function.child_by_field_name("parameter"), function.child_by_field_name("parameters")
+    if single is not None:
+        return [single]
+    patterns = [] if several is None else [part.child_by_field_name("pattern") for part in several.named_children]
+    return [pattern for pattern in patterns if pattern is not None and pattern.type != "this"]
+
+
+def _declares_only_types(statements: list[Node]) -> bool:
+    return all(
+        statement.type in _TYPES
+        or (statement.type == "expression_statement" and statement.children[0].type == "string")
+        for statement in statements
+    )
+
+
+def _text(units: str, node: Node) -> str:
+    start, end = span_of(node)
+    return units[start:end]

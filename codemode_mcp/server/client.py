@@ -1,0 +1,260 @@
+"""The client behind one open request: progress to it, and the questions of upstream servers in the way of its era.
+
+Clients of the handshake revisions are asked by requests of ours while theirs is open. Those of 2026-07-28 get the
+questions as an `InputRequiredResult` and repeat their request with the answers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from upstream_clients.errors import QuestionRefused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from codemode_mcp.policy.approval import ApprovalQuestion
+    from codemode_mcp.runs.questions import Way
+    from codemode_mcp.server.exchange import Exchange, Session
+    from upstream_clients.tools import JsonObject, Question, QuestionMethod, RootsFn
+
+log = logging.getLogger("codemode_mcp.client")
+
+PROGRESS_SECONDS = 2.0
+"""Interval of the signs of life that an open request sends to its client."""
+
+PROGRESS_INTERVAL = 0.25
+"""Seconds between two progress messages of one request, after the first few."""
+
+PROGRESS_BURST = 5
+"""Progress messages of one request that may follow each other immediately."""
+
+MAX_ROUNDS = 8
+"""How often one request is answered with questions. Clients give up after ten; then `wait` begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """What a client of 2026-07-28 brings back with its answers: which run they are for.
+
+    Attributes:
+        run_id: empty for a request that continues nothing.
+        round: how often this request was answered with questions already.
+        answers: by the keys of the questions; nobody has looked at them.
+    """
+
+    run_id: str = ""
+    round: int = 0
+    answers: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(params: Mapping[str, Any]) -> Continued:
+        """Read the `params` of a call; their state has been verified to be of our own making."""
+        state = params.get("requestState")
+        if state is None:
+            return Continued()
+        run_id, rounds = json.loads(state)
+        return Continued(run_id, rounds, params.get("inputResponses") or {})
+
+    def asks_again(self, run_id: str, questions: Iterable[tuple[str, Question | ApprovalQuestion]]) -> dict[str, Any]:
+        """Return the `InputRequiredResult` that puts questions, by their keys."""
+        from codemode_mcp.server.client_questions import as_request
+
+        return {
+            "resultType": "input_required",
+            "inputRequests": {key: as_request(question) for key, question in questions},
+            "requestState": json.dumps([run_id, self.round + 1]),
+        }
+
+
+class McpClient:
+    """Satisfies `runs.questions.Client`.
+
+    Args:
+        progress: takes progress messages; None if the client has not asked for any.
+        rounds: how often this request was answered with questions already.
+    """
+
+    def __init__(self, exchange: Exchange, progress: LatestProgress | None, *, rounds: int, lasting: bool) -> None:
+        self._session = exchange.session
+        self._request_id = exchange.request_id
+        self._progress = progress
+        self._rounds = rounds
+        self._modern = exchange.session.modern
+        self.lasting = lasting and not self._modern
+        self.supported = supported(exchange.session.capabilities)
+
+    def progress(self, source: str, message: str) -> None:
+        if self._progress is not None:
+            self._progress.put(source, (None, None, message))
+
+    def way(self, question: Question | ApprovalQuestion) -> Way:
+        if question.method == "roots/list" and not self.supports(question):
+            return "ask"  # see there
+        if not self.supports(question):
+            return "none"
+        if not self._modern:
+            return "ask"
+        if _request_of(question) is None:
+            return "ask"  # which refuses it
+        return "return" if self._rounds < MAX_ROUNDS else "later"
+
+    async def ask(self, question: Question | ApprovalQuestion) -> JsonObject:
+        """Ask now; see `runs.questions.Client`."""
+        if question.method == "roots/list" and not self.supports(question):
+            return {"roots": []}  # nobody need be asked for what the client does not have
+        request = _request_of(question)
+        if request is None:
+            raise QuestionRefused(f"the params of {question.method} are nothing that can be put to a client")
+        related = None if self.lasting else self._request_id
+        return await self._session.request(question.method, request.get("params", {}), related)
+
+    def supports(self, question: Question | ApprovalQuestion) -> bool:
+        """Whether the client has declared that it answers such questions."""
+        declared = self._session.capabilities
+        if declared is None:
+            return False
+        match question.method:
+            case "elicitation/create":
+                if question.params.get("mode") == "url":
+                    return (declared.get("elicitation") or {}).get("url") is not None
+                return _fills_forms(declared)
+            case "sampling/createMessage":
+                sampling = declared.get("sampling")
+                with_tools = question.params.keys() & {"tools", "toolChoice"}
+                return sampling is not None and (not with_tools or sampling.get("tools") is not None)
+            case "roots/list":
+                return declared.get("roots") is not None
+
+
+def supported(declared: Mapping[str, Any] | None) -> frozenset[QuestionMethod]:
+    """Return what a client of these capabilities answers."""
+    if declared is None:
+        return frozenset()
+    found: dict[QuestionMethod, bool] = {
+        "elicitation/create": _fills_forms(declared),
+        "sampling/createMessage": declared.get("sampling") is not None,
+        "roots/list": declared.get("roots") is not None,
+    }
+    return frozenset(method for method, answers in found.items() if answers)
+
+
+def _fills_forms(declared: Mapping[str, Any]) -> bool:
+    elicitation = declared.get("elicitation")
+    if elicitation is None:
+        return False
+    # An empty capability is the form mode alone (2025-11-25).
+    return elicitation.get("form") is not None or elicitation.get("url") is None
+
+
+def roots_of(session: Session) -> RootsFn | None:
+    """Return a function that asks a client for its folders at any time; None where its era or its capabilities do not
+    allow that."""
+    declared = session.capabilities
+    if session.modern or declared is None or declared.get("roots") is None:
+        return None
+
+    async def roots() -> JsonObject:
+        try:
+            return await session.request("roots/list", {})
+        except QuestionRefused as refusal:
+            log.warning("the client did not name its roots: %s", refusal)
+            return {"roots": []}
+
+    return roots
+
+
+def _request_of(question: Question | ApprovalQuestion) -> JsonObject | None:
+    from codemode_mcp.server.client_questions import as_request
+
+    try:
+        return as_request(question)
+    except ValueError:
+        return None
+
+
+Message = tuple[float | None, float | None, str | None]
+"""The progress, total and text of one message. Without a progress, messages are counted."""
+
+
+class LatestProgress:
+    """Progress messages to the client of one request: the last one of each source, a few a second, one write at a time.
+
+    An upstream may report progress faster than the client reads. Every message that is queued delays the answers, which
+    share one stream with them. So beyond the first few a message replaces the one of its source that is not yet sent,
+    and `close` drops all that are left: the answer says more than they do.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._unsent: list[tuple[str, Message]] = []
+        self._free_at = -math.inf
+        """When the pauses after all that was sent are over."""
+        self._news = anyio.Event()
+        self._closed = False
+        self._count = 0
+
+    def put(self, source: str, message: Message) -> None:
+        at = next((at for at, (whose, _) in reversed([*enumerate(self._unsent)]) if whose == source), None)
+        could_go = PROGRESS_BURST - max(0.0, self._free_at - anyio.current_time()) / PROGRESS_INTERVAL
+        if at is None or len(self._unsent) < could_go:
+            self._unsent.append((source, message))
+        else:
+            self._unsent[at] = source, message
+        self._news.set()
+
+    def close(self) -> None:
+        """Drop what is not yet sent, and end `run`."""
+        self._closed = True
+        self._news.set()
+
+    async def run(self) -> None:
+        """Send messages until `close`."""
+        while True:
+            await self._news.wait()
+            await anyio.sleep(max(0.0, self._free_at - anyio.current_time() - PROGRESS_BURST * PROGRESS_INTERVAL))
+            if self._closed:
+                return
+            _, message = self._unsent.pop(0)
+            if not self._unsent:
+                self._news = anyio.Event()
+            self._free_at = max(self._free_at, anyio.current_time()) + PROGRESS_INTERVAL
+            await self._send(*message)
+
+    async def _send(self, progress: float | None, total: float | None, text: str | None) -> None:
+        self._count += 1
+        await self._exchange.report_progress(float(self._count) if progress is None else progress, total, text)
+
+
+def progress_to(exchange: Exchange) -> LatestProgress | None:
+    """Return where progress of an open request goes; None if its client has not asked for progress."""
+    return LatestProgress(exchange) if exchange.wants_progress else None
+
+
+@asynccontextmanager
+async def open_client(exchange: Exchange, *, rounds: int, lasting: bool) -> AsyncIterator[McpClient]:
+    """Open the client of a request, with progress: messages as they come, and a sign of life in between."""
+    progress = progress_to(exchange)
+    if progress is None:
+        yield McpClient(exchange, None, rounds=rounds, lasting=lasting)
+        return
+    began = time.monotonic()
+
+    async def tick() -> None:
+        while True:
+            await anyio.sleep(PROGRESS_SECONDS)
+            progress.put("", (None, None, f"running for {time.monotonic() - began:.0f} s"))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(tick)
+        group.start_soon(progress.run)
+        yield McpClient(exchange, progress, rounds=rounds, lasting=lasting)
+        group.cancel_scope.cancel()

@@ -1,0 +1,421 @@
+"""The MCP surface: exactly `exec` and `wait`, both protocol eras, whatever carries them.
+
+Arguments are validated here, because the SDK does not. Every answer is a tool result: a failure is `isError`, never a
+protocol error, and no exception text leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from codemode_mcp import __version__
+from codemode_mcp.audit import debugging, sizes
+from codemode_mcp.audit.events import MAX_NAME, request_id
+from codemode_mcp.calls.outcome import Usage
+from codemode_mcp.catalog.entries import within_line
+from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
+from codemode_mcp.policy.policy import Policies
+from codemode_mcp.runs.rendering import VISIBLE_TOOLS, Rendered, render, render_error
+from codemode_mcp.server import descriptions
+from codemode_mcp.server.client import Continued, open_client, roots_of
+from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
+from codemode_mcp.server.list_changed import Announcer
+from codemode_mcp.server.profiles import Profile, profile_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    import anyio
+
+    from codemode_mcp.audit import Auditor
+    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.runs.questions import Client
+    from codemode_mcp.server.exchange import Exchange
+    from codemode_mcp.settings import Language, ToolSettings
+    from upstream_clients.tools import RootsFn
+
+log = logging.getLogger("codemode_mcp.server")
+
+_ANY_CLIENT = Profile()
+
+
+class Runs(Protocol):
+    """What the surface needs; the run manager behind the composition root."""
+
+    @property
+    def auditor(self) -> Auditor: ...
+
+    async def execute(
+        self, source: str, language: Language | None, caller: Caller, client: Client, request: str | None = None
+    ) -> Outcome:
+        """`request`: its id in events."""
+        ...
+
+    async def observe(
+        self,
+        run_id: str,
+        owner: str | None,
+        *,
+        cancel: bool = False,
+        from_start: bool = False,
+        client: Client,
+        answers: Mapping[str, Any] | None = None,
+        caller: Caller,
+    ) -> Outcome: ...
+
+    async def offload(self, owner: str, text: str) -> str | None:
+        """See `output.Offload`."""
+        ...
+
+    def late_notes(self, owner: str | None) -> Sequence[str]:
+        """Return notes about calls that failed after their run; see `RunManager.late_notes`."""
+        ...
+
+    async def catalog_counts(self, caller: Caller, client: Client) -> tuple[int, Mapping[str, int]]:
+        """Return how many tools the caller's catalog has, and how many from each kind of source."""
+        ...
+
+    async def state_keys(self) -> Sequence[bytes]:
+        """Return the keys that seal what clients bring back; see `sdk_server.guard_state`."""
+        ...
+
+    def servers(self, caller: Caller | None) -> Mapping[str, str]:
+        """Configured names by identifier, of the servers that the caller may see; None: that every caller may see."""
+        ...
+
+    def topics(self, caller: Caller) -> Sequence[str]:
+        """Topics of the caller's servers, the most telling first."""
+        ...
+
+    def all_topics(self) -> Hashable:
+        """Topics of all callers: never to be shown."""
+        ...
+
+    async def ready_to_list(self) -> None:
+        """Wait, for a bounded time, for what the tool list shows."""
+        ...
+
+    def configured(self) -> Sequence[str]:
+        """All servers there are, whoever may see them: never to be shown."""
+        ...
+
+    def has_nothing(self) -> bool:
+        """Tell whether neither a server nor a plugin is configured."""
+        ...
+
+    def admits_nothing(self, caller: Caller) -> bool: ...
+
+    def namespaces(self) -> Hashable:
+        """All that are registered, whoever may see them: never to be shown."""
+        ...
+
+    async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]:
+        """Global name, description and prompt of each namespace that the caller sees, as far as they are known."""
+        ...
+
+    def settings(self) -> ToolSettings:
+        """The newest: a changed configuration file makes others."""
+        ...
+
+    def change(self) -> anyio.Event:
+        """For the next time that anything of these may be another."""
+        ...
+
+    def offer_roots(self, roots: RootsFn | None) -> None:
+        """The folders of the one client there is, for servers that ask for them outside any call."""
+        ...
+
+    def touch(self) -> None:
+        """A client is there: whatever was put off until then may begin."""
+        ...
+
+    def record_client(self, name: str | None, version: str | None, protocol: str | None) -> None:
+        """Count a request of a client."""
+        ...
+
+
+class Surface:
+    """Answers to `tools/list` and `tools/call`, whatever carries the requests.
+
+    Args:
+        user: who makes all requests; None where they come from many.
+        lasting: one client makes them all, on one connection for as long as this lasts.
+    """
+
+    name: Final = "codemode-mcp"
+    title: Final = "Code mode"
+
+    def __init__(self, runs: Runs, user: Caller | None = None, *, lasting: bool = False) -> None:
+        self._runs = runs
+        self._user = user
+        self._lasting = lasting
+        self.version = __version__
+        self.state_keys = runs.state_keys
+        self.state_seconds = runs.settings().code_mode.snapshot_ttl_seconds
+        self.on_change: Callable[[], None] | None = None
+        """Called when `instructions` may have become others."""
+        self.announcer = Announcer(self._shown, runs.change)
+
+    async def list_tools(self, exchange: Exchange) -> list[dict[str, Any]]:
+        """Return the tools as JSON."""
+        self._offer_roots(exchange)
+        self._runs.touch()
+        self._record_client(exchange)
+        caller = exchange.caller
+        await self._runs.ready_to_list()
+        namespaces = await self._runs.namespace_texts(caller)
+        self.announcer.listed()  # nothing is awaited from here on: what is noted is what is answered
+        if self._runs.has_nothing() or self._runs.admits_nothing(caller):
+            return []
+        tools = tool_list(
+            self._runs.servers(caller),
+            self._runs.settings(),
+            namespaces,
+            self._runs.topics(caller),
+            self._profile(exchange),
+            caller,
+        )
+        if tuple(tool["name"] for tool in tools) != VISIBLE_TOOLS:
+            raise RuntimeError("the tool list is not what it has to be")  # fails closed
+        debugging.log_listing(tools)
+        return tools
+
+    def _record_client(self, exchange: Exchange) -> None:
+        session = exchange.session
+        self._runs.record_client(session.client_name, session.client_version, session.protocol_version)
+
+    def _profile(self, exchange: Exchange) -> Profile:
+        return profile_of(exchange.session.client_name, self._runs.settings().clients)
+
+    async def call_tool(self, exchange: Exchange) -> dict[str, Any]:
+        """Return a `CallToolResult`, or an `InputRequiredResult` for revisions that have it, as JSON."""
+        self._offer_roots(exchange)
+        self._runs.touch()
+        self._record_client(exchange)
+        continued = Continued.of(exchange.params)
+        request, began = request_id(), time.monotonic()
+        told: dict[str, Any] = {"status": "cancelled"}
+        self._tell_request(request, exchange, continued)
+        try:
+            return await self._carry_out(exchange, continued, request, told)
+        finally:
+            self._runs.auditor.emit("answered", request, ms=round((time.monotonic() - began) * 1000), **told)
+
+    def _tell_request(
+        self,
+        request: str,
+        exchange: Exchange,
+        continued: Continued,
+    ) -> None:
+        auditor, (name, arguments) = self._runs.auditor, _called(exchange)
+        if not auditor.listening or name not in ("exec", "wait"):
+            return
+        run = continued.run_id or arguments.get("runId") or arguments.get("run_id")
+        source = None if continued.run_id else arguments.get("code") or arguments.get("command")
+        auditor.emit(
+            "exec" if name == "exec" else "wait",
+            request,
+            request=str(exchange.request_id)[:MAX_NAME],
+            run=run[:MAX_NAME] if isinstance(run, str) else None,
+            answers=len(continued.answers) or None,
+            cancel=arguments.get("cancel") is True or None,
+            bytes=0 if continued.run_id else sizes.of_arguments(arguments),
+            inputs=source if isinstance(source, str) and name == "exec" else None,
+        )
+
+    async def _carry_out(
+        self, exchange: Exchange, continued: Continued, request: str, told: dict[str, Any]
+    ) -> dict[str, Any]:
+        """`told`: what is told of the answer, to be filled in."""
+        profile = self._profile(exchange)
+        name, arguments = _called(exchange)
+        if profile.adds_arguments:
+            arguments = _without_added(name, arguments, profile)
+        notes = () if continued.run_id else ignored_arguments(name, arguments)
+        async with open_client(exchange, rounds=continued.round, lasting=self._lasting) as client:
+            try:
+                outcome = await self._answer(exchange, name, arguments, continued, client, request)
+                told["run"] = outcome.run_id
+                if outcome.questions:
+                    told["status"] = "asks"
+                    return continued.asks_again(outcome.run_id, outcome.questions)
+                if notes:
+                    outcome = replace(outcome, notes=(*outcome.notes, *notes))
+                if not outcome.usage.sources:  # its program could not be restored
+                    outcome = replace(outcome, usage=await self._counted(outcome.usage, exchange, client))
+                rendered = await render(
+                    outcome, self._runs.settings(), self._runs.offload, time.monotonic(), profile.max_output_bytes
+                )
+            except CodeModeError as error:
+                refused = Usage(execs=int(name == "exec"), waits=int(name == "wait"))
+                usage = await self._counted(refused, exchange, client)
+                notes = (*notes, *self._runs.late_notes(exchange.caller.owner))
+                rendered = render_error(error, self._runs.settings(), profile.max_output_bytes, notes, usage)
+            except Exception:
+                log.exception("a request failed in an unexpected way")
+                fault = InternalError("the request failed inside codemode-mcp; see its log")
+                rendered = render_error(fault, self._runs.settings(), profile.max_output_bytes)
+        told.update(status=rendered.structured["status"], code=rendered.structured.get("code"))
+        result = _tool_result(rendered, exchange.session.protocol_version, profile)
+        structured = result.get("structuredContent")
+        debugging.log_answer(within_line(name), rendered.content, structured)
+        if self._runs.auditor.listening:
+            told.update(sizes.seen({"content": rendered.content, "structuredContent": structured}))
+        return result
+
+    async def _counted(self, usage: Usage, exchange: Exchange, client: Client) -> Usage:
+        """Return the usage of a request whose program has not run, with the catalog that it would have seen."""
+        if self._runs.settings().code_mode.telemetry == "off":
+            return usage
+        size, sources = await self._runs.catalog_counts(exchange.caller, client)
+        return replace(usage, catalog_size=size, sources=sources)
+
+    def _offer_roots(self, exchange: Exchange) -> None:
+        if self._lasting:
+            self._runs.offer_roots(roots_of(exchange.session))
+
+    async def _answer(
+        self,
+        exchange: Exchange,
+        name: str,
+        arguments: Mapping[str, Any],
+        continued: Continued,
+        client: Client,
+        request: str,
+    ) -> Outcome:
+        caller = exchange.caller
+        if self._runs.admits_nothing(caller):
+            raise ProgramError(
+                "invalid_input", "the policy of this server allows you no tools, so there is nothing to run"
+            )
+        owner = caller.owner
+        if continued.run_id:
+            # The same request again, with the answers to what the last one came back with (revision 2026-07-28).
+            return await self._runs.observe(
+                continued.run_id, owner, client=client, answers=continued.answers, caller=caller
+            )
+        match name:
+            case "exec":
+                program = exec_arguments(arguments)
+                return await self._runs.execute(program.source, program.language, caller, client, request)
+            case "wait":
+                asked = wait_arguments(arguments)
+                return await self._runs.observe(
+                    asked.run_id, owner, cancel=asked.cancel, from_start=asked.from_start, client=client, caller=caller
+                )
+        raise ProgramError(
+            "invalid_input",
+            f"there is no tool {name[:100]!r} here; the tools are exec and wait, and others are called inside exec",
+        )
+
+    def _shown(self) -> tuple[object, ...]:
+        """Return all that the two tools and the instructions depend on, for any caller."""
+        names, tools = tuple(self._runs.configured()), self._runs.settings()
+        if self.on_change is not None:
+            self.on_change()
+        languages, policies = tools.code_mode.languages, (tools.policy, tools.contexts)
+        there = (names, self._runs.has_nothing(), self._runs.namespaces(), self._runs.all_topics())
+        return there, languages, policies, tools.clients
+
+    def instructions(self) -> str:
+        """Return what clients are told of this server when they connect."""
+        if self._runs.has_nothing():
+            return descriptions.NOTHING_CONFIGURED
+        return descriptions.instructions(self._runs.servers(self._user), self._runs.settings().code_mode.languages)
+
+
+def _called(exchange: Exchange) -> tuple[str, Mapping[str, Any]]:
+    """Return the name and the arguments of a call."""
+    return exchange.params["name"], exchange.params.get("arguments") or {}
+
+
+_META: Final = {"anthropic/alwaysLoad": True}
+"""Clients of Anthropic put a tool with this into each prompt, and not behind their tool search."""
+
+
+def tool_list(
+    servers: Mapping[str, str],
+    settings: ToolSettings,
+    namespaces: Sequence[tuple[str, str, str]] = (),
+    topics: Sequence[str] = (),
+    profile: Profile = _ANY_CLIENT,
+    caller: Caller | None = None,
+) -> list[dict[str, Any]]:
+    """Return the two tools as a client of this profile gets them, as JSON.
+
+    They are read-only where policy admits only tools that are read-only by trusted annotations. Values of `store()` are
+    no change in this sense: they are the caller's own scratch memory in codemode-mcp.
+
+    Args:
+        caller: decides which rules apply; None for the default rules. The other arguments are those of
+            `descriptions.exec_description`.
+    """
+    policies = Policies(settings)
+    read_only = (policies.default if caller is None else policies.of(caller)).rules.read_only
+    languages = settings.code_mode.languages
+    output_schema = {} if profile.shows_structured else {"outputSchema": descriptions.OUTPUT_SCHEMA}
+    return [
+        {
+            "name": name,
+            "title": title,
+            "description": description,
+            "inputSchema": input_schema,
+            **output_schema,
+            "annotations": {
+                "title": title,
+                "readOnlyHint": read_only,
+                "destructiveHint": not read_only,
+                "openWorldHint": True,
+            },
+            "_meta": _META,
+        }
+        for name, title, description, input_schema in (
+            (
+                "exec",
+                "Run a program",
+                descriptions.exec_description(servers, languages, namespaces, topics),
+                descriptions.exec_schema(languages),
+            ),
+            ("wait", "Resume a suspended program", descriptions.wait_description(), descriptions.WAIT_SCHEMA),
+        )
+    ]
+
+
+def _without_added(tool: str, given: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
+    """Return the arguments of a call without those that its client adds to every tool."""
+    own = ARGUMENTS.get(tool, ())
+    return {name: value for name, value in given.items() if name in own or name not in profile.adds_arguments}
+
+
+def _tool_result(rendered: Rendered, version: str, profile: Profile) -> dict[str, Any]:
+    """Return a `CallToolResult` as JSON."""
+    repeated = rendered.is_error and profile.repeats_failures
+    result: dict[str, Any] = {
+        "content": [_content_block(block, has_audio=version != "2024-11-05") for block in rendered.content],
+        "isError": rendered.is_error,
+    }
+    if not profile.shows_structured and not repeated:
+        result["structuredContent"] = rendered.structured
+    if rendered.meta and not repeated:
+        result["_meta"] = rendered.meta
+    return result
+
+
+def _content_block(block: dict[str, Any], *, has_audio: bool) -> dict[str, Any]:
+    match block["type"]:
+        case "text":
+            return {"type": "text", "text": block["text"]}
+        case "image":
+            return {"type": "image", "data": block["data"], "mimeType": block["mimeType"]}
+        case "audio" if has_audio:
+            return {"type": "audio", "data": block["data"], "mimeType": block["mimeType"]}
+        case "audio":
+            resource = {"uri": "data:" + block["mimeType"], "mimeType": block["mimeType"], "blob": block["data"]}
+        case _:
+            resource = block["resource"]
+    contents = {name: resource[name] for name in ("uri", "mimeType", "blob", "_meta") if resource.get(name) is not None}
+    return {"type": "resource", "resource": contents}

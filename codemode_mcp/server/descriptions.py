@@ -1,0 +1,308 @@
+"""Every sentence a model reads before it has run anything: the two tools and the instructions, within byte budgets.
+
+Clients cut descriptions, search them by words, or show their first line alone. So the first line of the description
+of `exec` has the names of the servers as plain words, and after them topics. Names, descriptions and input schemas of
+both tools together stay within `TOOLS_BYTES` in every configuration, with namespaces of plugins within
+`TOOLS_BYTES_NAMESPACES`; each description and the instructions have a limit of their own. Equal arguments give equal
+bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.catalog.topics import plain_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from codemode_mcp.settings import Language
+
+TOOLS_BYTES = 2200
+TOOLS_BYTES_NAMESPACES = 2700
+"""The same with namespaces of plugins, their descriptions and prompts included."""
+DESCRIPTION_BYTES = 2000
+"""One description. Clients cut at 2,000 characters or more; a character takes at least one byte."""
+INSTRUCTIONS_BYTES = 1000
+OUTPUT_SCHEMA_BYTES = 900
+
+_EXEC = """\
+Run a {languages} program in a sandbox with the tools of these MCP servers: {servers}.{topics}
+- code is the body of an async function. Return what you need: return value. Print with text(v) or json(v); show \
+images with image(block).
+- Call a tool: const r = await MCP.server.tool({{...}}); unwrap(r) gives its data and throws on an error.
+- Read its types first: (await API.read("mcp/<server>.d.ts")).content; "mcp/<server>.d.ts#tool" shows one tool. Find \
+tools: await API.search("what you need"). List files: await API.list().
+- Loop, join and filter in the program. Start independent calls together: await Promise.all([...]).
+- Tools outside MCP (of plugins, to ask the user): ALL_TOOLS, tools.search("..."), await tools.call(id, input).
+- store(key, v) keeps a value for later programs; await load(key) reads it. No network, files or modules.
+- Status "waiting": call wait with the runId of the result."""
+
+_WAIT = """\
+Resume a program whose result has status "waiting". Give the runId of that result. Returns the next result: "waiting" \
+again, or the end. cancel: true stops the program. fromStart: true repeats all output."""
+
+_INSTRUCTIONS = """\
+Call the tools of other MCP servers from programs. exec runs a {languages} program; each tool of each server is a \
+function in it: await MCP.server.tool({{...}}). Read types with API.read("mcp/<server>.d.ts"). Find tools with \
+API.search("..."). Make many calls in one program, and return only what you need. If a result has status "waiting", \
+call wait with its runId.
+{servers}"""
+
+_PASSTHROUGH = """\
+The tools of several MCP servers. The name of each tool begins with its server: <server>__<tool>.{servers}"""
+
+NOTHING_CONFIGURED = """\
+There are no tools yet: no MCP server is configured. Tell the user how to add one. "codemode-mcp import --write" takes \
+over the servers of other MCP clients. Or add an entry to "mcpServers" in the configuration file, whose path \
+"codemode-mcp doctor" prints. If that file was there when this process started, the tools appear without a restart."""
+"""The server's `instructions` where neither a server nor a plugin is configured."""
+
+_MORE = ", see API.list()"
+"""The call by which a program finds the servers that are only counted."""
+
+OUTPUT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "status": {"enum": ["completed", "waiting", "failed"]},
+        "value": {},
+        "output": {"type": "array", "items": {"type": "object"}},
+        "runId": {"type": "string"},
+        "reason": {"type": "string"},
+        "pendingToolCalls": {"type": "array", "items": {"type": "object"}},
+        "error": {"type": "string"},
+        "code": {"type": "string"},
+        "notes": {"type": "array", "items": {"type": "string"}},
+        "next": {"type": "string"},
+    },
+    "required": ["status"],
+}
+
+
+def exec_schema(languages: Sequence[Language]) -> dict[str, Any]:
+    """Input schema of `exec`."""
+    return {
+        "type": "object",
+        "properties": {
+            "code": {"type": "string", "description": "The program"},
+            "language": {"type": "string", "enum": list(languages)},
+        },
+        "required": ["code"],
+        "additionalProperties": False,
+    }
+
+
+WAIT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "runId": {"type": "string"},
+        "cancel": {"type": "boolean"},
+        "fromStart": {"type": "boolean"},
+    },
+    "required": ["runId"],
+    "additionalProperties": False,
+}
+
+
+def exec_description(
+    servers: Mapping[str, str],
+    languages: Sequence[Language],
+    namespaces: Sequence[tuple[str, str, str]] = (),
+    topics: Sequence[str] = (),
+) -> str:
+    """Return the description of `exec`.
+
+    Args:
+        servers: configured names by identifier, listed while they fit.
+        namespaces: see `namespace_lines`.
+        topics: single words, the most telling first; as many as fit are shown, in alphabetical order.
+    """
+    spoken = _languages(languages)
+    others = sum(map(_size, ("exec", "wait", _WAIT, json.dumps(exec_schema(languages)), json.dumps(WAIT_SCHEMA))))
+    fixed = _size(_EXEC.format(languages=spoken, servers="", topics=""))
+    room = min(DESCRIPTION_BYTES, TOOLS_BYTES - others) - fixed
+    listed = _listed(servers, room)
+    room -= _size(listed)
+    added = ""
+    if namespaces:
+        left = min(DESCRIPTION_BYTES, TOOLS_BYTES_NAMESPACES - others) - fixed - _size(listed)
+        kept = _size(_topics(topics, min(room, _TOPICS_KEPT)))
+        added = namespace_lines(namespaces, left - kept)
+        room = min(room, left - _size(added))
+    return _EXEC.format(languages=spoken, servers=listed, topics=_topics(topics, room)) + added
+
+
+def namespace_lines(namespaces: Sequence[tuple[str, str, str]], room: int) -> str:
+    """Return what `exec` says of the namespaces of plugins, in at most `room` bytes.
+
+    They share the room: short ones are there whole, long ones are cut, and those without room are counted.
+
+    Args:
+        namespaces: global name, description and prompt of each; both texts may be empty.
+    """
+    # First those that say something: names alone are found in API.list() too.
+    said = sorted(((name, _said(about, prompt)) for name, about, prompt in namespaces), key=lambda each: not each[1])
+    lines = [f"\n- {name}{': ' if text else ''}{text}" for name, text in said]
+    text = "\nGlobal objects of plugins, beside MCP:"
+    more = f"\n- {len(lines)} more{_MORE}"
+    left = room - _size(text)
+    if sum(map(_size, lines)) > left:
+        # Long lines get what short ones leave.
+        left -= _size(more)
+        for done, number in enumerate(sorted(range(len(lines)), key=lambda number: _size(lines[number]))):
+            least = max(_LEAST_LINE, _size(f"\n- {said[number][0]}: …"))  # a name is whole
+            lines[number] = _cut_bytes(lines[number], max(least, left // (len(lines) - done)))
+            left -= _size(lines[number])
+    for number, line in enumerate(lines):
+        after = sum(map(_size, lines[number + 1 :]))
+        if _size(line) + min(after, _size(more)) > room - _size(text):
+            return text + f"\n- {len(lines) - number} more{_MORE}"
+        text += line
+    return text
+
+
+def _said(about: str, prompt: str) -> str:
+    """Return a description and a prompt as one line."""
+    about, prompt = (" ".join("".join(c if c.isprintable() else " " for c in text).split()) for text in (about, prompt))
+    if about and prompt and about[-1] not in ".!?:;":
+        about += "."
+    return f"{about} {prompt}".strip()
+
+
+def _topics(topics: Sequence[str], room: int) -> str:
+    """Return ` Topics: a, b, c.` with the first topics, as many as fit, or nothing."""
+    shown: list[str] = []
+    used = _size(" Topics: .")
+    for topic in topics:
+        used += _size(topic) + (2 if shown else 0)
+        if used > room:
+            break
+        shown.append(topic)
+    return f" Topics: {', '.join(sorted(shown))}." if shown else ""
+
+
+def wait_description() -> str:
+    """Return the description of `wait`."""
+    return _WAIT
+
+
+def instructions(servers: Mapping[str, str], languages: Sequence[Language]) -> str:
+    """Return the server's `instructions`.
+
+    Args:
+        servers: configured names by identifier, of the servers that every client may know.
+    """
+    spoken = _languages(languages)
+    if not servers:
+        return _INSTRUCTIONS.format(languages=spoken, servers="The description of exec names the servers.")
+    room = INSTRUCTIONS_BYTES - _size(_INSTRUCTIONS.format(languages=spoken, servers="")) - _size("Servers: .")
+    return _INSTRUCTIONS.format(languages=spoken, servers=f"Servers: {_listed(servers, room)}.")
+
+
+def passthrough_instructions(servers: Sequence[str]) -> str:
+    """Return the server's `instructions` in pass-through mode.
+
+    Args:
+        servers: configured names of the servers that every client may know.
+    """
+    if not servers:
+        return _PASSTHROUGH.format(servers="")
+    room = INSTRUCTIONS_BYTES - _size(_PASSTHROUGH.format(servers=" Servers: ."))
+    return _PASSTHROUGH.format(servers=f" Servers: {_fitting(servers, room, more='')}.")
+
+
+def _languages(languages: Sequence[Language]) -> str:
+    names = {"javascript": "JavaScript", "typescript": "TypeScript"}
+    return " or ".join(names[language] for language in languages)
+
+
+def _listed(servers: Mapping[str, str], room: int) -> str:
+    """Return the names of servers as plain words, and what programs call them.
+
+    Each name that is not its own identifier has that beside it: `google calendar (MCP.googleCalendar)`. Where these do
+    not fit, one example stands for all that follow the rule.
+    """
+    if not servers:
+        return "none"
+    words = {identifier: plain_words(name) for identifier, name in servers.items()}
+    whole = ", ".join(_with_identifier(identifier, plain, plain) for identifier, plain in words.items())
+    if _size(whole) <= room:
+        return whole
+    camel = {identifier: _camel(plain) for identifier, plain in words.items()}
+    example = next((identifier for identifier, plain in words.items() if plain != identifier == camel[identifier]), "")
+    rule = f" (in code, {words[example]} is MCP.{example})" if example else ""
+    if _size(rule) > room // 4:
+        rule = ""
+    names = [_with_identifier(identifier, plain, camel[identifier]) for identifier, plain in words.items()]
+    return _fitting(names, room - _size(rule), _MORE) + rule
+
+
+def _with_identifier(identifier: str, plain: str, guessed: str) -> str:
+    """Return a name as plain words, with its identifier if that is not what a reader would guess."""
+    if identifier == guessed:
+        return plain
+    return f"{plain} (MCP.{identifier})" if plain else f"MCP.{identifier}"
+
+
+def _camel(plain: str) -> str:
+    first, *others = plain.split(" ")
+    return first + "".join(word[:1].upper() + word[1:] for word in others)
+
+
+def _fitting(names: Sequence[str], room: int, more: str) -> str:
+    """Return `a, b, c`, or as many as there is room for and how many more there are."""
+    whole = ", ".join(names)
+    if _size(whole) <= room:
+        return whole
+    shown: list[str] = []
+    used = 0
+    for name in names:
+        used += _size(name) + (2 if shown else 0)
+        if used + _size(f" and {len(names) - len(shown) - 1} more{more}") > room:
+            break
+        shown.append(name)
+    if not shown:
+        return f"{len(names)} servers{more}"
+    return f"{', '.join(shown)} and {len(names) - len(shown)} more{more}"
+
+
+def listed_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
+    """Of tools as `tools/list` has them, each as compact JSON."""
+    return sum(_size(_compact(tool)) for tool in tools)
+
+
+def prompt_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
+    """Of what clients put into a prompt for such tools: name, description and input schema, as model APIs take them."""
+    return sum(
+        _size(
+            _compact(
+                {
+                    "name": tool["name"],
+                    "description": tool.get("description") or "",
+                    "input_schema": tool.get("inputSchema", {"type": "object"}),
+                }
+            )
+        )
+        for tool in tools
+    )
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+_LEAST_LINE = 60
+"""Bytes of the line of a namespace that are worth showing."""
+_TOPICS_KEPT = 150
+"""Bytes for topics that namespaces of plugins do not take."""
+
+
+def _cut_bytes(text: str, limit: int) -> str:
+    if _size(text) <= limit:
+        return text
+    return text.encode()[: max(0, limit - 3)].decode("utf-8", "ignore").rstrip() + "…"
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))

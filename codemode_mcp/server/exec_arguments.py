@@ -1,0 +1,131 @@
+"""Read the arguments of `exec` and `wait`, as clients and the command line give them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.errors import ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from codemode_mcp.settings import Language
+
+
+@dataclass(frozen=True, slots=True)
+class ExecArguments:
+    """The arguments of an `exec`. `language` is None when none was given."""
+
+    source: str
+    language: Language | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitArguments:
+    """The arguments of a `wait`."""
+
+    run_id: str
+    cancel: bool = False
+    from_start: bool = False
+
+
+ARGUMENTS: Final = {"exec": ("code", "command", "language"), "wait": ("runId", "run_id", "cancel", "fromStart")}
+"""Names of arguments by tool. The first two name the one argument that a call needs."""
+
+_LANGUAGES: Mapping[str, Language] = {
+    "javascript": "javascript",
+    "js": "javascript",
+    "typescript": "typescript",
+    "ts": "typescript",
+}
+
+
+def exec_arguments(arguments: Mapping[str, Any]) -> ExecArguments:
+    """Read the arguments of an `exec`. null means absent.
+
+    Raises:
+        ProgramError: `invalid_input` or `unsupported_language`.
+    """
+    code = _text(arguments, "exec", "code")
+    command = _text(arguments, "exec", "command")
+    if code and command and code != command:
+        raise ProgramError(
+            "invalid_input", "exec: code and command differ; command is an alias of code, give one of them"
+        )
+    source = code or command
+    if not source or not source.strip():
+        _refuse_unknown(arguments, "exec")
+        raise ProgramError("invalid_input", 'exec: code is empty; give a program, e.g. {"code": "return 1 + 1"}')
+    language = _text(arguments, "exec", "language")
+    if language is not None and language not in _LANGUAGES:
+        raise ProgramError(
+            "unsupported_language",
+            f"exec: language {language[:60]!r} is not supported; use javascript or typescript",
+        )
+    return ExecArguments(source, _LANGUAGES[language] if language else None)
+
+
+def wait_arguments(arguments: Mapping[str, Any]) -> WaitArguments:
+    """Read the arguments of a `wait`. null means absent.
+
+    Raises:
+        ProgramError: `invalid_input`.
+    """
+    run_id = _text(arguments, "wait", "runId") or _text(arguments, "wait", "run_id")
+    if not run_id:
+        _refuse_unknown(arguments, "wait")
+        raise ProgramError("invalid_input", 'wait: runId is missing; it is in the result of the exec that is "waiting"')
+    cancel, from_start = (_flag(arguments, "wait", name) for name in ("cancel", "fromStart"))
+    return WaitArguments(run_id, cancel, from_start)
+
+
+def ignored_arguments(tool: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a note that names arguments which the tool does not have; some clients add their own.
+
+    Without the argument that the tool needs nothing is ignored: what is unknown may be that one, misspelt.
+    """
+    names = ARGUMENTS.get(tool, ())
+    unknown = [name for name, value in arguments.items() if name not in names and value is not None]
+    if not unknown or not any(arguments.get(name) for name in names[:2]):
+        return ()
+    named = ", ".join(repr(name[:60]) for name in unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+    return (f"Ignored: {named}; {tool} takes {', '.join(_shown_arguments(tool))}",)
+
+
+def _refuse_unknown(arguments: Mapping[str, Any], tool: str) -> None:
+    """Raise for the first unknown argument of a call that lacks the one it needs."""
+    for name in arguments:
+        if name not in ARGUMENTS[tool]:
+            near = nearest(name, ARGUMENTS[tool], count=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; it takes {', '.join(_shown_arguments(tool))}"
+            raise ProgramError("invalid_input", f"{tool}: unknown argument {name[:60]!r}{hint}")
+
+
+def _shown_arguments(tool: str) -> list[str]:
+    """Return the arguments of a tool without the aliases."""
+    first, _alias, *others = ARGUMENTS[tool]
+    return [first, *others]
+
+
+def _flag(arguments: Mapping[str, Any], tool: str, name: str) -> bool:
+    given = arguments.get(name)
+    if given is None or isinstance(given, bool):
+        return given is True
+    raise ProgramError("invalid_input", f"{tool}: {name} must be true or false, not {_kind(given)}")
+
+
+def _text(arguments: Mapping[str, Any], tool: str, name: str) -> str | None:
+    given = arguments.get(name)
+    if given is None or isinstance(given, str):
+        return given
+    raise ProgramError("invalid_input", f"{tool}: {name} must be a string, not {_kind(given)}")
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    return {int: "a number", float: "a number", str: "a string", list: "an array", dict: "an object"}[type(value)]

@@ -1,0 +1,394 @@
+"""The surface over stdio for clients of the handshake revisions (2024-11-05 to 2025-11-25), without the MCP SDK.
+
+The SDK takes longer to import than a client waits for its first answers, and builds several models for each message.
+Here a message is a dict from its line to the surface and back. Params that are not of a plain, common form are left to
+the SDK's models to judge, so that both servers accept and refuse the same.
+
+Source: https://modelcontextprotocol.io/specification/2025-11-25/basic, and its pages on lifecycle and cancellation.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from upstream_clients.errors import QuestionRefused
+from upstream_clients.jsonrpc import (
+    CONNECTION_CLOSED,
+    HANDSHAKE_VERSIONS,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    JsonRpcError,
+    form_of,
+    has_envelope,
+    is_id,
+    key_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from anyio.abc import TaskGroup
+
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.server.code_mode import Surface
+    from codemode_mcp.server.lines import Lines
+    from upstream_clients.jsonrpc import Message, RequestId
+    from upstream_clients.tools import JsonObject
+
+log = logging.getLogger("codemode_mcp.server")
+
+GIVE_UP_SECONDS: Final = 1.0
+"""Seconds for what is still to be written about a request that is given up."""
+
+
+def read_message(line: str) -> Message | None:
+    """Return a JSON-RPC message; None for what is none."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return None if form_of(message) is None else message
+
+
+# the common forms of params
+
+
+def is_plain_call(params: Mapping[str, Any]) -> bool:
+    """Tell whether these are surely valid params of `tools/call`."""
+    return (
+        params.keys() <= {"name", "arguments", "_meta"}
+        and isinstance(params.get("name"), str)
+        and isinstance(params.get("arguments", _EMPTY), dict)
+        and _is_plain_meta(params)
+    )
+
+
+def is_plain_listing(params: Mapping[str, Any]) -> bool:
+    """Tell whether these are surely valid params of `tools/list`, or of any request that needs none."""
+    return params.keys() <= {"cursor", "_meta"} and isinstance(params.get("cursor", ""), str) and _is_plain_meta(params)
+
+
+def is_plain_greeting(params: Mapping[str, Any]) -> bool:
+    """Tell whether these are surely valid params of `initialize`."""
+    info, declared = params.get("clientInfo"), params.get("capabilities")
+    return (
+        params.keys() <= {"protocolVersion", "capabilities", "clientInfo", "_meta"}
+        and isinstance(params.get("protocolVersion"), str)
+        and isinstance(info, dict)
+        and info.keys() <= {"name", "version", "title", "description", "websiteUrl"}
+        and {"name", "version"} <= info.keys()
+        and all(isinstance(value, str) for value in info.values())
+        and isinstance(declared, dict)
+        and not declared.keys() & {"tasks", "extensions"}
+        and all(_is_plain_capability(declared[name]) for name in declared.keys() & _CAPABILITIES)
+        and _is_plain_meta(params)
+    )
+
+
+_EMPTY: Final[Mapping[str, Any]] = {}
+_CAPABILITIES: Final = {"roots", "sampling", "elicitation", "experimental"}
+
+
+def _is_plain_capability(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    flags = {name: each for name, each in value.items() if name == "listChanged"}
+    return all(isinstance(each, bool) for each in flags.values()) and all(
+        isinstance(each, dict) for name, each in value.items() if name not in flags
+    )
+
+
+def _is_plain_meta(params: Mapping[str, Any]) -> bool:
+    meta = params.get("_meta", _EMPTY)
+    return isinstance(meta, dict) and is_id(meta.get("progressToken", 0))
+
+
+# the connection
+
+
+class HandshakeSession:
+    """One client. Satisfies `exchange.Session`."""
+
+    modern: Final = False
+
+    def __init__(self, surface: Surface, lines: Lines, caller: Caller) -> None:
+        self._surface = surface
+        self._lines = lines
+        self._caller = caller
+        self._group: TaskGroup | None = None
+        self._open: dict[RequestId, _Exchange] = {}
+        self._asked: dict[RequestId, _Asked] = {}
+        self._number = 0
+        self._forget: Callable[[], None] | None = None
+        self.client_name: str | None = None
+        self.client_version: str | None = None
+        self.capabilities: Mapping[str, Any] | None = None
+        self.protocol_version = HANDSHAKE_VERSIONS[-1]
+
+    async def serve(self) -> None:
+        """Answer requests until the client closes its end."""
+        try:
+            async with self._surface.announcer.running(), anyio.create_task_group() as self._group:
+                while (line := await self._lines.receive()) is not None:
+                    message = read_message(line)
+                    if message is None:
+                        log.debug("a line of the client is no message")
+                        continue
+                    match form_of(message):
+                        case "request":
+                            await self._take_request(message["id"], message["method"], message.get("params"))
+                        case "notification":
+                            self._take_notification(message["method"], message.get("params") or {})
+                        case "result" | "error" if message.get("id") is not None:
+                            self._take_answer(message["id"], message)
+                self._give_up_questions()
+                self._group.cancel_scope.cancel()
+        finally:
+            self._give_up_questions()
+            if self._forget is not None:
+                self._forget()
+
+    # requests of the client
+
+    async def _take_request(self, request_id: RequestId, method: str, params: dict[str, Any] | None) -> None:
+        assert self._group is not None
+        exchange = _Exchange(self, request_id, params or {})
+        self._open[key_of(request_id)] = exchange
+        if method == "initialize":
+            # In turn: what follows finds the session initialized, even if the client did not wait.
+            await self._answer(exchange, method)
+        else:
+            self._group.start_soon(self._answer, exchange, method)
+
+    async def _answer(self, exchange: _Exchange, method: str) -> None:
+        """Answer a request, unless the client cancels it."""
+        begun = False
+        try:
+            with exchange.scope:
+                try:
+                    line = _line(exchange.request_id, result=await self._result(exchange, method))
+                except JsonRpcError as error:
+                    line = _line(exchange.request_id, error=error.as_json())
+                except Exception:
+                    log.exception("a request failed in an unexpected way: %s", method[:100])
+                    fault = JsonRpcError(INTERNAL_ERROR, "Internal error")
+                    line = _line(exchange.request_id, error=fault.as_json())
+                finally:
+                    exchange.over = True
+                    if self._open.get(key_of(exchange.request_id)) is exchange:
+                        del self._open[key_of(exchange.request_id)]
+                if not exchange.cancelled:
+                    begun = True
+                    await self._write(line)
+        except anyio.get_cancelled_exc_class():
+            # The connection ends: the client is told, unless it may have its answer already.
+            if not begun and not exchange.cancelled:
+                with anyio.move_on_after(GIVE_UP_SECONDS, shield=True):
+                    closed = JsonRpcError(CONNECTION_CLOSED, "Connection closed").as_json()
+                    await self.send({"id": exchange.request_id, "error": closed})
+            raise
+
+    async def _result(self, exchange: _Exchange, method: str) -> JsonObject:
+        params = exchange.params
+        if method != "initialize" and has_envelope(params):
+            raise JsonRpcError(
+                INVALID_REQUEST,
+                "this connection serves the handshake protocol era; "
+                "requests carrying the 2026-07-28 envelope are not accepted on it",
+            )
+        match method:
+            case "initialize":
+                return self._initialize(params)
+            case "ping":
+                if not is_plain_listing(params):
+                    _check(method, self.protocol_version, params)
+                return {}
+            case "tools/list":
+                if not is_plain_listing(params):
+                    _check(method, self.protocol_version, params)
+                self._be_initialized()
+                return {"tools": await self._surface.list_tools(exchange)}
+            case "tools/call":
+                if not is_plain_call(params):
+                    _check(method, self.protocol_version, params)
+                self._be_initialized()
+                # Answers to questions come another way in these revisions; nothing that says otherwise is looked at.
+                exchange.params = {name: params[name] for name in ("name", "arguments") if name in params}
+                return await self._surface.call_tool(exchange)
+        raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+
+    def _initialize(self, params: Mapping[str, Any]) -> JsonObject:
+        if not is_plain_greeting(params):
+            params = _checked_greeting(params)
+        asked = params["protocolVersion"]
+        self.protocol_version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+        self.client_name, self.client_version = params["clientInfo"]["name"], params["clientInfo"]["version"]
+        self.capabilities = params["capabilities"]
+        surface = self._surface
+        return {
+            "protocolVersion": self.protocol_version,
+            "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": {"name": surface.name, "title": surface.title, "version": surface.version},
+            "instructions": surface.instructions(),
+        }
+
+    def _be_initialized(self) -> None:
+        if self.capabilities is None:
+            raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "")
+
+    # what needs no answer
+
+    def _take_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        match method:
+            case "notifications/cancelled":
+                request_id = params.get("requestId", "")
+                if is_id(request_id) and (exchange := self._open.get(key_of(request_id))) is not None:
+                    exchange.cancelled = True
+                    exchange.scope.cancel()
+            case "notifications/initialized" if self._forget is None:
+                self._forget = self._surface.announcer.add(self)
+
+    def _take_answer(self, request_id: RequestId, message: Mapping[str, Any]) -> None:
+        asked = self._asked.get(key_of(request_id))
+        if asked is None:
+            log.debug("the client answered a question that is not open")
+            return
+        if isinstance(message.get("result"), dict):
+            asked.result = message["result"]
+        else:
+            error = message["error"]
+            asked.refusal = f"the client answered with error {error['code']}: {error['message'][:200]}"
+        asked.answered.set()
+
+    # to the client
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message. One for a client that has gone is dropped."""
+        await self._write(_encoded(message))
+
+    async def _write(self, line: bytes) -> None:
+        try:
+            await self._lines.send(line)
+        except anyio.BrokenResourceError:
+            log.debug("a message was dropped: the client has gone")
+
+    async def send_tool_list_changed(self) -> None:
+        """Send `notifications/tools/list_changed`."""
+        await self.send({"method": "notifications/tools/list_changed"})
+
+    async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
+        """Send a request; see `exchange.Session`. Which request it belongs to does not matter on one pair of pipes."""
+        self._number += 1
+        number, asked = self._number, _Asked()
+        self._asked[number] = asked
+        try:
+            await self.send({"id": number, "method": method, **({"params": params} if params else {})})
+            await asked.answered.wait()
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(GIVE_UP_SECONDS, shield=True):
+                cancelled = {"requestId": number, "reason": "caller cancelled"}
+                await self.send({"method": "notifications/cancelled", "params": cancelled})
+            raise
+        finally:
+            del self._asked[number]
+        if asked.result is None:
+            raise QuestionRefused(asked.refusal)
+        return _checked_answer(method, self.protocol_version, asked.result)
+
+    def _give_up_questions(self) -> None:
+        for asked in self._asked.values():
+            asked.refusal = "the client is gone"
+            asked.answered.set()
+
+
+def _line(request_id: RequestId, **answer: JsonObject) -> bytes:
+    return _encoded({"id": request_id, **answer})
+
+
+def _encoded(message: Mapping[str, Any]) -> bytes:
+    text = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")
+
+
+class _Asked:
+    """A request to the client."""
+
+    __slots__ = ("answered", "refusal", "result")
+
+    def __init__(self) -> None:
+        self.answered = anyio.Event()
+        self.result: JsonObject | None = None
+        self.refusal = ""
+
+
+class _Exchange:
+    """A request of the client. Satisfies `exchange.Exchange`."""
+
+    __slots__ = ("_token", "caller", "cancelled", "over", "params", "request_id", "scope", "session")
+
+    def __init__(self, session: HandshakeSession, request_id: RequestId, params: Mapping[str, Any]) -> None:
+        meta = params.get("_meta")
+        token = meta.get("progressToken") if isinstance(meta, dict) else None
+        self._token = token if is_id(token) else None
+        self.session = session
+        self.caller = session._caller
+        self.request_id = request_id
+        self.params = params
+        self.scope = anyio.CancelScope()
+        self.cancelled = False
+        self.over = False
+
+    @property
+    def wants_progress(self) -> bool:
+        return self._token is not None
+
+    async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if self._token is None or self.over:
+            return
+        params: dict[str, Any] = {"progressToken": self._token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        await self.session.send({"method": "notifications/progress", "params": params})
+
+
+# what the SDK's models decide
+
+
+def _check(method: str, version: str, params: Mapping[str, Any]) -> None:
+    from mcp_types import methods
+    from pydantic import ValidationError
+
+    try:
+        methods.parse_client_request(method, version, params)
+    except ValidationError:
+        raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "") from None
+
+
+def _checked_greeting(params: Mapping[str, Any]) -> dict[str, Any]:
+    from mcp_types import InitializeRequestParams
+
+    _check("initialize", HANDSHAKE_VERSIONS[-1], params)
+    read = InitializeRequestParams.model_validate(params, by_name=False)
+    return read.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def _checked_answer(method: str, version: str, result: JsonObject) -> JsonObject:
+    from mcp_types import methods
+    from pydantic import ValidationError
+
+    from codemode_mcp.server.client_questions import RESULTS
+
+    try:
+        methods.validate_client_result(method, version, result)
+        read = RESULTS[method].model_validate(result, by_name=False)
+    except ValidationError as error:
+        raise QuestionRefused("the client's answer is not valid MCP") from error
+    return read.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -1,0 +1,166 @@
+"""Profiles of MCP clients: what a client does with a tool result and with a list of tools. Pure.
+
+A client is recognised by the name in its `clientInfo`. Each row of `PROFILES` was measured with the real client against
+a scripted model; a client without a row gets the plain default, which sends every form of a result that MCP has.
+Answers and listings are fitted to the profile, so that the model behind the client reads what was meant for it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from fnmatch import translate
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from codemode_mcp.settings import ProfileOverride
+
+MAX_NAME: Final = 200
+"""Characters of a client's name that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The behaviour of one client, or of all whose name matches a glob."""
+
+    client: str = "*"
+    """Glob on the name in `clientInfo`; case does not matter."""
+    shows_structured: bool = False
+    """Shows a model `structuredContent` instead of `content`. Such a client is sent neither that nor an output schema,
+    so that its model reads the text."""
+    loses_pictures: bool = False
+    """Drops pictures of a result that has `structuredContent`."""
+    defers_tools: bool = False
+    """Keeps tools out of a model's first request, behind a search of its own."""
+    max_output_bytes: int | None = None
+    """Bytes of an answer that it shows; it cuts or hides a longer one. None: no limit is known."""
+    sends_null: bool = False
+    """Sends null for arguments that the model left out."""
+    adds_arguments: tuple[str, ...] = ()
+    """Arguments that it adds to those of a tool. They are ignored without a note."""
+    repeats_failures: bool = False
+    """Shows a model all forms of a failure, and its `_meta`. Such a client is sent the text of a failure alone."""
+    evidence: str = ""
+    """The client and the version this was measured with, a colon, and what was seen."""
+
+
+PROFILES: Final[tuple[Profile, ...]] = (
+    Profile(
+        "claude-code",
+        shows_structured=True,
+        defers_tools=True,
+        max_output_bytes=45_000,
+        evidence="Claude Code 2.1.330: shows structuredContent of a success and text of a failure; shows names of "
+        "tools alone unless they are always loaded; puts a result over 45 to 50 kB into a file and shows 2 kB of it.",
+    ),
+    Profile(
+        "codex-mcp-client",
+        shows_structured=True,
+        loses_pictures=True,
+        defers_tools=True,
+        max_output_bytes=45_000,
+        evidence="Codex 0.169.0: shows structuredContent of successes and failures, where a picture is a line of JSON, "
+        "and real pictures without it; hides tools from models that have tool search, which finds exec by its task; "
+        "cuts a result in the middle at 48 kB, and for a model that it does not know shows its first and last 6 kB.",
+    ),
+    Profile(
+        "gemini-cli*",
+        max_output_bytes=40_000,
+        adds_arguments=("wait_for_previous",),
+        repeats_failures=True,
+        evidence="Gemini CLI 0.61.0: says gemini-cli-mcp-client; shows text; cuts it at 40,000 characters; adds "
+        "wait_for_previous to every tool and forwards it; of a failure it shows the program and the whole result as "
+        "JSON, with structuredContent and _meta.",
+    ),
+    Profile(
+        "opencode",
+        max_output_bytes=50_000,
+        evidence="opencode 1.18.33: shows text; shows the first 2,000 lines or 51,200 bytes of a longer one, only "
+        "whole lines, so nothing of a line that is longer; puts the whole into a file.",
+    ),
+    Profile(
+        "qwen-cli-mcp-client*",
+        defers_tools=True,
+        repeats_failures=True,
+        evidence="Qwen Code 0.15.10: says qwen-cli-mcp-client- and its name of the server; shows text; of a failure it "
+        "shows the program and the whole result as JSON; shows names and first lines of tools alone, whether they are "
+        "always loaded or not; its search finds exec by its task.",
+    ),
+    Profile(
+        "mcp-use",
+        sends_null=True,
+        evidence="mcp-use 1.7: shows text; sends cancel: null and fromStart: null to wait.",
+    ),
+)
+"""First match wins."""
+
+KEYS: Final = {
+    "shows_structured": "showsStructured",
+    "loses_pictures": "losesPictures",
+    "defers_tools": "defersTools",
+    "max_output_bytes": "maxOutputBytes",
+    "sends_null": "sendsNull",
+    "adds_arguments": "addsArguments",
+    "repeats_failures": "repeatsFailures",
+}
+"""Names in the configuration and in JSON, by field."""
+
+
+def profile_of(name: str | None, overrides: Sequence[ProfileOverride] = ()) -> Profile:
+    """Return the profile of a client.
+
+    Args:
+        name: `clientInfo.name`; None when the client gave none.
+        overrides: of the configuration; the first whose glob matches replaces the fields that it names.
+    """
+    return _profile_of((name or "")[:MAX_NAME], tuple(overrides))
+
+
+@lru_cache(maxsize=64)
+def _profile_of(name: str, overrides: tuple[ProfileOverride, ...]) -> Profile:
+    found = next((each for each in PROFILES if _matches(each.client, name)), Profile())
+    override = override_of(name, overrides)
+    if override is None:
+        return found
+    evidence = " ".join(filter(None, ("Set in the configuration.", found.evidence)))
+    return replace(found, **dict(override.values), client=override.client, evidence=evidence)
+
+
+def override_of(name: str | None, overrides: Sequence[ProfileOverride]) -> ProfileOverride | None:
+    """Return the first override whose glob matches a client."""
+    name = (name or "")[:MAX_NAME]
+    return next((each for each in overrides if _matches(each.client, name)), None)
+
+
+def profile_json(profile: Profile) -> dict[str, Any]:
+    """Return a profile as JSON, with the names of the configuration."""
+    values = {key: getattr(profile, field) for field, key in KEYS.items()}
+    return {"client": profile.client, **values, "evidence": profile.evidence}
+
+
+def traits(profile: Mapping[str, Any]) -> str:
+    """Describe a profile, as `profile_json` returns it, in one line for a person."""
+    limit = profile["maxOutputBytes"]
+    added = ", ".join(map(str, profile["addsArguments"]))
+    said = (
+        "shows structured content instead of text" if profile["showsStructured"] else "",
+        "loses pictures beside structured content" if profile["losesPictures"] else "",
+        "defers tools" if profile["defersTools"] else "",
+        f"shows at most {limit:,} bytes" if limit is not None else "",
+        "sends null for absent arguments" if profile["sendsNull"] else "",
+        f"adds the arguments {added}" if added else "",
+        "repeats all forms of a failure" if profile["repeatsFailures"] else "",
+    )
+    return "; ".join(filter(None, said)) or "plain default"
+
+
+def _matches(glob: str, name: str) -> bool:
+    return bool(name) and _pattern(glob).match(name) is not None
+
+
+@lru_cache(maxsize=256)
+def _pattern(glob: str) -> re.Pattern[str]:
+    return re.compile(translate(glob), re.IGNORECASE)

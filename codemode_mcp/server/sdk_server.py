@@ -1,0 +1,287 @@
+"""The MCP SDK's server as what carries requests to us: over HTTP, for clients of 2026-07-28, and in pass-through."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary, RequestStateSecurity
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp_types import jsonrpc_message_adapter
+from mcp_types.methods import is_input_required
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.server.client_questions import REQUESTS, RESULTS
+from upstream_clients.errors import QuestionRefused
+
+if TYPE_CHECKING:
+    import contextvars
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+    from mcp.server.models import InitializationOptions
+    from mcp.server.session import ServerSession
+
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.server.code_mode import Surface
+    from codemode_mcp.server.lines import Lines
+    from codemode_mcp.server.list_changed import Announcer
+    from upstream_clients.jsonrpc import RequestId
+    from upstream_clients.tools import JsonObject
+
+    StateKeys = Callable[[], Awaitable[Sequence[bytes]]]
+
+
+class SdkSession:
+    """Satisfies `exchange.Session`."""
+
+    def __init__(self, session: ServerSession) -> None:
+        self._session = session
+
+    @property
+    def client_name(self) -> str | None:
+        params = self._session.client_params
+        return None if params is None else params.client_info.name
+
+    @property
+    def client_version(self) -> str | None:
+        params = self._session.client_params
+        return None if params is None else params.client_info.version
+
+    @property
+    def protocol_version(self) -> str:
+        return self._session.protocol_version
+
+    @property
+    def modern(self) -> bool:
+        return self._session.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def capabilities(self) -> Mapping[str, Any] | None:
+        declared = self._session.client_capabilities
+        return None if declared is None else declared.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
+        request = REQUESTS[method].model_validate({"method": method, "params": params}, by_name=False)
+        metadata = None if related is None else ServerMessageMetadata(related_request_id=related)
+        try:
+            answer = await self._session.send_request(request, RESULTS[method], metadata=metadata)
+        except MCPError as error:
+            raise QuestionRefused(f"the client answered with error {error.code}: {error.message[:200]}") from error
+        except ValidationError as error:
+            raise QuestionRefused("the client's answer is not valid MCP") from error
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise QuestionRefused("the client is gone") from error
+        return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+class SdkExchange:
+    """Satisfies `exchange.Exchange`."""
+
+    def __init__(self, context: ServerRequestContext[Any], caller: Caller) -> None:
+        self._context = context
+        self.session = SdkSession(context.session)
+        self.caller = caller
+
+    @property
+    def request_id(self) -> RequestId:
+        request_id = self._context.request_id
+        assert request_id is not None  # a notification opens no exchange
+        return request_id
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        return self._context.params or {}
+
+    @property
+    def wants_progress(self) -> bool:
+        meta = self._context.meta or {}
+        return meta.get("progressToken", meta.get("progress_token")) is not None
+
+    async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        # When the client has gone, its request is about to be cancelled.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._context.session.report_progress(progress, total, message)
+
+
+def code_mode_server(surface: Surface, caller_of: Callable[[ServerRequestContext[Any]], Caller]) -> Server[Any]:
+    """Return an SDK server that answers with the surface.
+
+    Args:
+        caller_of: returns who makes a request.
+    """
+
+    async def list_tools(
+        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        tools = await surface.list_tools(SdkExchange(context, caller_of(context)))
+        # The list depends on the caller's policy and on the client's profile.
+        return types.ListToolsResult(tools=[_TOOL(tool, by_name=False) for tool in tools], cache_scope="private")
+
+    async def call_tool(
+        context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult | dict[str, Any]:
+        result = await surface.call_tool(SdkExchange(context, caller_of(context)))
+        return result if is_input_required(result) else _RESULT(result, by_name=False)
+
+    server = AnnouncingServer(
+        surface.name,
+        announcer=surface.announcer,
+        version=surface.version,
+        title=surface.title,
+        instructions=surface.instructions(),
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+    surface.on_change = lambda: setattr(server, "instructions", surface.instructions())
+    guard_state(server, surface.state_seconds, surface.state_keys)
+    return server
+
+
+_TOOL = types.Tool.model_validate
+_RESULT = types.CallToolResult.model_validate
+
+
+class AnnouncingServer(Server[Any]):
+    """A server that says that it announces changes of its tools, and does.
+
+    A `lifespan` given here has to enter `announcer.running`.
+    """
+
+    def __init__(self, name: str, *, announcer: Announcer, **others: Any) -> None:
+        bus = InMemorySubscriptionBus()
+        listen = ListenHandler(bus)
+
+        @asynccontextmanager
+        async def announcing(server: Server[Any]) -> AsyncIterator[dict[str, Any]]:
+            async with announcer.running():
+                yield {}
+            listen.close()
+
+        async def initialized(context: ServerRequestContext[Any], params: types.NotificationParams | None) -> None:
+            connection = context.session._connection
+            if connection not in announcer:
+                connection.exit_stack.callback(announcer.add(connection))
+
+        announcer.publish = lambda: bus.publish(ToolsListChanged())
+        super().__init__(name, on_subscriptions_listen=listen, **{"lifespan": announcing, **others})
+        self.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *others: Any, **more: Any
+    ) -> InitializationOptions:
+        options = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(options, *others, **more)
+
+
+# what a client brings back with its answers
+
+
+def guard_state(server: Server[Any], seconds: float, keys: StateKeys | None = None) -> None:
+    """Seal the `requestState` that clients are given and bring back, so that only we can make one up.
+
+    Args:
+        seconds: for which a state is valid.
+        keys: returns keys of 32 bytes each, that other processes have too which may get what this one has given out;
+            asked for when the first state is given out or comes back. It raises `StoreUnavailable` while they cannot
+            be had. None, or none of them: a state is understood by this process alone.
+    """
+    server.middleware.append(_Boundary(seconds, keys))
+
+
+class _Boundary(RequestStateBoundary):
+    def __init__(self, seconds: float, keys: StateKeys | None) -> None:
+        self._own = os.urandom(32)
+        self._keys = keys
+        self._state_security = RequestStateSecurity(keys=[self._own], ttl=seconds)
+        super().__init__(self._state_security, default_audience="codemode-mcp")
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        async def then_share(given: ServerRequestContext[Any, Any]) -> HandlerResult:
+            result = await call_next(given)
+            if is_input_required(result):
+                await self._share()
+            return result
+
+        if (ctx.params or {}).get("requestState") is not None:
+            await self._share()
+        return await super().__call__(ctx, then_share)
+
+    async def _share(self) -> None:
+        if self._keys is None:
+            return
+        with suppress(StoreUnavailable):  # then programs are suspended in this process alone
+            shared = await self._keys()
+            self._state_security.codec = AESGCMRequestStateCodec([*shared, self._own])
+            self._keys = None
+
+
+# stdio
+
+
+async def serve_lines(server: Server[Any], lines: Lines) -> None:
+    """Serve one client on its lines until it closes its end."""
+    await server.run(_Received(lines), _Sent(lines), server.create_initialization_options())
+
+
+class _Received:
+    """The messages of a client, as the SDK reads them."""
+
+    last_context: contextvars.Context | None = None
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+
+    async def receive(self) -> SessionMessage | Exception:
+        line = await self._lines.receive()
+        if line is None:
+            raise anyio.EndOfStream
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValidationError as error:
+            return error
+
+    def __aiter__(self) -> _Received:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        """Leave the lines open: their owner closes them."""
+
+    async def __aenter__(self) -> _Received:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class _Sent:
+    """Takes the messages to a client from the SDK."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._lines.send(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+
+    async def aclose(self) -> None:
+        """Leave the lines open: their owner closes them."""
+
+    async def __aenter__(self) -> _Sent:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
