@@ -85,9 +85,9 @@ def _carry(build_data: dict[str, Any], key: str, binary: Path) -> None:
 
 def _load_pin(root: Path) -> ModuleType:
     """By path: importing the package would need its dependencies, which a build environment has not."""
-    spec = importlib.util.spec_from_file_location("esbuild_pin", root / "codemode_mcp" / "program" / "esbuild.py")
+    spec = importlib.util.spec_from_file_location("esbuild_pin", root / "codemode_mcp" / "program" / "esbuild_pin.py")
     if spec is None or spec.loader is None:
-        raise ImportError("codemode_mcp/program/esbuild.py is missing")
+        raise ImportError("codemode_mcp/program/esbuild_pin.py is missing")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

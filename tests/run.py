@@ -78,7 +78,7 @@ ARCHIVES = {
 SPREAD = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "--no-loadscope-reorder")
 """Options that divide the tests among processes. More of these than cores let limits of time in tests pass too early.
 A file's tests share its servers and stay together; `tests/conftest.py` orders the files."""
-DECIDES_PYTHON = ("pyproject.toml", "hatch_build.py", "codemode_mcp/program/esbuild.py")
+DECIDES_PYTHON = ("pyproject.toml", "hatch_build.py", "codemode_mcp/program/esbuild_pin.py")
 """Files whose change calls for a new installation."""
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from codemode_mcp.errors import InternalError
 from codemode_mcp.json_text import json_text
-from codemode_mcp.sandbox import messages as bridge
+from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message
 
 JSON = st.recursive(
@@ -63,10 +63,10 @@ def test_a_turn_is_read_as_it_was_written(value: Any, text: str, number: int) ->
     assert turn.value == value
     assert turn.outputs == tuple(outputs)
     assert turn.requests == (
-        bridge.ToolCall(number, text, json.dumps(value)),
-        bridge.ToolCall(number, text, count=0, by_id=True),
-        bridge.Store(number, text, json.dumps(value)),
-        bridge.Timer(number, 5),
+        messages.ToolCall(number, text, json.dumps(value)),
+        messages.ToolCall(number, text, count=0, by_id=True),
+        messages.Store(number, text, json.dumps(value)),
+        messages.Timer(number, 5),
     )
 
 

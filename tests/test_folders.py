@@ -13,7 +13,7 @@ import pytest
 
 from codemode_mcp import paths
 from codemode_mcp.control import places
-from codemode_mcp.program import esbuild as esbuild_pin
+from codemode_mcp.program import esbuild_pin
 from hatch_build import WHEEL_PLATFORMS
 from upstream_clients import token_store
 

@@ -24,7 +24,7 @@ import typer
 
 from codemode_mcp import __version__
 from codemode_mcp.cli import app
-from codemode_mcp.program import esbuild as esbuild_pin
+from codemode_mcp.program import esbuild_pin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
-from codemode_mcp.program import esbuild as esbuild_pin
-from codemode_mcp.program import typescript
+from codemode_mcp.program import esbuild_pin, typescript
 from codemode_mcp.program.typescript import Transformed, fetch_esbuild, find_esbuild, transform
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "cells" / "typescript.json"

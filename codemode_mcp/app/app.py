@@ -301,7 +301,7 @@ class App:
         )
 
     async def offload(self, owner: str, text: str) -> str | None:
-        """See `output.Offload`."""
+        """See `rendering.Offload`."""
         from codemode_mcp.runs.store import is_bearer
 
         return None if self._values is None or is_bearer(owner) else await self._values.offload(owner, text)

@@ -35,7 +35,7 @@ from codemode_mcp.plugins.api import EXEC_ID, ToolCallEvent
 from codemode_mcp.plugins.running import removed
 from codemode_mcp.policy.approval import ApprovalRequest
 from codemode_mcp.policy.policy import Ask, Deny, Effects, Policies
-from codemode_mcp.sandbox import messages as bridge
+from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, GuestError, ToolCall
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError
 from upstream_clients.tools import Admission, Asking, Unfinished
@@ -225,19 +225,19 @@ class Dispatcher:
     def _look_up(self, lookup: Lookup, context: CallContext) -> Any:
         catalog = context.catalog
         match lookup:
-            case bridge.ApiList(prefix=prefix):
+            case messages.ApiList(prefix=prefix):
                 return {"files": catalog.files(prefix)}
-            case bridge.ApiRead(path=path):
+            case messages.ApiRead(path=path):
                 return catalog.read(path)
-            case bridge.ApiSearch(query=query, limit=limit, server=server):
+            case messages.ApiSearch(query=query, limit=limit, server=server):
                 context.counts.search += 1
                 return catalog.search(query, self._limit(limit), server)
-            case bridge.Header(server=server, tool=tool, schema=schema):
+            case messages.Header(server=server, tool=tool, schema=schema):
                 return catalog.header(server, tool, schema=schema)
-            case bridge.ToolSearch(query=query, limit=limit):
+            case messages.ToolSearch(query=query, limit=limit):
                 context.counts.search += 1
                 return catalog.toolset.search(query, self._limit(limit))
-            case bridge.Describe(target=target):
+            case messages.Describe(target=target):
                 context.counts.describe += 1
                 return catalog.toolset.describe(_by_id(target, context))
 

@@ -48,7 +48,7 @@ class Result:
     """The value that a call of the program gave.
 
     Attributes:
-        names: expressions that call it and ids, each as `nearest.plain` spells it.
+        names: expressions that call it and ids, each as `did_you_mean.plain` spells it.
         text: JSON.
     """
 

@@ -73,8 +73,8 @@ class Positions:
         """`Name: message`, then the frames, a line each.
 
         Args:
-            search: look in the program for what the engine does not say, which takes time (see `localize`). Where it
-                leaves open which of several places it was, all are named: `at cell.js:3:9 or 5:2`.
+            search: look in the program for what the engine does not say, which takes time (see `error_location`). If
+                several places fit, all are named: `at cell.js:3:9 or 5:2`.
             results: the latest of the program's calls, to say what the value in question was.
         """
         fault = self._fault(thrown) if search else None

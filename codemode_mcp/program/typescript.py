@@ -35,7 +35,7 @@ import anyio
 import anyio.abc
 
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
-from codemode_mcp.program import esbuild as esbuild_pin
+from codemode_mcp.program import esbuild_pin
 from codemode_mcp.program.source_map import Author, Grown, SourceMap, are_mappings
 from upstream_clients.private_files import exposure, open_private
 

@@ -41,8 +41,7 @@ from codemode_mcp.runs.slots import Slots
 from codemode_mcp.runs.spare import SpareGuest
 from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_bearer
 from codemode_mcp.runs.values import Get, Put
-from codemode_mcp.sandbox import messages as bridge
-from codemode_mcp.sandbox import snapshot
+from codemode_mcp.sandbox import messages, snapshot
 from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD
 from codemode_mcp.sandbox.guest import MAX_TURN_BYTES, Guest, finish
 from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message, start_message
@@ -366,19 +365,19 @@ class Driver:
         now = self._clock()
         for request in requests:
             match request:
-                case bridge.ToolCall():
+                case messages.ToolCall():
                     self.calls.accept(run, request, now, begins=not over)
-                case bridge.NamespaceCall():
+                case messages.NamespaceCall():
                     self.calls.accept(run, run.namespaces.tool_call(request), now, begins=not over)
-                case bridge.Timer(id=timer, ms=ms):
+                case messages.Timer(id=timer, ms=ms):
                     run.timers[timer] = now + ms / 1000
                     run.timers_began[timer] = now
                     heapq.heappush(run.timer_heap, (run.timers[timer], timer))
                     run.tidy_timers()
-                case bridge.ClearTimer(target=timer):
+                case messages.ClearTimer(target=timer):
                     run.timers.pop(timer, None)
                     run.timers_began.pop(timer, None)
-                case bridge.YieldControl(id=yielded, reason=reason):
+                case messages.YieldControl(id=yielded, reason=reason):
                     run.yields.append(yielded)
                     run.yield_reason = reason
                 case _:
@@ -398,7 +397,7 @@ class Driver:
                 completion = run.settled.popleft()
             elif (
                 run.asked
-                and not isinstance(run.asked[0], bridge.Store | bridge.Load)
+                and not isinstance(run.asked[0], messages.Store | messages.Load)
                 and (not batch or time.perf_counter() < slice_ends)
             ):
                 completion = self._look_up(run, run.asked[0])
@@ -432,9 +431,9 @@ class Driver:
 
     async def _carry_out(self, run: Run) -> None:
         """Have what is stored and loaded next settle, if that is what the program has asked for next."""
-        asked: list[bridge.Store | bridge.Load] = []
+        asked: list[messages.Store | messages.Load] = []
         for each in run.asked:
-            if not isinstance(each, bridge.Store | bridge.Load) or len(asked) == KEPT_AT_ONCE:
+            if not isinstance(each, messages.Store | messages.Load) or len(asked) == KEPT_AT_ONCE:
                 break
             asked.append(each)
         room = BATCH_CHARACTERS - run.settled.size if asked else 0
@@ -443,14 +442,14 @@ class Driver:
                 run.asked.popleft()
                 run.settled.append(completion)
 
-    async def _kept(self, run: Run, asked: Sequence[bridge.Store | bridge.Load], room: int) -> list[Completion]:
+    async def _kept(self, run: Run, asked: Sequence[messages.Store | messages.Load], room: int) -> list[Completion]:
         """The answers to what comes first of `asked`, at least to one; see `Values.carry_out`."""
         self._check_fence(run)
         if is_bearer(run.owner):
             message = "store() and load() keep values for somebody, and nobody is known here; return the value instead"
             return [Completion(each.id, error=GuestError(message), of_call=False) for each in asked]
         orders = [
-            Put(each.key, whole_characters(each.value)) if isinstance(each, bridge.Store) else Get(each.key)
+            Put(each.key, whole_characters(each.value)) if isinstance(each, messages.Store) else Get(each.key)
             for each in asked
         ]
         try:
@@ -461,7 +460,7 @@ class Driver:
         for each, answer in zip(asked, answers, strict=False):
             if isinstance(answer, CodeModeError):
                 completions.append(Completion(each.id, error=GuestError.of(answer), of_call=False))
-            elif isinstance(each, bridge.Load):
+            elif isinstance(each, messages.Load):
                 if answer is None:
                     run.not_stored = each.key
                 completions.append(Completion(each.id, "[]" if answer is None else f"[{answer}]", of_call=False))
@@ -710,7 +709,7 @@ class Driver:
 
     async def _keep_stored(self, run: Run) -> tuple[str, ...]:
         """Carry out the `store()`s of the last turn, which nothing awaits; what was refused, for the reader."""
-        stores = [asked for asked in run.asked if isinstance(asked, bridge.Store)]
+        stores = [asked for asked in run.asked if isinstance(asked, messages.Store)]
         run.asked.clear()
         refused: list[str] = []
         while stores:
@@ -1078,12 +1077,12 @@ class SyntaxFault:
 
 
 _LOOK_UPS: Final = {
-    bridge.ApiList: "API.list",
-    bridge.ApiRead: "API.read",
-    bridge.ApiSearch: "API.search",
-    bridge.Header: "$api",
-    bridge.ToolSearch: "tools.search",
-    bridge.Describe: "tools.describe",
+    messages.ApiList: "API.list",
+    messages.ApiRead: "API.read",
+    messages.ApiSearch: "API.search",
+    messages.Header: "$api",
+    messages.ToolSearch: "tools.search",
+    messages.Describe: "tools.describe",
 }
 """The expressions by which a program makes look-ups."""
 

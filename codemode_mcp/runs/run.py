@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.state import CallEvent, CallState, Custody, CustodyEvent, RunEvent
     from codemode_mcp.runs.store import RunStore, StoredCatalog
-    from codemode_mcp.sandbox import messages as bridge
+    from codemode_mcp.sandbox import messages
     from codemode_mcp.sandbox.guest import Guest
     from codemode_mcp.sandbox.messages import Completion, Lookup, ToolCall
     from upstream_clients.tools import Question, SentCall
@@ -259,7 +259,7 @@ class Run:
         self.queue: deque[LiveCall] = deque()
         self.resuming: deque[LiveCall] = deque()
         self.settled = SettledQueue()
-        self.asked: deque[Lookup | bridge.Store | bridge.Load] = deque()
+        self.asked: deque[Lookup | messages.Store | messages.Load] = deque()
         self.timers: dict[int, float] = {}
         self.timers_began: dict[int, float] = {}
         self.timer_heap: list[tuple[float, int]] = []

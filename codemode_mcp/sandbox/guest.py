@@ -50,7 +50,7 @@ class Turn:
     """How one turn ended.
 
     Attributes:
-        text: the turn as the prelude tells it (JSON, see `bridge`); None when the guest can no longer say anything.
+        text: the turn as the prelude tells it (JSON, see `messages`); None when the guest can no longer say anything.
         stopped: why the guest cannot go on, or None when it is at rest. With `size` what it says is over
             `MAX_TURN_BYTES`, and nobody has read it.
         detail: for a trap, what the engine said.
@@ -123,11 +123,11 @@ class Guest:
                 self._instance.interrupt()
 
     def start(self, message: str, seconds: float) -> Turn:
-        """The first turn; `message` as `bridge.start_message` makes it. `seconds`: what it may compute."""
+        """The first turn; `message` as `messages.start_message` makes it. `seconds`: what it may compute."""
         return finish(self.start_steps(message, seconds))
 
     def deliver(self, message: str, seconds: float) -> Turn:
-        """A later turn; `message` as `bridge.deliver_message` makes it."""
+        """A later turn; `message` as `messages.deliver_message` makes it."""
         return finish(self.deliver_steps(message, seconds))
 
     def start_steps(self, message: str, seconds: float, pause_after: float | None = None) -> Steps:

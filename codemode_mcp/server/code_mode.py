@@ -68,7 +68,7 @@ class Runs(Protocol):
     ) -> Outcome: ...
 
     async def offload(self, owner: str, text: str) -> str | None:
-        """See `output.Offload`."""
+        """See `rendering.Offload`."""
         ...
 
     def late_notes(self, owner: str | None) -> Sequence[str]:

@@ -15,7 +15,7 @@ from codemode_mcp.errors import ERROR_CODES, ProgramError
 from codemode_mcp.program import compile as programs
 from codemode_mcp.program.error_location import fault_column
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.sandbox import messages as bridge
+from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.guest import COLLECT_SECONDS, EPOCH_GRACE_SECONDS, Guest
 from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message, start_message
 from tests.sandbox.guest_harness import MANIFEST
@@ -96,7 +96,7 @@ def canary(engine: Engine) -> list[str]:
     with Guest(engine, engine.image(MANIFEST), memory_limit=64 * 1024 * 1024) as guest:
         first = guest.start(_start(CANARY, None), 20.0)
         report = decode_turn(first.text or "")
-        if first.stopped or [type(request) for request in report.requests] != [bridge.ToolCall]:
+        if first.stopped or [type(request) for request in report.requests] != [messages.ToolCall]:
             return [f"the canary's first turn: {first}"]
         completion = Completion(report.requests[0].id, '{"ok":1}')
         second = guest.deliver(deliver_message([completion], elapsed_ms=1), 20.0)
@@ -208,17 +208,17 @@ class _Player:
 
     def _check(self, report: TurnReport) -> None:
         for request in report.requests:
-            if isinstance(request, bridge.Timer) and request.id <= self._last_id:
+            if isinstance(request, messages.Timer) and request.id <= self._last_id:
                 pass  # the next round of an interval
             elif request.id <= self._last_id:
                 self._play.violations.append(f"the id {request.id} comes twice: {request}")
             self._last_id = max(self._last_id, request.id)
             match request:
-                case bridge.ToolCall(target=target, by_id=False) if not (
+                case messages.ToolCall(target=target, by_id=False) if not (
                     target in TARGETS or target.startswith("mcp:lost:")
                 ):
                     self._play.violations.append(f"a call of what is not there: {request}")
-                case bridge.ClearTimer(target=timer):
+                case messages.ClearTimer(target=timer):
                     self._waiting.pop(timer, None)
                     continue
             self._waiting[request.id] = request
@@ -316,13 +316,13 @@ _RESULTS = (
 
 def _answer(script: Random, request: Request) -> Completion:
     match request:
-        case bridge.ToolCall(input=str() as given) if '"echo"' in given:
+        case messages.ToolCall(input=str() as given) if '"echo"' in given:
             return Completion(request.id, json.dumps({"structuredContent": json.loads(given)}))
-        case bridge.ToolCall(input=str() as given) if '"fail"' in given:
+        case messages.ToolCall(input=str() as given) if '"fail"' in given:
             return Completion(request.id, error=GuestError(f"refused: {given}", name="ToolCallError"))
-        case bridge.Load():
+        case messages.Load():
             return Completion(request.id, script.choice(("[]", "[null]", f"[{script.choice(_RESULTS)}]")))
-        case bridge.Store() | bridge.Timer() | bridge.YieldControl():
+        case messages.Store() | messages.Timer() | messages.YieldControl():
             return Completion(request.id)
     if script.random() < 0.15:
         code = script.choice(ERROR_CODES)

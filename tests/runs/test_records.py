@@ -32,7 +32,7 @@ from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
 from codemode_mcp.runs.run import Run
 from codemode_mcp.runs.store import StoredCall, bearer_of
 from codemode_mcp.runs.views import Ledger, RunView
-from codemode_mcp.sandbox import messages as bridge
+from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import ABSENT, Completion, GuestError, NamespaceCall, Thrown, ToolCall
 from tests.runs.fake_plugins import FakePlugins
 
@@ -83,10 +83,10 @@ def full_run() -> Run:
     run.yields, run.yield_reason = [9, 11], "half done"
     run.asked.extend(
         [
-            bridge.ApiSearch(12, "q", 3, "server"),
-            bridge.Header(13, "s", None, schema=True),
-            bridge.Store(14, "key", '{"a":1}'),
-            bridge.Load(15, "key"),
+            messages.ApiSearch(12, "q", 3, "server"),
+            messages.Header(13, "s", None, schema=True),
+            messages.Store(14, "key", '{"a":1}'),
+            messages.Load(15, "key"),
         ]
     )
     run.settled.extend([Completion(16, of_call=False), Completion(17, '{"a":"\\u00fc"}')])
@@ -363,17 +363,17 @@ absent = st.just(ABSENT)
 requests = st.one_of(
     st.builds(ToolCall, numbers, texts, json_texts | absent, st.integers(0, 5), by_id=st.booleans(), options=absent),
     st.builds(NamespaceCall, numbers, texts, texts, st.lists(json_texts | absent, max_size=4).map(tuple)),
-    st.builds(bridge.ApiList, numbers, texts),
-    st.builds(bridge.ApiRead, numbers, texts),
-    st.builds(bridge.ApiSearch, numbers, texts, st.none() | st.integers(1, 99), st.none() | texts),
-    st.builds(bridge.Header, numbers, st.none() | texts, st.none() | texts, schema=st.booleans()),
-    st.builds(bridge.ToolSearch, numbers, texts, st.none() | st.integers(1, 99)),
-    st.builds(bridge.Describe, numbers, texts),
-    st.builds(bridge.Store, numbers, texts, json_texts),
-    st.builds(bridge.Load, numbers, texts),
-    st.builds(bridge.YieldControl, numbers, st.none() | texts),
-    st.builds(bridge.Timer, numbers, st.integers(0, 2**31 - 1)),
-    st.builds(bridge.ClearTimer, numbers, numbers),
+    st.builds(messages.ApiList, numbers, texts),
+    st.builds(messages.ApiRead, numbers, texts),
+    st.builds(messages.ApiSearch, numbers, texts, st.none() | st.integers(1, 99), st.none() | texts),
+    st.builds(messages.Header, numbers, st.none() | texts, st.none() | texts, schema=st.booleans()),
+    st.builds(messages.ToolSearch, numbers, texts, st.none() | st.integers(1, 99)),
+    st.builds(messages.Describe, numbers, texts),
+    st.builds(messages.Store, numbers, texts, json_texts),
+    st.builds(messages.Load, numbers, texts),
+    st.builds(messages.YieldControl, numbers, st.none() | texts),
+    st.builds(messages.Timer, numbers, st.integers(0, 2**31 - 1)),
+    st.builds(messages.ClearTimer, numbers, numbers),
 )
 completions = st.builds(
     Completion, numbers, json_texts, st.none() | st.builds(GuestError, texts, texts, texts, json_texts), st.booleans()
@@ -382,31 +382,31 @@ completions = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(requests)
-def test_a_request_is_read_as_it_was_written(request: bridge.Request) -> None:
-    assert bridge.read_request(json.loads(json.dumps(bridge.write_request(request)))) == request
+def test_a_request_is_read_as_it_was_written(request: messages.Request) -> None:
+    assert messages.read_request(json.loads(json.dumps(messages.write_request(request)))) == request
 
 
 def test_every_kind_of_request_is_written() -> None:
-    kinds = {type(bridge.read_request(each)) for each in [bridge.write_request(kind) for kind in one_of_each()]}
-    assert kinds == set(get_args(bridge.Request))
+    kinds = {type(messages.read_request(each)) for each in [messages.write_request(kind) for kind in one_of_each()]}
+    assert kinds == set(get_args(messages.Request))
 
 
-def one_of_each() -> list[bridge.Request]:
+def one_of_each() -> list[messages.Request]:
     number = 1
     return [
         ToolCall(number, "t"),
         NamespaceCall(number, "n", "p"),
-        bridge.ApiList(number, ""),
-        bridge.ApiRead(number, ""),
-        bridge.ApiSearch(number, ""),
-        bridge.Header(number, None, None),
-        bridge.ToolSearch(number, ""),
-        bridge.Describe(number, ""),
-        bridge.Store(number, "", "1"),
-        bridge.Load(number, ""),
-        bridge.YieldControl(number, None),
-        bridge.Timer(number, 1),
-        bridge.ClearTimer(number, 1),
+        messages.ApiList(number, ""),
+        messages.ApiRead(number, ""),
+        messages.ApiSearch(number, ""),
+        messages.Header(number, None, None),
+        messages.ToolSearch(number, ""),
+        messages.Describe(number, ""),
+        messages.Store(number, "", "1"),
+        messages.Load(number, ""),
+        messages.YieldControl(number, None),
+        messages.Timer(number, 1),
+        messages.ClearTimer(number, 1),
     ]
 
 

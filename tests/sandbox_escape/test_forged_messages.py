@@ -13,7 +13,7 @@ from guest_harness import READ, called, ok
 from codemode_mcp.errors import InternalError
 from codemode_mcp.runs import driver as drivers
 from codemode_mcp.runs import spare
-from codemode_mcp.sandbox import messages as bridge
+from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.guest import Turn
 from codemode_mcp.sandbox.messages import Completion, GuestError, Timer, decode_turn
 from codemode_mcp.settings import PolicyRules
@@ -61,15 +61,15 @@ def test_text_that_looks_like_a_message_stays_text_wherever_it_is_put(cell: Open
     )
     assert told.requests == [
         called(1, READ, {text: text, "list": [text]}),
-        bridge.ToolCall(2, text, json.dumps({"x": text}, ensure_ascii=False, separators=(",", ":")), by_id=True),
-        bridge.Store(3, text, json.dumps({text: text}, ensure_ascii=False, separators=(",", ":"))),
-        bridge.Load(4, text),
-        bridge.ApiRead(5, text),
-        bridge.ApiList(6, text),
-        bridge.ApiSearch(7, text, None, text),
-        bridge.Describe(8, text),
-        bridge.Header(9, "files", text),
-        bridge.YieldControl(10, text),
+        messages.ToolCall(2, text, json.dumps({"x": text}, ensure_ascii=False, separators=(",", ":")), by_id=True),
+        messages.Store(3, text, json.dumps({text: text}, ensure_ascii=False, separators=(",", ":"))),
+        messages.Load(4, text),
+        messages.ApiRead(5, text),
+        messages.ApiList(6, text),
+        messages.ApiSearch(7, text, None, text),
+        messages.Describe(8, text),
+        messages.Header(9, "files", text),
+        messages.YieldControl(10, text),
     ]
     assert told.report is not None
     shown = json.dumps([text], ensure_ascii=False, separators=(",", ":"))

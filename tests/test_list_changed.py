@@ -9,7 +9,7 @@ import mcp_types as types
 import pytest
 from mcp.client.client import Client
 
-from codemode_mcp.server import list_changed as announce
+from codemode_mcp.server import list_changed
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.sdk_server import AnnouncingServer
 
@@ -55,8 +55,8 @@ class Ear:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announce, "AFTER_SECONDS", 0.02)
-    monkeypatch.setattr(announce, "REST_SECONDS", 0.02)
+    monkeypatch.setattr(list_changed, "AFTER_SECONDS", 0.02)
+    monkeypatch.setattr(list_changed, "REST_SECONDS", 0.02)
 
 
 async def test_a_storm_of_changes_is_announced_once() -> None:
