@@ -20,7 +20,7 @@ from codemode_mcp.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.program import esbuild_pin, typescript
 from codemode_mcp.program.typescript import Transformed, fetch_esbuild, find_esbuild, transform
 
-CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "cells" / "typescript.json"
+CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "cells" / "typescript.json"
 CELLS: list[dict[str, Any]] = json.loads(CORPUS.read_text("utf-8")) if CORPUS.is_file() else []
 """Cells and what they give: `value`, or the line (and column) of a refusal (`reject`) or of an exception (`throw`)."""
 

@@ -635,8 +635,8 @@ def test_an_empty_catalog_is_no_error(folder: Path, model: Embedder) -> None:
     assert not meaning._failed
 
 
-CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "toollists"
-QUERIES = Path(__file__).parents[1] / "benchmarks" / "search_queries.json"
+CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "toollists"
+QUERIES = Path(__file__).parents[2] / "benchmarks" / "search_queries.json"
 
 
 def tools_of_corpus() -> Iterator[tuple[str, Tool]]:

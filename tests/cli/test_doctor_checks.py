@@ -34,7 +34,7 @@ from upstream_clients.tools import Tool, UpstreamView
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PAGE = (Path(__file__).parents[1] / "docs" / "doctor.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text("utf-8")
 SECRET = "a-secret-of-many-letters"
 
 

@@ -179,7 +179,7 @@ def test_numbers_out_of_range_are_moved_to_its_end_and_noted(tmp_path: Path, key
 
 
 def test_the_page_about_http_names_every_limit_with_its_default_and_range() -> None:
-    page = (pathlib.Path(__file__).parents[1] / "docs" / "http.md").read_text("utf-8")
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "http.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| (\d+ \| \d+ to \d+) \|", page, re.MULTILINE))
     assert rows == {
         key: f"{getattr(HttpSettings(), snake(key))} | {clamp.lowest} to {clamp.highest}"
@@ -188,7 +188,7 @@ def test_the_page_about_http_names_every_limit_with_its_default_and_range() -> N
 
 
 def test_the_configurations_on_the_page_about_http_are_valid(tmp_path: Path) -> None:
-    page = (pathlib.Path(__file__).parents[1] / "docs" / "http.md").read_text("utf-8")
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "http.md").read_text("utf-8")
     found = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     assert len(found) == 3
     for text in found:

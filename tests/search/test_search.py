@@ -22,7 +22,7 @@ from codemode_mcp.search.wishes import wishes
 from codemode_mcp.search.words import phrase_words, telling_words, words
 from upstream_clients.tools import Tool
 
-THESAURUS = Path(__file__).parents[1] / "codemode_mcp" / "search" / "thesaurus.txt"
+THESAURUS = Path(__file__).parents[2] / "codemode_mcp" / "search" / "thesaurus.txt"
 
 # words
 
@@ -370,8 +370,8 @@ def test_any_request_finds_at_most_the_limit_best_first(request: str, limit: int
 
 # the labelled requests
 
-CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "toollists"
-QUERIES = Path(__file__).parents[1] / "benchmarks" / "search_queries.json"
+CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "toollists"
+QUERIES = Path(__file__).parents[2] / "benchmarks" / "search_queries.json"
 
 
 BY_MODELS = QUERIES.with_name("search_queries_by_models.json")

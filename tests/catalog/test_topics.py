@@ -16,7 +16,7 @@ from codemode_mcp.settings import PolicyRules
 from upstream_clients.lenient import read_tools
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
-CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus" / "toollists"
+CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "toollists"
 
 TRACKER = [
     Tool("create_issue", "Create a new issue in a project."),

@@ -141,7 +141,7 @@ def test_no_program_takes_long_to_follow(code: str) -> None:
 
 
 def test_every_expression_of_real_programs_can_be_asked_about() -> None:
-    folder = Path(__file__).parent / "programs" / "javascript"
+    folder = Path(__file__).parents[1] / "programs" / "javascript"
     results = [Result(frozenset((plain("MCP.files.readFile"),)), json.dumps(DATA))]
     for file in (folder / "mcp.js", folder / "work.js"):
         for code in file.read_text("utf-8").split("\n//")[:4]:

@@ -220,7 +220,7 @@ def test_a_text_that_was_tampered_with_is_read_or_refused_and_nothing_else(at: i
 
 # the recorded lists of real servers
 
-CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "toollists"
+CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "toollists"
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the recorded tool lists are not beside this repository")

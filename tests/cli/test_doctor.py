@@ -19,7 +19,7 @@ from codemode_mcp.cli.doctor.ahead import make_ahead
 from codemode_mcp.config import load_config
 from codemode_mcp.config.trust import Gate
 
-TRACKER = Path(__file__).parents[1] / "examples" / "quickstart" / "tracker.py"
+TRACKER = Path(__file__).parents[2] / "examples" / "quickstart" / "tracker.py"
 
 
 LISTING = """
