@@ -189,7 +189,7 @@ def pinned_to_fakes(unpacked: Path, tmp_path: Path) -> tuple[Path, Path]:
     """A tree whose pins are those of programs we have made up, and the folder of an `npm` that gives them."""
     root = tmp_path / "tree"
     shutil.copytree(unpacked, root)
-    pin = root / "codemode_mcp" / "esbuild_pin.py"
+    pin = root / "codemode_mcp" / "program" / "esbuild_pin.py"
     text = pin.read_text("utf-8")
     archives = {}
     for key, digest in esbuild_pin.INTEGRITY.items():

@@ -409,7 +409,7 @@ def test_what_fails_is_told_once_with_what_to_do_and_words_rank(
             meaning.fill(never)
             assert catalog.search("people", 5, None) == plain.search("people", 5, None)
             assert meaning.ask("people") is None
-    (record,) = [record for record in caplog.records if record.name == "codemode_mcp.search.semantic"]
+    (record,) = [record for record in caplog.records if record.name == "codemode_mcp.semantic"]
     assert record.levelname == "WARNING"
     assert told in record.getMessage()
     assert install_command("semantic", again=True) in record.getMessage()
