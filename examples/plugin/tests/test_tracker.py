@@ -1,4 +1,4 @@
-"""The tracker by itself, as any library is tested. `tests/test_served.py` shows the plugin through the real server."""
+"""The tracker by itself, as any library is tested."""
 
 from __future__ import annotations
 
