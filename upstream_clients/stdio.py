@@ -50,12 +50,9 @@ class ProcessTransport:
     ) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
-        self.is_idle = False
-        """All messages so far were looked at, and the next one is awaited."""
 
     async def receive(self) -> Incoming:
         """Return the next message, as `dispatcher.Transport` says."""
-        self.is_idle = True
         return await self._incoming.receive()
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
@@ -86,13 +83,13 @@ async def open_process(
     heard, incoming = anyio.create_memory_object_stream[Any](0)
     outgoing, written = anyio.create_memory_object_stream[Message](math.inf)
     flushed = anyio.Event()
-    transport = ProcessTransport(incoming, outgoing)
     direct = _direct(child)
 
     def take_answer(line: bytes | TooLong) -> bool:
         """Take a line that is the answer to a request past the dispatcher."""
         # Not past lines that the dispatcher has yet to look at: they may change what the answer means.
-        return transport.is_idle and direct is not None and isinstance(line, bytes) and direct.take(line)
+        idle = heard.statistics().tasks_waiting_receive > 0
+        return idle and direct is not None and isinstance(line, bytes) and direct.take(line)
 
     async def read() -> None:
         async with _open_output(process, take_answer) as output:
@@ -103,7 +100,6 @@ async def open_process(
                             continue
                         if isinstance(line, bytes) and line.strip() and not line.lstrip().startswith((b"{", b"[")):
                             stderr.note_stray(line)
-                        transport.is_idle = False
                         await heard.send(too_long(line) if isinstance(line, TooLong) else await read_line(line))
             # What it still says nobody wants to hear; but a server that cannot write cannot leave.
             await output.discard()
@@ -129,7 +125,7 @@ async def open_process(
             try:
                 for task in (read, write, watch):
                     tasks.start_soon(task)
-                yield transport, direct
+                yield ProcessTransport(incoming, outgoing), direct
             finally:
                 with anyio.CancelScope(shield=True):
                     incoming.close()
