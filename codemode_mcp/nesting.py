@@ -1,4 +1,4 @@
-"""How many servers of this kind have started each other, so that a loop of them ends."""
+"""The depth to which servers of this kind have started each other, so that a loop of them ends."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 DEPTH_VARIABLE = "CODEMODE_MCP_DEPTH"
 MAX_DEPTH = 3
-"""How deep servers of this kind may start each other; deeper is a loop."""
+"""The depth to which servers of this kind may start each other; deeper is a loop."""
 
 
 def depth(environ: dict[str, str] | os._Environ[str]) -> int:
-    """How many servers of this kind are above this one."""
+    """Return the number of servers of this kind above this one."""
     text = environ.get(DEPTH_VARIABLE, "0")
     return int(text) if text.isdecimal() else MAX_DEPTH
 

@@ -8,30 +8,30 @@ import platformdirs
 
 
 def cache_dir() -> Path:
-    """The user's cache folder for the compiled engine and esbuild."""
+    """Return the user's cache folder, for the compiled engine and esbuild."""
     return Path(platformdirs.user_cache_dir("codemode-mcp", appauthor=False))
 
 
 def listings_dir() -> Path:
-    """Where it is kept what servers have listed."""
+    """Return the folder for the lists of tools of servers."""
     return cache_dir() / "listings"
 
 
 def vectors_dir() -> Path:
-    """Where the extra `semantic` keeps what it has made of texts."""
+    """Return the folder for the vectors that the extra `semantic` has made of texts."""
     return cache_dir() / "embeddings"
 
 
 def config_dir() -> Path:
-    """The user's configuration folder."""
+    """Return the user's configuration folder."""
     return Path(platformdirs.user_config_dir("codemode-mcp", appauthor=False))
 
 
 def data_dir() -> Path:
-    """The user's folder for what has to stay."""
+    """Return the user's folder for what has to stay."""
     return Path(platformdirs.user_data_dir("codemode-mcp", appauthor=False))
 
 
 def state_dir() -> Path:
-    """The user's folder for what outlives the process and belongs to this machine."""
+    """Return the user's folder for what outlives the process and belongs to this machine."""
     return Path(platformdirs.user_state_dir("codemode-mcp", appauthor=False))

@@ -263,7 +263,7 @@ class Dispatcher:
             self._group.start_soon(self._tell_cancelled, anyio.Event(), request_id, None)
 
     async def _tell_given_up(self, request_id: RequestId, headers: Mapping[str, str] | None) -> None:
-        # The caller does not wait for a transport that takes nothing. Mostly it takes this at once, and
+        # The caller does not wait for a transport that takes nothing. Mostly it takes this immediately, and
         # then the server hears of it before it hears of the next call.
         if self._group is not None and not self._closed:
             taken = anyio.Event()

@@ -101,7 +101,7 @@ async def open_process(
                         if isinstance(line, bytes) and line.strip() and not line.lstrip().startswith((b"{", b"[")):
                             stderr.note_stray(line)
                         await heard.send(too_long(line) if isinstance(line, TooLong) else await read_line(line))
-            # What it still says nobody wants to hear; but a server that cannot write cannot leave.
+            # Read on without a use for it: a server that cannot write cannot exit.
             await output.discard()
 
     async def write() -> None:
@@ -147,7 +147,7 @@ class _Output(asyncio.Protocol):
     """The lines of a server's standard output.
 
     Args:
-        take: takes a line at once where that is possible, while nobody has others to look at before.
+        take: takes a line immediately where that is possible. It is called while no earlier line is left.
     """
 
     def __init__(self, take: Callable[[bytes | TooLong], bool]) -> None:
@@ -213,7 +213,7 @@ class _Output(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _takes(self, line: bytes | TooLong) -> bool:
-        """Take a line at once, unless others before it wait to be looked at."""
+        """Take a line immediately, unless earlier lines are left."""
         if self._failure is not None or self._lines or self._waiter is None or self._waiter.done():
             return False
         try:

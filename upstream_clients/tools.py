@@ -56,13 +56,18 @@ class Admission:
     Attributes:
         by_annotations: the tool's annotations decide, so the call waits until a server that has announced other tools
             was listed again.
-        just_decided: whoever makes the call has decided in the same moment by everything else. `DirectSource.try_call`
-            need not ask again; what is sent later must.
+        just_decided: the caller has decided in the same moment by everything else. `DirectSource.try_call` need not ask
+            again; what is sent later must.
     """
 
     decide: AdmitFn
     by_annotations: bool
     just_decided: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether asking again in the same moment could bring no other answer."""
+        return self.just_decided and not self.by_annotations
 
     def __call__(self, tool: Tool | None) -> None:
         self.decide(tool)

@@ -195,11 +195,6 @@ class _DirectCall(Call):
         on_end(answer)
 
 
-def _is_settled(admission: Admission) -> bool:
-    """Tell whether asking again in the same moment could bring no other answer."""
-    return admission.just_decided and not admission.by_annotations
-
-
 def _ignore(_: object) -> None:
     return
 
@@ -322,7 +317,7 @@ class Upstream:
         self.calls.add(call)
         call.on_leave(leave)
         try:
-            if admit is not None and not (isinstance(admit, Admission) and _is_settled(admit)):
+            if admit is not None and not (isinstance(admit, Admission) and admit.is_settled):
                 admit(self._tools.get(tool))
             call.give_up = link.try_send("tools/call", params, call.answered, on_progress, questions)
             if call.give_up is not None and on_sent is not None:

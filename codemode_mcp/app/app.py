@@ -301,7 +301,7 @@ class App:
         )
 
     async def offload(self, owner: str, text: str) -> str | None:
-        """See `rendering.Offload`."""
+        """Keep a text for an owner, as `rendering.Offload` says."""
         from codemode_mcp.runs.store import is_bearer
 
         return None if self._values is None or is_bearer(owner) else await self._values.offload(owner, text)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.app")
 
 CLOSE_SECONDS = 3.0
-"""For an engine that is still being compiled when everything ends."""
+"""Time that everything waits at its end for an engine that is still being compiled."""
 
 
 class EngineLoader:
@@ -46,7 +46,7 @@ class EngineLoader:
         self._stack.close()
 
     def start(self) -> None:
-        """Begin, if nobody has."""
+        """Begin, unless it has begun."""
         with self._lock:
             if self._started:
                 return

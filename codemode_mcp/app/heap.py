@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TRIM_SECONDS = 5.0
 WORTH_CPU_SECONDS = 0.1
-"""Of the process: one that has done nothing since has nothing to give back."""
+"""Processor time since the last trim from which on a trim is worth it: an idle process has nothing to give back."""
 
 _M_ARENA_MAX = -8
 

@@ -62,7 +62,7 @@ async def show() -> bool:
 
 
 def servers_folder() -> Path | None:
-    """Where the bundled servers are: in the installed package, or in the checkout it is installed from."""
+    """Return the folder of the bundled servers: in the installed package, or in the checkout it is installed from."""
     packaged = Path(str(resources.files("codemode_mcp"))) / "demo_servers"
     checkout = Path(__file__).parents[2] / "examples" / "quickstart"
     return next((folder for folder in (packaged, checkout) if (folder / "tracker.py").is_file()), None)

@@ -82,7 +82,7 @@ class _Made:
 
 
 class Plugins:
-    """See the module. Satisfies `per_caller.Offers` and `runs.namespaces.Scopes`.
+    """The plugins of this process. Satisfies `per_caller.Offers` and `runs.namespaces.Scopes`.
 
     Args:
         workspace_dir: the folder of the configuration file, else the working directory.

@@ -122,7 +122,7 @@ def make(tool: object, *, ours: bool = False) -> MadeTool:
 
 
 def make_all(made: object, names: Sequence[str], *, ours: bool = False) -> list[MadeTool]:
-    """What a factory has returned. `ours` as for `make`.
+    """Make the tools that a factory has returned. `ours` as for `make`.
 
     Raises:
         BadTool: something of it is no tool, or not one of those that the factory may return.

@@ -45,6 +45,7 @@ from codemode_mcp.sandbox import messages, snapshot
 from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD
 from codemode_mcp.sandbox.guest import MAX_TURN_BYTES, Guest, finish
 from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message, start_message
+from codemode_mcp.settings import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -70,8 +71,6 @@ log = logging.getLogger("codemode_mcp.runs")
 
 DEADLINE_GRACE = 0.25
 """Seconds a guest that computes at the deadline gets to reach the end of its turn (SPEC 7)."""
-
-MIB: Final = 1024 * 1024
 
 KEEP_LESS: Final = "keep less at once"
 RETURN_LESS: Final = (

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.runs")
 
 ROUNDS: Final = 6
-"""Of the event loop between the end of a program and the work that its guest leaves behind: by then its client has the
-answer, which that work would only delay."""
+"""Rounds of the event loop between the end of a program and the work that its guest leaves behind. By then its client
+has the answer, which that work would only delay."""
 
 MAX_OVER: Final = 2
 """Guests of programs that are over and not freed yet."""

@@ -28,7 +28,7 @@ KEPT_INPUT = 1024
 """Characters of arguments up to which they are remembered."""
 
 _PACKED_FIELDS = 10
-"""Of a call of a run that is over: the first eight fields of its record, its arguments and their length."""
+"""Fields of a packed call: the first eight of its record, its arguments and their length."""
 
 _MANY_STRETCHES = 1000
 """Entries of a ledger from which on it is made smaller from time to time."""
@@ -136,14 +136,14 @@ class Ledger:
             oldest[0].forget_oldest()
 
     def _compact(self) -> None:
-        """Leave out tracks that nobody can ask for any more."""
+        """Leave out tracks that are forgotten."""
         self._order = deque(each for each in self._order if not each[0].forgotten)
         self._total = sum(count for _, count in self._order)
         self._compact_at = 2 * len(self._order) + _MANY_STRETCHES
 
 
 class Track:
-    """The calls of one run, also after its end. Their records go on being written to by whoever carries them.
+    """The calls of one run, also after its end. Their records are still written to while the calls are in flight.
 
     A call takes half a KB while its run goes on, and a tenth of that afterwards.
     """
@@ -217,7 +217,7 @@ class Track:
             del self._kept[next(iter(self._kept))]
 
     def forget(self) -> None:
-        """Forget all calls: nobody can ask for the run any more."""
+        """Forget all calls: the run is not listed any more."""
         self._kept.clear()
         self._packed, self._packed_count = b"", 0
         self.forgotten = True

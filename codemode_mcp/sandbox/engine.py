@@ -116,7 +116,7 @@ _BLANK = bytes(_BLOCK)
 _BOOT_MEMORY = 256 * 1024 * 1024
 
 _MOST_MEMORY = 2 * 1024 * 1024 * 1024
-"""Of an instance that makes an image."""
+"""Bytes of memory of an instance that makes an image, at most."""
 
 UNUSED_SECONDS = 5.0
 """Time without use after which an image's memory is forgotten."""
@@ -143,7 +143,7 @@ _KEPT_STACK_BYTES = 64 * 1024
 page that is not kept costs a fault the next time."""
 
 _UNUSED_GUESTS = 1
-"""So many places may be free and the next guest still gets a place of its own, where no guest of its module was."""
+"""Number of free places up to which the next guest gets a place of its own, where no guest of its module was."""
 
 _SNAPSHOT_THREADS = 2
 """Guests are saved and restored beside those that compute: a request whose time is over must not queue for that."""
@@ -375,7 +375,7 @@ def _glue_source() -> str:
 
 
 def _config(guests: int) -> tuple[wasmtime.Config, bool]:
-    """Return the settings of an engine with up to so many guests at once, and whether these come from a pool."""
+    """Return the settings of an engine with up to so many guests at the same time; tell whether a pool has them."""
     config = wasmtime.Config()
     config.epoch_interruption = True
     ffi.wasmtime_config_async_stack_size_set(config.ptr(), ASYNC_STACK)

@@ -52,7 +52,7 @@ class Turn:
     Attributes:
         text: the turn as the prelude tells it (JSON, see `messages`); None when the guest can no longer say anything.
         stopped: why the guest cannot go on, or None when it is at rest. With `size` what it says is over
-            `MAX_TURN_BYTES`, and nobody has read it.
+            `MAX_TURN_BYTES`, and it was not read.
         detail: for a trap, what the engine said.
         full: the program's memory is about used up. The engine may then be unable to make an error, and throws null.
         size: bytes of what it says, when that is too large.
@@ -241,7 +241,7 @@ class Guest:
 
 
 class _TooLarge(Exception):
-    """What a turn says is over `MAX_TURN_BYTES`."""
+    """The text of a turn is over `MAX_TURN_BYTES`."""
 
     def __init__(self, size: int, *, done: bool) -> None:
         super().__init__(size)

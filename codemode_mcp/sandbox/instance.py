@@ -89,11 +89,11 @@ class GuestTrap(Exception):
 
 
 _PLACES_AT_ONCE: Final = 16
-"""Places that are given back at once: each takes a fifth of a ms."""
+"""Places that are given back in one go: each takes a fifth of a ms."""
 
 
 class Places:
-    """Where the memories of instances are, to give back those that wasmtime keeps for later instances.
+    """Addresses of the memories of instances, to give back those that wasmtime keeps for later instances.
 
     After an instance, wasmtime's pool puts its memory back to what a new one has, and keeps that resident, in each
     place that was ever in use: 2.4 MB for each guest of the largest crowd so far. Without its pages a place reads the
@@ -110,7 +110,7 @@ class Places:
         self._kept = 0 if _LIBC is None else kept
         self._lock = threading.Lock()
         self._users: dict[int, object] = {}
-        """What stands for the instance at an address that is in use."""
+        """An object that stands for the instance, by the address of its memory."""
         self._free: dict[int, float] = {}
         """Monotonic seconds since when an address has not been in use."""
 

@@ -378,7 +378,7 @@ def decode_turn(text: str) -> TurnReport:
 
 
 _WAITING = {"state", "calls"}
-"""What is said of a guest that waits and has nothing else to say."""
+"""Members of the message of a guest that waits and has nothing else to say."""
 
 
 def _no_constant(name: str) -> None:

@@ -1,4 +1,4 @@
-"""What people call things, and what tools call them. Pure, but for reading one file beside this module once.
+"""Words of people for things, and words of tools for them. Pure, but for reading one file beside this module once.
 
 `thesaurus.txt` is what people write.
 

@@ -68,7 +68,7 @@ class Runs(Protocol):
     ) -> Outcome: ...
 
     async def offload(self, owner: str, text: str) -> str | None:
-        """See `rendering.Offload`."""
+        """Keep a text for an owner, as `rendering.Offload` says."""
         ...
 
     def late_notes(self, owner: str | None) -> Sequence[str]:

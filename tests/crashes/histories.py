@@ -3,7 +3,7 @@
 The product asks these tables before each change. This module does not trust that it did: it takes evidence from three
 places that do not ask, and holds each piece against the tables as they are at that moment.
 
-- States: every value that a process gives to the state of a run or call, or to a custody, whoever assigns it
+- States: every value that a process gives to the state of a run or call, or to a custody, wherever it is assigned
   (`watch`). Each history in a process begins where its table begins, and each step in it is a transition of the table.
 - Acts: what the tools received. A call that was received had been sent by a step that `may_send` permits in the
   custody that its run had in that process, and each such step accounts for one act.

@@ -1,4 +1,4 @@
-"""What has settled and waits to be delivered."""
+"""Completions that wait to be delivered."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ async def test_a_call_whose_carrier_dies_while_another_process_waits_is_given_up
             async with replica(engine, tmp_path, slow()) as first:
                 waiting = await first.execute(UNKNOWN)
                 group.start_soon(wait)
-                while second.manager.view(waiting.run_id) is None:  # noqa: ASYNC110 - nobody tells of it
+                while second.manager.view(waiting.run_id) is None:  # noqa: ASYNC110 - no event tells of it
                     await anyio.sleep(0.01)
     assert ends[0].value == "unknown"
 
