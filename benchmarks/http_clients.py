@@ -32,7 +32,7 @@ STRANGERS = 50
 """Clients that try another one's run."""
 SECONDS = 300
 
-PARKED = """
+SUSPENDED = """
 store("mine", "%s");
 const before = (await MCP.echo.echo({ text: "%s" })).content[0].text;
 await yield_control();
@@ -69,7 +69,7 @@ async def _connected(stack: AsyncExitStack, url: str, number: int, token: str) -
 
 
 async def http() -> None:
-    """So many clients at once: each parks a run, tries to go on with it, and some try another one's."""
+    """So many clients at once: each suspends a run, tries to go on with it, and some try another one's."""
     tokens = [secrets.token_hex(16) for _ in range(CLIENTS)]
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "codemode-mcp.json"
@@ -84,12 +84,12 @@ async def http() -> None:
 
 
 async def _measure(pid: int, url: str, tokens: list[str]) -> None:
-    ready, parked, over = anyio.Event(), anyio.Event(), anyio.Event()
+    ready, suspended, over = anyio.Event(), anyio.Event(), anyio.Event()
     runs: dict[int, str] = {}
     refused: list[str] = []
     mixed: list[str] = []
     counts: Counter[str] = Counter()
-    took: dict[str, list[float]] = {"park": [], "resume": []}
+    took: dict[str, list[float]] = {"suspend": [], "resume": []}
     limiter = anyio.CapacityLimiter(CONNECTING)
 
     async def call(client: Client, tool: str, arguments: dict[str, Any], step: str) -> dict[str, Any]:
@@ -111,18 +111,18 @@ async def _measure(pid: int, url: str, tokens: list[str]) -> None:
                     client = await _connected(stack, url, number, tokens[number])
             except Exception as error:
                 refused.append(f"{name} could not connect: {error!r}"[:300])
-                for step, event in (("connected", ready), ("parked", parked), ("resumed", over)):
+                for step, event in (("connected", ready), ("suspended", suspended), ("resumed", over)):
                     done(step, event)
                 return
             done("connected", ready)
             await ready.wait()
-            answer = await call(client, "exec", {"code": PARKED % (name, name, name)}, "park")
+            answer = await call(client, "exec", {"code": SUSPENDED % (name, name, name)}, "suspend")
             if answer["status"] == "waiting":
                 runs[number] = answer["runId"]
             else:
                 refused.append(f"{name}: {answer}"[:300])
-            done("parked", parked)
-            await parked.wait()
+            done("suspended", suspended)
+            await suspended.wait()
             await midway.wait()
             if number in runs:
                 answer = await call(client, "wait", {"runId": runs[number]}, "resume")
@@ -153,22 +153,22 @@ async def _measure(pid: int, url: str, tokens: list[str]) -> None:
                 group.start_soon(one, number)
             await ready.wait()
             connected, connected_at = resident(pid)["VmRSS"], time.perf_counter()
-            await parked.wait()
-            full, parked_at = resident(pid)["VmRSS"], time.perf_counter()
-            print(f"http: {len(runs)} runs are parked at once", flush=True)
+            await suspended.wait()
+            full, suspended_at = resident(pid)["VmRSS"], time.perf_counter()
+            print(f"http: {len(runs)} runs are suspended at once", flush=True)
             seen = await strangers()
             resumed_from = time.perf_counter()
             midway.set()
             await over.wait()
             resumed_at = time.perf_counter()
     print(f"  memory: {idle:.0f} MiB idle, {connected:.0f} with the clients, {full:.0f} with their runs")
-    print(f"  connecting {connected_at - began:.1f} s, parking {parked_at - connected_at:.1f} s, ", end="")
+    print(f"  connecting {connected_at - began:.1f} s, suspending {suspended_at - connected_at:.1f} s, ", end="")
     print(f"resuming {resumed_at - resumed_from:.1f} s (client and server share the machine)")
     for step, seconds in took.items():
         if seconds:
             print(f"  {step}: median {statistics.median(seconds):.2f} s, longest {max(seconds):.2f} s")
     for line in (refused + mixed)[:5]:
         print(f"  {line}")
-    report(f"{CLIENTS} HTTP clients with a parked run: refused", str(len(refused)), "0", not refused)
-    report(f"{CLIENTS} HTTP clients with a parked run: mixed up", str(len(mixed)), "0", not mixed)
+    report(f"{CLIENTS} HTTP clients with a suspended run: refused", str(len(refused)), "0", not refused)
+    report(f"{CLIENTS} HTTP clients with a suspended run: mixed up", str(len(mixed)), "0", not mixed)
     report(f"runs of others that {STRANGERS} clients could see", str(seen), "0", not seen)

@@ -230,9 +230,9 @@ MIXED: list[tuple[int, str, str]] = [
     (10, "large value", "return Array.from({ length: 20_000 }, (_, n) => n)"),
     (10, "output without end", "for (;;) text('x'.repeat(1000))"),
     (15, "refused calls", REFUSED),
-    (25, "parked and resumed", "const kept = new Array(1000).fill('x'); await yield_control(); return kept.length"),
-    (8, "parked with a megabyte", MEGABYTE),
-    (7, "parked and left", "await yield_control(); return 1"),
+    (25, "suspended and resumed", "const kept = new Array(1000).fill('x'); await yield_control(); return kept.length"),
+    (8, "suspended with a megabyte", MEGABYTE),
+    (7, "suspended and left", "await yield_control(); return 1"),
     (20, "store", "store('k' + (Date.now() % 10), 'x'.repeat(10_000)); return await load('k1')"),
     (2, "typescript", "const n: number = 1; return n as number"),
 ]  # fmt: skip
@@ -244,7 +244,7 @@ async def _mixed(client: Client, name: str, code: str, ends: dict[str, int]) -> 
     language = {"typescript": "typescript", "syntax": "javascript"}.get(name)
     result = await client.call_tool("exec", {"code": code, **({} if language is None else {"language": language})})
     answer: dict[str, Any] = dict(result.structured_content or {})
-    while answer["status"] == "waiting" and name != "parked and left":
+    while answer["status"] == "waiting" and name != "suspended and left":
         answer = dict((await client.call_tool("wait", {"runId": answer["runId"]})).structured_content or {})
     end = f"{name}: {answer.get('code', answer['status'])}"
     ends[end] = ends.get(end, 0) + 1

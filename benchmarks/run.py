@@ -50,7 +50,7 @@ CALLS = 100
 
 
 def sandbox() -> None:
-    """A fresh guest with a trivial program; parking and resuming a small one."""
+    """A fresh guest with a trivial program; suspending and resuming a small one."""
     view = UpstreamView("echo", "ready", tools=(Tool("echo"),))
     manifest = build([view], Policy(PolicyRules())).manifest
     with tempfile.TemporaryDirectory() as cache, open_engine(Path(cache), max_threads=1) as engine:
@@ -71,7 +71,7 @@ def _sandbox(engine: Engine, manifest: str) -> None:
         elapsed_ms=0,
     )
     answer = deliver_message([Completion(1, json.dumps({"content": [{"type": "text", "text": "x"}]}))], elapsed_ms=1)
-    fresh, parking, sizes = [], [], []
+    fresh, suspending, sizes = [], [], []
     for _ in range(300):
         began = time.perf_counter()
         with Guest(engine, image, memory_limit=LIMIT) as guest:
@@ -83,16 +83,16 @@ def _sandbox(engine: Engine, manifest: str) -> None:
         began = time.perf_counter()
         data = guest.snapshot()
         guest.close()
-        guest = Guest(engine, image, memory_limit=LIMIT, parked=data)
+        guest = Guest(engine, image, memory_limit=LIMIT, suspended=data)
         turn = guest.deliver(answer, 1)
-        parking.append(time.perf_counter() - began)
+        suspending.append(time.perf_counter() - began)
         guest.close()
         assert turn.text is not None
         assert '"state":"done","value":"x"' in turn.text
         sizes.append(len(data))
-    first, second = statistics.median(fresh) * 1000, statistics.median(parking) * 1000
+    first, second = statistics.median(fresh) * 1000, statistics.median(suspending) * 1000
     report("fresh sandbox and trivial program", f"{first:.2f} ms", "< 1 ms", first < 1)
-    report("park and resume of a small program", f"{second:.2f} ms", "< 5 ms", second < 5)
+    report("suspend and resume of a small program", f"{second:.2f} ms", "< 5 ms", second < 5)
     report("stored snapshot of it", f"{max(sizes)} bytes", "< 65536 bytes", max(sizes) < 65536)
 
 

@@ -40,7 +40,7 @@ Kind = Literal["memory", "sqlite", "postgres"]
 
 ROUNDS = 200
 CALLS = 30
-PARKED = 10_000
+SUSPENDED = 10_000
 WAITS = 200
 EXPIRED = 1000
 IDLE_SECONDS = 10
@@ -64,8 +64,8 @@ AT_ONCE = (
 
 SETTINGS = CodeModeSettings(
     timeout_ms=60_000,
-    max_suspended_runs=3 * PARKED,
-    max_suspended_runs_per_owner=3 * PARKED,
+    max_suspended_runs=3 * SUSPENDED,
+    max_suspended_runs_per_owner=3 * SUSPENDED,
     snapshot_ttl_seconds=24 * 3600,
 )
 
@@ -139,7 +139,7 @@ async def process(
         # As a server does, which builds it again when a list of tools has changed.
         setattr(it, "catalog", lambda: catalog)  # noqa: B010
         if steps is not None:
-            for name in ("park", "claim", "checkpoint", "dispatching", "settle", "end"):
+            for name in ("suspend", "claim", "checkpoint", "dispatching", "settle", "end"):
                 setattr(it.store, name, steps.timed(name, getattr(it.store, name)))
             driver: Any = it.manager._driver
             driver._on_thread = steps.on_thread(driver._on_thread)
@@ -199,7 +199,7 @@ def disk(folder: Path) -> None:
 
 
 async def steps_of(engine: Engine, kind: Kind, place: str, source: Callable[[], ScriptedSource], what: str) -> None:
-    """Park, store, load and resume a small program: in the same process, and in another."""
+    """Suspend, store, load and resume a small program: in the same process, and in another."""
     here, there = Steps(), Steps()
     async with (
         process(engine, kind, place, source(), here) as first,
@@ -208,9 +208,9 @@ async def steps_of(engine: Engine, kind: Kind, place: str, source: Callable[[], 
 
         async def once(goes_on: Bench, steps: Steps) -> tuple[float, float, float]:
             waiting = await first.execute(SMALL)
-            park = (time.perf_counter() - here.snapshot_began) * 1000
+            suspend = (time.perf_counter() - here.snapshot_began) * 1000
             wait = await done(goes_on, waiting.run_id)
-            return park, wait, steps.ms["end"][-1]
+            return suspend, wait, steps.ms["end"][-1]
 
         cases: list[tuple[str, Bench, Steps, bool]] = [
             ("the same process", first, here, False),
@@ -229,19 +229,21 @@ async def steps_of(engine: Engine, kind: Kind, place: str, source: Callable[[], 
                 if number < 10:
                     continue
                 found[name].append(one)
-                for step in ("snapshot", "park"):
+                for step in ("snapshot", "suspend"):
                     split[name][step].append(here.ms[step][-1])
                 split[name]["claim"].append(steps.ms["claim"][-1])
                 split[name]["restore + deliver"].append(steps.ms["restore"][-1] + steps.ms["deliver"][-1])
                 split[name]["end"].append(steps.ms["end"][-1])
     for name, *_ in cases:
-        whole = [park + wait - end for park, wait, end in found[name]]
+        whole = [suspend + wait - end for suspend, wait, end in found[name]]
         p50 = statistics.median(whole)
         bar = BAR[kind]
-        report(f"{kind}: park to resumed, {name}{what}", figures(whole), f"p50 < {bar:g} ms", p50 < bar)
+        report(f"{kind}: suspend to resumed, {name}{what}", figures(whole), f"p50 < {bar:g} ms", p50 < bar)
         for step, times in split[name].items():
             print(f"        {step:<56} {figures(times)}")
-        print(f"        {'all, the end written down':<56} {figures([park + wait for park, wait, _ in found[name]])}")
+        print(
+            f"        {'all, the end written down':<56} {figures([suspend + wait for suspend, wait, _ in found[name]])}"
+        )
 
 
 async def calls(engine: Engine, kind: Kind, place: str) -> None:
@@ -279,23 +281,23 @@ async def ten_thousand(engine: Engine, kind: Kind, large: str, small: str, size:
     source = SlowSource("files", ANSWERS, tools=[READ, WRITE])
     few = SlowSource("files", ANSWERS, tools=[READ, WRITE])
     async with process(engine, kind, large, source) as it, process(engine, kind, small, few) as ten:
-        await park(ten, 10)
-        await park(it, 10)
+        await suspend(ten, 10)
+        await suspend(it, 10)
         await waits([it, ten], [it, ten])  # what is loaded late is
         before, bytes_before = _settled(), size()
         began = time.perf_counter()
-        await park(it, PARKED - 10)
+        await suspend(it, SUSPENDED - 10)
         seconds = time.perf_counter() - began
-        await source.wait_pending(PARKED)
+        await source.wait_pending(SUSPENDED)
         grown, grown_bytes = _settled() - before, (size() - bytes_before) / MIB
         total = grown + grown_bytes
         figure = f"{grown:.0f} MiB + {grown_bytes:.0f} MiB stored"
-        report(f"{kind}: {PARKED} suspended programs", figure, "< 1024 MiB", total < 1024)
-        print(f"        {'suspending one, its call sent and written down':<56} {seconds / PARKED * 1000:.1f} ms")
-        _compare(f"{kind}: wait with {PARKED} to 10", *await waits([it, ten], [it, ten]))
+        report(f"{kind}: {SUSPENDED} suspended programs", figure, "< 1024 MiB", total < 1024)
+        print(f"        {'suspending one, its call sent and written down':<56} {seconds / SUSPENDED * 1000:.1f} ms")
+        _compare(f"{kind}: wait with {SUSPENDED} to 10", *await waits([it, ten], [it, ten]))
         async with process(engine, kind, large, files()) as fresh, process(engine, kind, small, files()) as fresh_ten:
             times = await waits([it, ten], [fresh, fresh_ten])
-            _compare(f"{kind}: wait with {PARKED} to 10, fresh process", *times)
+            _compare(f"{kind}: wait with {SUSPENDED} to 10, fresh process", *times)
             took: dict[str, list[float]] = defaultdict(list)
             for _ in range(5):
                 await _timed(took["sweep that finds nothing"], it.manager.sweep)
@@ -309,18 +311,18 @@ async def ten_thousand(engine: Engine, kind: Kind, large: str, small: str, size:
             print(f"        {name:<56} {statistics.median(each):.1f} ms", flush=True)
 
 
-async def park(it: Bench, count: int) -> None:
+async def suspend(it: Bench, count: int) -> None:
     for number in range(count):
         code = WITH_TIMER if number % 2 else UNDER_WAY
         waiting = await it.execute(code.format(number))
         assert waiting.status == "waiting", waiting
 
 
-async def waits(parking: list[Bench], waiting: list[Bench]) -> list[list[float]]:
+async def waits(suspending: list[Bench], waiting: list[Bench]) -> list[list[float]]:
     """Milliseconds of each `wait`, by who waits, in turn."""
     times: list[list[float]] = [[] for _ in waiting]
     for number in range(WAITS + 10):
-        for found, first, second in zip(times, parking, waiting, strict=True):
+        for found, first, second in zip(times, suspending, waiting, strict=True):
             took = await done(second, (await first.execute(BARE)).run_id)
             if number >= 10:
                 found.append(took)
@@ -356,7 +358,7 @@ def _expire() -> Work[None]:
 
 async def idle() -> None:
     """`serve`, with nothing to do: how much of a core it takes."""
-    for kind, parked in (("memory", 1), ("sqlite", 0), ("sqlite", 1)):
+    for kind, suspended in (("memory", 1), ("sqlite", 0), ("sqlite", 1)):
         with tempfile.TemporaryDirectory() as folder:
             config = write_config(folder)
             text = config.read_text("utf-8")
@@ -364,7 +366,7 @@ async def idle() -> None:
             store = f'{{"kind": "{kind}"}}' if kind == "memory" else f'{{"kind": "{kind}", "path": "{path}"}}'
             config.write_text(f'{{"store": {store}, ' + text[1:], "utf-8")
             async with Client(ours(config)) as client:
-                for _ in range(parked):
+                for _ in range(suspended):
                     await client.call_tool("exec", {"code": BARE})
                 pid = server_process()
                 await anyio.sleep(2)
@@ -373,7 +375,7 @@ async def idle() -> None:
                 share = (cpu_seconds(pid) - before) / IDLE_SECONDS
                 woken = (_switches(pid) - switches) / IDLE_SECONDS
         figure = f"{share:.2%} of a core, {woken:.0f} wakes a second"
-        report(f"idle server, {kind}, {parked} suspended", figure, "<= 0.3%", share <= 0.003)
+        report(f"idle server, {kind}, {suspended} suspended", figure, "<= 0.3%", share <= 0.003)
 
 
 def cpu_seconds(pid: int) -> float:

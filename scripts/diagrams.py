@@ -138,7 +138,7 @@ STATES: Mapping[str, tuple[int, int, str, str]] = {
 """Places of the states: the left upper corner, the colour, what to say."""
 
 EVENTS: Mapping[tuple[str, str], tuple[tuple[tuple[float, float], ...], tuple[float, float]]] = {
-    ("running", "park"): (((272, 145), (394, 145)), (333, 136)),
+    ("running", "suspend"): (((272, 145), (394, 145)), (333, 136)),
     ("waiting", "resume"): (((398, 175), (276, 175)), (333, 195)),
     ("running", "complete"): (((130, 192), (130, 304)), (126, 250)),
     ("running", "fail"): (((190, 192), (190, 225), (340, 270), (340, 304)), (232, 258)),

@@ -123,7 +123,7 @@ class Call:
         raise NotImplementedError
 
 
-class _CarriedCall(Call):
+class _ExecutedCall(Call):
     """A call that a task carries, inside a scope."""
 
     def __init__(self, since: float, limit: float | None) -> None:
@@ -403,7 +403,7 @@ class Upstream:
     ) -> JsonObject:
         """`first`: the answer that the call was given already."""
         limit = self.spec.timeout if timeout is None else timeout
-        call = _CarriedCall(self.clock(), limit)
+        call = _ExecutedCall(self.clock(), limit)
         questions = CallQuestions(self.name, _subject(method, params), asking, call.scope)
 
         def told() -> None:

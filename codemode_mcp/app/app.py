@@ -87,7 +87,7 @@ STORE_SECONDS = 2.0
 ROOTS_SECONDS = 5.0
 """That a client has to name its folders to a server that is starting."""
 
-PARK_SECONDS = 3.0
+SUSPEND_SECONDS = 3.0
 """For programs to be suspended when everything ends, where a store keeps them."""
 
 _OPENED_WITH: Final = (
@@ -688,7 +688,7 @@ async def open_app(
                 try:
                     yield app
                 finally:
-                    with anyio.move_on_after(PARK_SECONDS, shield=True):
+                    with anyio.move_on_after(SUSPEND_SECONDS, shield=True):
                         await app.retire()
                     app.give_up_calls()
                     group.cancel_scope.cancel()

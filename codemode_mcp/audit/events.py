@@ -33,8 +33,8 @@ asked for an approval, and has decided. `taken_over`: this process goes on with 
 another one goes on with it, or will."""
 
 Figures = Literal["store_swept", "store_used"]
-"""What is measured, for metrics alone: what a store has (`parked`, `oldest`, `size`), and that something was asked of
-its database (`seconds`, `failed`)."""
+"""Measurements for metrics alone: the contents of a store (`suspended`, `oldest`, `size`), and a query of its database
+(`seconds`, `failed`)."""
 
 MAX_NAME = 200
 """Characters of a name that a program or a client may have made up."""

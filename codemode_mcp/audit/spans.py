@@ -50,7 +50,7 @@ class Spans:
         meter = metrics.get_meter(NAME, meter_provider=meters)
         self._started = meter.create_counter("codemode.runs.started", "{run}", "Programs that began to run.")
         self._ended = meter.create_counter("codemode.runs.ended", "{run}", "Programs that ended.")
-        self._parked = meter.create_up_down_counter("codemode.runs.parked", "{run}", "Programs that are suspended.")
+        self._suspended = meter.create_up_down_counter("codemode.runs.parked", "{run}", "Programs that are suspended.")
         self._durations = meter.create_histogram("codemode.call.duration", "s", "Time that nested calls took.")
         self._sizes = meter.create_histogram("codemode.call.result.size", "By", "Size of the results of nested calls.")
         self._depth = meter.create_gauge("codemode.store.runs", "{run}", "Suspended programs in a store.")
@@ -61,7 +61,7 @@ class Spans:
         self._asked = meter.create_histogram("codemode.store.duration", "s", "Time that a store's database took.")
         self._runs: dict[str, Span] = {}
         self._calls: dict[str, Span] = {}
-        self._suspended: set[str] = set()
+        self._suspended_ids: set[str] = set()
 
     def record(self, event: Event) -> None:
         """Take an event, in the task that it happens in."""
@@ -94,8 +94,8 @@ class Spans:
             case "call_ended":
                 self._end_call(event, when)
             case "parked":
-                self._suspended.add(event.id)
-                self._parked.add(1)
+                self._suspended_ids.add(event.id)
+                self._suspended.add(1)
                 self._note(self._runs.get(event.id), "parked", when, reason=fields.get("reason"))
             case "restored":
                 self._leave(event.id)
@@ -117,7 +117,7 @@ class Spans:
         about = {"codemode.store.kind": kind}
         match what:
             case "store_swept":
-                self._depth.set(figures["parked"], about)
+                self._depth.set(figures["suspended"], about)
                 self._oldest.set(figures["oldest"] or 0, about)
                 self._stored.set(figures["size"], about)
             case "store_used":
@@ -125,8 +125,8 @@ class Spans:
                 self._asked.record(figures["seconds"], {**about, **error})
 
     def _take_over(self, event: Event, when: int) -> None:
-        self._suspended.add(event.id)
-        self._parked.add(1)
+        self._suspended_ids.add(event.id)
+        self._suspended.add(1)
         if len(self._runs) < MAX_OPEN:
             attributes = {"codemode.run.id": event.id[:_SHOWN_ID]}
             span = self._tracer.start_span("run", kind=SpanKind.INTERNAL, attributes=attributes, start_time=when)
@@ -179,9 +179,9 @@ class Spans:
             _finish(span, str(fields["status"]), fields.get("code"), when)
 
     def _leave(self, run_id: str) -> None:
-        if run_id in self._suspended:
-            self._suspended.remove(run_id)
-            self._parked.add(-1)
+        if run_id in self._suspended_ids:
+            self._suspended_ids.remove(run_id)
+            self._suspended.add(-1)
 
     def _note(self, span: Span | None, name: str, when: int, **attributes: Any) -> None:
         if span is not None:

@@ -1,7 +1,7 @@
 """What the connected client can do for a program, as tools: ask the user, ask its model, name its folders (SPEC 6).
 
 A call is a question to whichever client observes the run, and waits for its answer like those that upstream servers
-put: also while the run is parked, and in either protocol era (`runs.questions`).
+put: also while the run is suspended, and in either protocol era (`runs.questions`).
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ def where_stored(view: RunView) -> Where:
 def told_totals(totals: Totals) -> dict[str, Any]:
     """What is told of a store."""
     oldest = None if totals.oldest is None else round(totals.oldest * 1000)
-    return {"suspended": totals.parked, "oldestMs": oldest, "bytes": totals.size}
+    return {"suspended": totals.suspended, "oldestMs": oldest, "bytes": totals.size}
 
 
 def told(view: RunView, where: Where, adopts: Callable[[str], bool]) -> dict[str, Any]:

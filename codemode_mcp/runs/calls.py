@@ -156,7 +156,7 @@ class Calls:
     def elsewhere(self, run: Run, call: ToolCall, began: float) -> None:
         """Wait for a call that another process has sent; its end is for `News`."""
         live = self._left(run, call, began)
-        live.carrier = "elsewhere"
+        live.executor = "elsewhere"
         live.admit()
         live.advance("send")
         live.record.status, live.record.dispatched = "executing", True

@@ -1,5 +1,5 @@
 """Drive one run: step the guest, dispatch what it asks for, step again as soon as anything has settled, until it ends
-or must be parked.
+or must be suspended.
 
 A run has one driver at a time, in a task of the manager's group. Requests do not touch the guest: they open an
 `Observation` and wait for its outcome.
@@ -39,7 +39,7 @@ from codemode_mcp.runs.rendering import exceeds
 from codemode_mcp.runs.run import RECENT_CALLS, Observation, Run
 from codemode_mcp.runs.slots import Slots
 from codemode_mcp.runs.spare import SpareGuest
-from codemode_mcp.runs.store import EndedRun, Fenced, ParkedRun, StoredCatalog, is_bearer
+from codemode_mcp.runs.store import EndedRun, Fenced, StoredCatalog, SuspendedRun, is_bearer
 from codemode_mcp.runs.values import Get, Put
 from codemode_mcp.sandbox import messages, snapshot
 from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD
@@ -134,7 +134,7 @@ class Driver:
         wall: seconds since the epoch.
         on_late, on_late_failure: see `Calls`.
         program: the command that runs this program at a terminal, quoted for a shell.
-        shelter: where a run is parked for the first time while `store` does not answer.
+        shelter: where a run is suspended for the first time while `store` does not answer.
         notify: see `Calls`.
     """
 
@@ -178,7 +178,7 @@ class Driver:
         self.calls.apply(settings)
 
     async def start(self, run: Run, program: Program, observation: Observation) -> Outcome | SyntaxFault:
-        """Run a program until it ends or is parked. A `SyntaxFault` when the engine does not take its text."""
+        """Run a program until it ends or is suspended. A `SyntaxFault` when the engine does not take its text."""
         run.positions = program.positions
         run.observed_by(observation)
         engine = await self._engine()
@@ -211,8 +211,8 @@ class Driver:
             run.questions.let_go()
             run.observation = None
 
-    async def resume(self, run: Run, parked: ParkedRun, observation: Observation) -> Outcome:
-        """Go on with a parked run: wait for the first thing to settle, restore, deliver, drive on."""
+    async def resume(self, run: Run, suspended: SuspendedRun, observation: Observation) -> Outcome:
+        """Go on with a suspended run: wait for the first thing to settle, restore, deliver, drive on."""
         run.waits += 1
         run.observed_by(observation)
         try:
@@ -233,17 +233,17 @@ class Driver:
                     # well, while this one waits.
                     answered = answered or self._nobody_answers(run, observation.client)
                 if observation.released or now >= ends or answered:
-                    return await self._park_again(run, parked)
+                    return await self._suspend_again(run, suspended)
                 await run.wait_for_change(self._next_event(run, observation, ends), self._clock)
             engine = await self._engine()
             if not await self._find_room(run, observation):
-                return await self._turned_away(run, observation, parked)
+                return await self._turned_away(run, observation, suspended)
             began = self._clock()
-            await self._on_thread(engine, self._restore, engine, run, parked)
+            await self._on_thread(engine, self._restore, engine, run, suspended)
             run.restored += 1
-            run.snapshot_size = len(parked.snapshot)
+            run.snapshot_size = len(suspended.snapshot)
             self._auditor.emit(
-                "restored", run.id, ms=round((self._clock() - began) * 1000, 3), snapshot_bytes=len(parked.snapshot)
+                "restored", run.id, ms=round((self._clock() - began) * 1000, 3), snapshot_bytes=len(suspended.snapshot)
             )
             ended = await self._drive(engine, run, observation, None)
             assert not isinstance(ended, SyntaxFault)
@@ -271,7 +271,7 @@ class Driver:
             if observation.aborted:
                 return await self._abort(run)
             if run.yields:
-                return await self._park(engine, run, "yield")
+                return await self._suspend(engine, run, "yield")
             if not run.can_settle:
                 return await self._stuck(run, full=turn is not None and turn.full)
             self._ask(run, observation)
@@ -280,7 +280,7 @@ class Driver:
             # What is there at the deadline is still delivered, within the grace that a turn has anyway.
             late = now >= ends + (DEADLINE_GRACE if run.ready(now) else 0.0)
             if late or observation.released:
-                return await self._park(engine, run, "pending_tools")
+                return await self._suspend(engine, run, "pending_tools")
             if run.ready(now):
                 if turn is not None:
                     # Turns are computed in the event loop: others come in between.
@@ -294,7 +294,7 @@ class Driver:
                     finally:
                         self._turns.release(run.share, run.owner)
             elif now >= self._questions_due(run, observation) or self._nobody_answers(run, observation.client):
-                return await self._park(engine, run, "pending_tools")
+                return await self._suspend(engine, run, "pending_tools")
             else:
                 turn = None
                 await run.wait_for_change(self._next_event(run, observation, ends), self._clock)
@@ -717,9 +717,9 @@ class Driver:
             refused += [answer.error.message for answer in answers if answer.error is not None]
         return tuple(dict.fromkeys(refused))
 
-    # parking
+    # suspending
 
-    async def _park(self, engine: Engine, run: Run, reason: WaitingReason) -> Outcome:
+    async def _suspend(self, engine: Engine, run: Run, reason: WaitingReason) -> Outcome:
         assert run.guest is not None
         data = await self._on_thread(engine, run.guest.snapshot)
         self._check_size(data)
@@ -735,9 +735,9 @@ class Driver:
         self._auditor.emit("parked", run.id, reason=reason, snapshot_bytes=len(data), pending=len(run.calls))
         return self._waiting(run, reason)
 
-    async def _park_again(self, run: Run, parked: ParkedRun) -> Outcome:
+    async def _suspend_again(self, run: Run, suspended: SuspendedRun) -> Outcome:
         """Nothing has settled: the snapshot is as good as before."""
-        await self._keep(run, parked.snapshot, parked.manifest, "pending_tools")
+        await self._keep(run, suspended.snapshot, suspended.manifest, "pending_tools")
         return self._waiting(run, "pending_tools")
 
     async def _keep(self, run: Run, data: bytes, manifest: str, reason: WaitingReason) -> None:
@@ -765,7 +765,7 @@ class Driver:
             home = self._shelter
             run.expires = await self._write(run, data, manifest, reason, home, told=told)
         run.home = home
-        run.advance("park")
+        run.advance("suspend")
 
     async def _checkpoint(self, engine: Engine, run: Run) -> None:
         """Write down how things stand before calls are sent that must not be sent again."""
@@ -793,12 +793,12 @@ class Driver:
             self._check_fence(run)
             now = self._clock()
             expires = now + self._settings.snapshot_ttl_seconds
-            parked = ParkedRun(run.id, run.owner, data, manifest, reason, now, expires, share=run.share)
+            suspended = SuspendedRun(run.id, run.owner, data, manifest, reason, now, expires, share=run.share)
             noted = list(run.calls.values())
             if home.durable:
                 wall = self._wall()
-                parked = replace(
-                    parked,
+                suspended = replace(
+                    suspended,
                     record=record_of(run, now=now, wall=wall, told=told),
                     calls=calls_of(run, now=now, wall=wall),
                     catalog=run.stored_catalog,
@@ -806,19 +806,19 @@ class Driver:
                     printed=printed_of(run),
                     printed_from=run.written,
                 )
-                if len(parked.record) > max(self._settings.max_snapshot_bytes, LEAST_RECORD):
+                if len(suspended.record) > max(self._settings.max_snapshot_bytes, LEAST_RECORD):
                     raise ProgramError(
                         "snapshot_limit_exceeded",
-                        f"suspending the program takes {len(parked.record)} bytes besides its memory, for its text, "
+                        f"suspending the program takes {len(suspended.record)} bytes besides its memory, for its text, "
                         "its timers and what it has asked for; have fewer of these while waiting",
                         Exceeded(
                             "maxSnapshotBytes",
-                            len(parked.record),
+                            len(suspended.record),
                             max(self._settings.max_snapshot_bytes, LEAST_RECORD),
                         ),
                     )
             printed, ends = len(run.history), frozenset(each.id for each in run.settled if each.of_call)
-            await (home.checkpoint(parked) if checkpoint else home.park(parked))
+            await (home.checkpoint(suspended) if checkpoint else home.suspend(suspended))
             if home.durable:
                 run.written, run.ends_kept = printed, ends
             for live in noted:
@@ -983,19 +983,19 @@ class Driver:
         run.threaded_turns = THREADED_TURNS if seconds >= SHORT_TURN else max(0, run.threaded_turns - 1)
         return turn
 
-    def _restore(self, engine: Engine, run: Run, parked: ParkedRun) -> None:
-        image = engine.image(parked.manifest)
+    def _restore(self, engine: Engine, run: Run, suspended: SuspendedRun) -> None:
+        image = engine.image(suspended.manifest)
         limit = self._settings.memory_limit_bytes
         snapshot.check_limits(
-            parked.snapshot,
-            snapshot.about(parked.snapshot).pages,
+            suspended.snapshot,
+            snapshot.about(suspended.snapshot).pages,
             image_bytes=image.size,
             made_within=run.memory_limit,
             memory_limit=limit,
             max_bytes=self._settings.max_snapshot_bytes,
         )
         run.memory_limit = min(run.memory_limit, limit)
-        run.guest = Guest(engine, image, memory_limit=run.memory_limit, parked=parked.snapshot)
+        run.guest = Guest(engine, image, memory_limit=run.memory_limit, suspended=suspended.snapshot)
 
     # queueing
 
@@ -1026,11 +1026,11 @@ class Driver:
             return True
         return False
 
-    async def _turned_away(self, run: Run, observation: Observation, parked: ParkedRun | None = None) -> Outcome:
+    async def _turned_away(self, run: Run, observation: Observation, suspended: SuspendedRun | None = None) -> Outcome:
         if observation.aborted:
             return await self._abort(run)
-        if parked is not None:
-            return await self._park_again(run, parked)
+        if suspended is not None:
+            return await self._suspend_again(run, suspended)
         if observation.released:
             return await self._fail(
                 run, "aborted", "the server is about to end, and nothing of the program has run; try again"

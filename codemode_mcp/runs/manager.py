@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
-    from codemode_mcp.runs.store import Claim, ParkedRun, RunStore, Totals
+    from codemode_mcp.runs.store import Claim, RunStore, SuspendedRun, Totals
     from codemode_mcp.runs.values import Values
     from codemode_mcp.runs.views import RunView, Track
     from codemode_mcp.sandbox.engine import Engine
@@ -351,7 +351,7 @@ class RunManager:
         if isinstance(found, EndedRun):
             since, whole = found.outcome
             return self._with_late(whole if from_start else since)
-        run, parked = found
+        run, suspended = found
         now = self._clock()
         latest = now + self._settings.max_request_ms / 1000
         observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), client, latest=latest)
@@ -365,7 +365,7 @@ class RunManager:
             run.context = replace(run.context, caller=caller)
         run.questions.bring(answers or {})
         earlier = tuple(run.history[: len(run.history) - len(run.outputs)]) if from_start else ()
-        self._group.start_soon(self._drive_parked, run, parked, observation)
+        self._group.start_soon(self._drive_suspended, run, suspended, observation)
         try:
             outcome = await observation.outcome()
         except anyio.get_cancelled_exc_class():
@@ -381,9 +381,9 @@ class RunManager:
 
     async def _take(
         self, run_id: str, owner: str, caller: Caller | None, *, cancel: bool = False
-    ) -> tuple[Run, ParkedRun] | EndedRun:
+    ) -> tuple[Run, SuspendedRun] | EndedRun:
         """A run that is this process's to go on with from now on, or its end."""
-        found: tuple[Run, ParkedRun] | EndedRun | None = None
+        found: tuple[Run, SuspendedRun] | EndedRun | None = None
         # Not cancelled half-way: a claim that nobody knows of would keep all others from the run.
         with anyio.CancelScope(shield=True):
             claimed = await self._claim(run_id, owner, cancel=cancel)
@@ -429,24 +429,24 @@ class RunManager:
     async def _take_over(self, claimed: Claim, caller: Caller | None) -> Run | EndedRun:
         """The run that was claimed, as it is in this process or made of what a store has. Where that cannot be, its
         end."""
-        parked = claimed.run
-        run = self._runs.get(parked.id)
+        suspended = claimed.run
+        run = self._runs.get(suspended.id)
         if run is not None and claimed.current:
             if self._store.durable:
                 async with run.driving:
-                    pass  # who parked it may still be on the way out
-                self._restoring.take_in(run, parked.calls)
+                    pass  # who suspended it may still be on the way out
+                self._restoring.take_in(run, suspended.calls)
             return run
         if run is not None:
             self._set_aside(run)
         if not self._store.durable:
-            raise unknown_run(parked.id)
+            raise unknown_run(suspended.id)
         try:
             return await self._revive(claimed, caller)
         except CodeModeError as error:
             if error.code != "snapshot_restore_failed":
                 raise
-            ended = self._restoring.end_of(parked, error, self._settings.snapshot_ttl_seconds)
+            ended = self._restoring.end_of(suspended, error, self._settings.snapshot_ttl_seconds)
             await self._store.end(ended)
             return ended
 
@@ -513,7 +513,7 @@ class RunManager:
         self._restoring.take_in(
             run,
             [
-                replace(each, carrier="nobody") if each.result is None and each.status == "dispatched" else each
+                replace(each, executor="nobody") if each.result is None and each.status == "dispatched" else each
                 for each in news.calls
             ],
         )
@@ -756,9 +756,9 @@ class RunManager:
         await self._settle(run, observation, drive)
         run.namespaces.forget_text()
 
-    async def _drive_parked(self, run: Run, parked: ParkedRun, observation: Observation) -> None:
+    async def _drive_suspended(self, run: Run, suspended: SuspendedRun, observation: Observation) -> None:
         async def drive() -> Outcome:
-            return await self._driver.resume(run, parked, observation)
+            return await self._driver.resume(run, suspended, observation)
 
         await self._settle(run, observation, drive)
 
@@ -767,7 +767,7 @@ class RunManager:
             async with run.driving:
                 outcome: Outcome | CodeModeError = await drive()
             if observation.aborted and run.state == "waiting":
-                # Cancelled while it was being parked: another request, or process, may have it already.
+                # Cancelled while it was being suspended: another request, or process, may have it already.
                 outcome = await self.observe(run.id, run.owner, cancel=True)
         except CodeModeError as error:
             outcome = error

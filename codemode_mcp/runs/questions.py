@@ -1,9 +1,8 @@
-"""The questions that upstream servers, and we ourselves, have put and nobody has answered yet, of one run.
+"""The open questions of one run: from upstream servers, and from this server for approvals (`approvals`).
 
-A question of a server belongs to the call in whose course it asked; ours are for approvals of calls (`approvals`). It
-stays open while its run is parked, and is put to whichever client observes the run next: that client may be asked while
-its request is open, or gets the questions as the answer to its request and comes back with the replies (revision
-2026-07-28), or can do neither.
+A server's question belongs to the call in which the server asked it. It stays open while its run is suspended, and is
+put to the client that observes the run next. That client can be asked while its request is open, or it gets the
+questions as the answer to its request and comes back with the replies (revision 2026-07-28), or it can do neither.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All that is known of a parked run but its snapshot, as JSON text, and back.
+"""All that is known of a suspended run but its snapshot, as JSON text, and back.
 
 Times are seconds since the epoch in a text and monotonic seconds in a run: whoever writes or reads one says what both
 clocks show (`now` the monotonic one, `wall` the other). Nothing in a text is relied on: what does not have the exact
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.runs.run import LiveCall
     from codemode_mcp.runs.state import RunState
-    from codemode_mcp.runs.store import Carrier, StoredStatus
+    from codemode_mcp.runs.store import Executor, StoredStatus
     from codemode_mcp.runs.views import Ledger
     from codemode_mcp.sandbox.messages import Lookup, Request
     from codemode_mcp.settings import Language
@@ -207,7 +207,7 @@ def restore(
         # A clock that was put back in between makes nothing begin later than now.
         began = min(rest.number("began") - wall, 0.0) + now
         run = Run(context, manifest, began, ledger, keep, memory_limit=limit)
-        run.advance("park")
+        run.advance("suspend")
         positions = rest.object_or_none("positions")
         run.positions = None if positions is None else _positions(positions)
         for each in printed:
@@ -284,9 +284,9 @@ def calls_of(run: Run, *, now: float, wall: float) -> tuple[StoredCall, ...]:
 def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
     call, record = live.call, live.record
     status: StoredStatus = "dispatched" if record.dispatched else "queued"
-    carrier: Carrier = live.carrier
+    executor: Executor = live.executor
     if live.recorded:
-        return StoredCall(call.id, record.tool, status, record.repeatable, carrier=carrier)
+        return StoredCall(call.id, record.tool, status, record.repeatable, executor=executor)
     # Nothing may send it again, so that nothing keeps what it takes to.
     sent = record.dispatched and not record.repeatable
     asked: Request = call if call.through is None or call.through.asked is None else call.through.asked
@@ -297,7 +297,7 @@ def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
         "digest": digest(call),
         "request": None if sent else write_request(asked),
     }
-    return StoredCall(call.id, record.tool, status, record.repeatable, written(body), carrier=carrier)
+    return StoredCall(call.id, record.tool, status, record.repeatable, written(body), executor=executor)
 
 
 def digest(call: ToolCall) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.calls import Calls
     from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.runs.store import Claim, ParkedRun, RunStore, StoredCall
+    from codemode_mcp.runs.store import Claim, RunStore, StoredCall, SuspendedRun
     from codemode_mcp.runs.views import Ledger
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.search.finder import Meaning
@@ -75,7 +75,7 @@ class Restoring:
         self._catalogs: OrderedDict[str, Catalog] = OrderedDict()
 
     async def run_of(self, claimed: Claim, caller: Caller | None, settings: CodeModeSettings) -> Run:
-        """A run that another process has parked, or left behind, suspended as it was; its calls are under way.
+        """A run that another process has suspended, or left behind, suspended as it was; its calls are under way.
 
         Args:
             caller: as it is known now; None: as it was when the run was written down.
@@ -84,29 +84,29 @@ class Restoring:
         Raises:
             CodeModeError: `snapshot_restore_failed`, or this process cannot go on with it now.
         """
-        parked = claimed.run
+        suspended = claimed.run
         # None of its calls begins here where it could not go on afterwards.
         base = (await self._engine()).base
-        made = snapshot.check(parked.snapshot, prelude=base.prelude)
+        made = snapshot.check(suspended.snapshot, prelude=base.prelude)
         limit = settings.memory_limit_bytes
         snapshot.check_limits(
-            parked.snapshot,
+            suspended.snapshot,
             made.pages,
             image_bytes=base.size,
-            made_within=records.memory_limit_in(parked.record),
+            made_within=records.memory_limit_in(suspended.record),
             memory_limit=limit,
             max_bytes=settings.max_snapshot_bytes,
         )
         catalog = await self._catalog_of(claimed)
-        known = caller or records.caller_in(parked.record, parked.owner)
-        known = replace(known, share=None if parked.counts_for == parked.owner else parked.counts_for)
-        context = self._dispatcher.context(parked.id, parked.owner, known, catalog)
-        context = replace(context, counts=records.counts_in(parked.record))
+        known = caller or records.caller_in(suspended.record, suspended.owner)
+        known = replace(known, share=None if suspended.counts_for == suspended.owner else suspended.counts_for)
+        context = self._dispatcher.context(suspended.id, suspended.owner, known, catalog)
+        context = replace(context, counts=records.counts_in(suspended.record))
         run = records.restore(
-            parked.record,
+            suspended.record,
             printed=claimed.printed,
             context=context,
-            manifest=parked.manifest,
+            manifest=suspended.manifest,
             now=self._clock(),
             wall=self._wall(),
             ledger=self._ledger,
@@ -115,8 +115,8 @@ class Restoring:
         run.memory_limit = min(run.memory_limit, limit)
         run.home = self._store
         run.take("store")
-        run.snapshot_size, run.taken_over = len(parked.snapshot), True
-        run.stored_catalog, run.expires = parked.catalog, parked.expires
+        run.snapshot_size, run.taken_over = len(suspended.snapshot), True
+        run.stored_catalog, run.expires = suspended.catalog, suspended.expires
         run.namespaces = await open_namespaces(
             catalog.namespaces,
             self._registered,
@@ -128,7 +128,7 @@ class Restoring:
         run.namespaces.forget_text()
         run.know_scopes()
         try:
-            for stored in parked.calls:
+            for stored in suspended.calls:
                 self._put_back(run, stored)
         except ProgramError:
             run.cancel_calls()
@@ -139,10 +139,10 @@ class Restoring:
         """What has become of calls that this process took for another's."""
         for stored in calls:
             waiting = run.calls.get(stored.id)
-            if waiting is None or waiting.carrier != "elsewhere" or stored.carrier == "elsewhere":
+            if waiting is None or waiting.executor != "elsewhere" or stored.executor == "elsewhere":
                 continue
             del run.calls[stored.id]
-            if stored.result is not None or stored.carrier == "nobody":
+            if stored.result is not None or stored.executor == "nobody":
                 waiting.record.status, waiting.record.ended = "completed", self._clock()
             try:
                 self._put_back(run, stored)
@@ -155,7 +155,7 @@ class Restoring:
         """Go on with a call where it was left. Raises `ProgramError`, `snapshot_restore_failed`."""
         if stored.result is not None:
             run.settled.append(records.completion_of(stored.result))
-        elif stored.carrier == "nobody":
+        elif stored.executor == "nobody":
             run.settled.append(records.unknown_outcome(stored))
         else:
             call = records.call_of(stored, run.namespaces)
@@ -165,13 +165,13 @@ class Restoring:
             else:
                 self._calls.elsewhere(run, call, began)
 
-    def end_of(self, parked: ParkedRun, error: CodeModeError, lives: float) -> EndedRun:
+    def end_of(self, suspended: SuspendedRun, error: CodeModeError, lives: float) -> EndedRun:
         """The end of a run that cannot be gone on with, for so many seconds."""
-        pending = [each.tool for each in parked.calls if each.result is None]
+        pending = [each.tool for each in suspended.calls if each.result is None]
         note = f"Pending when it was suspended: {counted(pending)}" if pending else ""
         outcome = Outcome(
-            parked.id,
-            parked.owner,
+            suspended.id,
+            suspended.owner,
             "failed",
             Usage(exceeded=error.exceeded),
             notes=(note,) if note else (),
@@ -179,7 +179,7 @@ class Restoring:
             code=error.code,
         )
         expires = self._clock() + lives
-        return EndedRun(parked.id, parked.owner, (outcome, outcome), 1000, expires, "failed", parked.view)
+        return EndedRun(suspended.id, suspended.owner, (outcome, outcome), 1000, expires, "failed", suspended.view)
 
     async def _catalog_of(self, claimed: Claim) -> Catalog:
         key = "" if claimed.run.catalog is None else claimed.run.catalog.hash

@@ -106,7 +106,7 @@ class LiveCall:
         state: changed by `advance` alone.
         holds: it is one of the `Run.executing`. One that waits for a person is not.
         recorded: a durable store has it, or it need not wait for one.
-        carrier: the process that has sent it, or will: this one, or another that stores its end.
+        executor: the process that has sent it, or will: this one, or another that stores its end.
         left: its program is over, and did not await it.
         sent: set while the call is in flight without a task of its own.
         scope: set while a task carries the call.
@@ -121,7 +121,7 @@ class LiveCall:
     state: CallState = "queued"
     holds: bool = False
     recorded: bool = False
-    carrier: Literal["here", "elsewhere"] = "here"
+    executor: Literal["here", "elsewhere"] = "here"
     left: bool = False
     cancelled: bool = False
     told: bool = False
@@ -211,7 +211,7 @@ class SettledQueue(deque["Completion"]):
 class Run:
     """Everything about one run that lives in this process.
 
-    The mutable state: the guest while it is not parked, its unsettled calls and timers, and what has settled but was
+    The mutable state: the guest while it is not suspended, its unsettled calls and timers, and what has settled but was
     not delivered yet.
     """
 
@@ -347,8 +347,8 @@ class Run:
 
     def is_past(self, now: float) -> bool:
         """Whether it was suspended for too long, and is about to be dropped. `now`: monotonic seconds."""
-        parked = self.state == "waiting" and self.observation is None
-        return parked and self.expires is not None and self.expires <= now
+        suspended = self.state == "waiting" and self.observation is None
+        return suspended and self.expires is not None and self.expires <= now
 
     def advance(self, event: RunEvent) -> None:
         """Raises `IllegalTransition`."""
@@ -492,7 +492,7 @@ class Run:
     @property
     def elsewhere(self) -> bool:
         """Whether it waits for calls that another process has sent."""
-        return any(live.carrier == "elsewhere" for live in self.calls.values())
+        return any(live.executor == "elsewhere" for live in self.calls.values())
 
     def give_up(self) -> None:
         """Another process has it now, or will: calls that were sent go on here, for their ends are still wanted."""

@@ -13,10 +13,10 @@ from typing import Literal
 
 RunState = Literal["running", "waiting", "completed", "failed", "expired", "aborted"]
 
-RunEvent = Literal["park", "resume", "complete", "fail", "expire", "abort"]
+RunEvent = Literal["suspend", "resume", "complete", "fail", "expire", "abort"]
 
 TRANSITIONS: dict[RunState, dict[RunEvent, RunState]] = {
-    "running": {"park": "waiting", "complete": "completed", "fail": "failed", "abort": "aborted"},
+    "running": {"suspend": "waiting", "complete": "completed", "fail": "failed", "abort": "aborted"},
     "waiting": {"resume": "running", "fail": "failed", "expire": "expired", "abort": "aborted"},
     "completed": {},
     "failed": {},

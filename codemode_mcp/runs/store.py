@@ -1,7 +1,7 @@
-"""Parked and ended runs by id and owner: time to live, quotas, one observer at a time.
+"""Suspended and ended runs by id and owner: time to live, quotas, one observer at a time.
 
 `RunStore` is what every kind of store satisfies; `MemoryStore` is the one that lives and dies with the process. What a
-store keeps is plain data: the tasks of a parked run's calls belong to the manager.
+store keeps is plain data: the tasks of a suspended run's calls belong to the manager.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StoredCatalog:
 
 StoredStatus = Literal["queued", "dispatched", "settled"]
 
-Carrier = Literal["here", "elsewhere", "nobody"]
+Executor = Literal["here", "elsewhere", "nobody"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class StoredCall:
         body: JSON of what it takes to send it; empty where that must not be, or in what is written down of a call that
             was before.
         result: JSON of its end, see `records`; None while it has none, or likewise.
-        carrier: which process has it under way, or will.
+        executor: which process has it under way, or will.
     """
 
     id: int
@@ -62,23 +62,23 @@ class StoredCall:
     repeatable: bool
     body: str = ""
     result: str | None = None
-    carrier: Carrier = "here"
+    executor: Executor = "here"
 
 
 @dataclass(frozen=True, slots=True)
-class ParkedRun:
+class SuspendedRun:
     """A suspended run.
 
     Attributes:
         snapshot: the guest, as `Guest.snapshot` gives it.
         manifest: what the guest's warm image is made from.
-        parked, expires: seconds on the store's clock.
+        suspended, expires: seconds on the store's clock.
         record: JSON of all else that is known of the run, see `records`; empty in a store that is not durable.
         printed: JSON of what it has printed since it was last written down; empty where that is nothing.
         printed_from: how many outputs there were before these.
         calls: likewise; none in a store that is not durable.
         catalog: likewise.
-        view: what is told of it while it is parked; None in a store that is not durable.
+        view: what is told of it while it is suspended; None in a store that is not durable.
         share: whose share of suspended runs it counts for; empty: its owner's.
     """
 
@@ -87,7 +87,7 @@ class ParkedRun:
     snapshot: bytes
     manifest: str
     reason: WaitingReason
-    parked: float
+    suspended: float
     expires: float
     record: str = ""
     calls: tuple[StoredCall, ...] = ()
@@ -104,15 +104,15 @@ class ParkedRun:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A suspended run that belongs to whoever got this, until `park`, `release` or `end`.
+    """A suspended run that belongs to whoever got this, until `suspend`, `release` or `end`.
 
     Attributes:
-        current: nobody else has gone on with it since this process parked it: what is known of it here still counts.
+        current: nobody else has gone on with it since this process suspended it: what is known of it here still counts.
         catalog: the JSON of its catalog, where it is not current.
-        printed: likewise, each `ParkedRun.printed` in order. Whether any is missing is for whoever reads the record.
+        printed: likewise, each `SuspendedRun.printed` in order. Whether any is missing is for whoever reads the record.
     """
 
-    run: ParkedRun
+    run: SuspendedRun
     current: bool = True
     catalog: str = ""
     printed: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """The end of a run that was once parked, kept for a repeated `wait`.
+    """The end of a run that was once suspended, kept for a repeated `wait`.
 
     Attributes:
         outcome: what was answered, and all of it from the start.
@@ -147,7 +147,7 @@ class News:
         ended: nobody waits for its calls any more.
         cancelled: somebody wants it to end.
         calls: those that have ended elsewhere; and those of dead processes, which this one is to make again (`queued`)
-            or to give up (`dispatched`), with `carrier` "here".
+            or to give up (`dispatched`), with `executor` "here".
     """
 
     fenced: bool = False
@@ -165,7 +165,7 @@ class Totals:
         size: bytes of their snapshots, and of what else is kept with these.
     """
 
-    parked: int
+    suspended: int
     oldest: float | None
     size: int
 
@@ -178,13 +178,13 @@ class Fenced(ProgramError):
 
 
 class RunStore(Protocol):
-    """Where parked runs are.
+    """Where suspended runs are.
 
     Every method that takes an owner checks it: a run of another owner looks exactly like an unknown one.
 
     Attributes:
         durable: runs outlive this process, and other processes may go on with them. Then what is done for a run that
-            was once parked is written down before it is done.
+            was once suspended is written down before it is done.
         kind: for measurements.
     """
 
@@ -197,10 +197,10 @@ class RunStore(Protocol):
         ...
 
     def apply(self, settings: CodeModeSettings) -> None:
-        """Take other quotas and times; runs that are parked keep theirs."""
+        """Take other quotas and times; runs that are suspended keep theirs."""
         ...
 
-    async def park(self, run: ParkedRun) -> None:
+    async def suspend(self, run: SuspendedRun) -> None:
         """Keep a run, in place of its earlier snapshot, and let go of it. A call that has ended meanwhile stays so.
 
         Raises:
@@ -210,7 +210,7 @@ class RunStore(Protocol):
         ...
 
     async def claim(self, run_id: str, owner: str) -> Claim | EndedRun:
-        """Become the one observer of a parked run until `park`, `release` or `end`. An ended run is just given.
+        """Become the one observer of a suspended run until `suspend`, `release` or `end`. An ended run is just given.
 
         Of a run that others have gone on with, calls that nobody has sent are this process's from now on; those that a
         dead one has sent are given as in `News`.
@@ -229,7 +229,7 @@ class RunStore(Protocol):
         ...
 
     async def sweep(self) -> list[str]:
-        """Drop what is past its time and say which parked runs expired, so that their calls can be cancelled."""
+        """Drop what is past its time and say which suspended runs expired, so that their calls can be cancelled."""
         ...
 
     async def totals(self) -> Totals:
@@ -238,13 +238,15 @@ class RunStore(Protocol):
 
     # of durable stores
 
-    async def checkpoint(self, run: ParkedRun) -> None:
-        """As `park`, without letting go: should this process die, others go on from here. Raises `Fenced`."""
+    async def checkpoint(self, run: SuspendedRun) -> None:
+        """As `suspend`, without letting go: should this process die, others go on from here. Raises `Fenced`."""
         ...
 
     async def dispatching(self, run_id: str, call: int) -> bool:
-        """Write down that a call of a run that was parked, or checkpointed, is about to be sent. False: it is not this
-        process's to send."""
+        """Record that a call of a suspended or checkpointed run is about to be sent.
+
+        Return False when another process has the call.
+        """
         ...
 
     async def settle(self, run_id: str, call: int, result: str) -> bool:
@@ -260,7 +262,7 @@ class RunStore(Protocol):
         ...
 
     async def look(self, run_id: str) -> News:
-        """What others have done to a run that this process has claimed, or parked with calls under way."""
+        """What others have done to a run that this process has claimed, or suspended with calls under way."""
         ...
 
     async def cancel(self, run_id: str, owner: str) -> bool:
@@ -297,33 +299,33 @@ class MemoryStore:
     def __init__(self, settings: CodeModeSettings, clock: Callable[[], float]) -> None:
         self._settings = settings
         self._clock = clock
-        self._parked: dict[str, ParkedRun] = {}
+        self._suspended: dict[str, SuspendedRun] = {}
         self._claimed: set[str] = set()
         self._ended: OrderedDict[str, EndedRun] = OrderedDict()
         self._ended_bytes = 0
         self._expired: OrderedDict[str, str] = OrderedDict()
 
     def __repr__(self) -> str:
-        return f"<MemoryStore: {len(self._parked)} parked, {len(self._ended)} ended>"
+        return f"<MemoryStore: {len(self._suspended)} suspended, {len(self._ended)} ended>"
 
     def apply(self, settings: CodeModeSettings) -> None:
         self._settings = settings
 
-    async def park(self, run: ParkedRun) -> None:
-        if run.id not in self._parked:
+    async def suspend(self, run: SuspendedRun) -> None:
+        if run.id not in self._suspended:
             # Those past their time do not count; `sweep` drops them, and whoever calls it cancels their calls.
             now = self._clock()
-            alive = [other for other in self._parked.values() if other.expires > now or other.id in self._claimed]
+            alive = [other for other in self._suspended.values() if other.expires > now or other.id in self._claimed]
             own = sum(1 for other in alive if other.counts_for == run.counts_for)
             check_quotas(self._settings, run.counts_for, own, len(alive))
-        self._parked[run.id] = run
+        self._suspended[run.id] = run
         self._claimed.discard(run.id)
 
     async def claim(self, run_id: str, owner: str) -> Claim | EndedRun:
         ended = self._ended.get(run_id)
         if ended is not None and ended.owner == owner and ended.expires > self._clock():
             return ended
-        run = self._parked.get(run_id)
+        run = self._suspended.get(run_id)
         if run is not None and run.owner == owner:
             if run_id in self._claimed:
                 raise already_observed(run_id)
@@ -338,7 +340,7 @@ class MemoryStore:
         self._claimed.discard(run_id)
 
     async def end(self, run: EndedRun) -> None:
-        self._parked.pop(run.id, None)
+        self._suspended.pop(run.id, None)
         self._claimed.discard(run.id)
         self._drop_ended(run.id)
         self._ended[run.id] = run
@@ -350,23 +352,23 @@ class MemoryStore:
         now = self._clock()
         for ended in [run.id for run in self._ended.values() if run.expires <= now]:
             self._drop_ended(ended)
-        expired = [run for run in self._parked.values() if run.expires <= now and run.id not in self._claimed]
+        expired = [run for run in self._suspended.values() if run.expires <= now and run.id not in self._claimed]
         for run in expired:
-            del self._parked[run.id]
+            del self._suspended[run.id]
             self._expired[run.id] = run.owner
             while len(self._expired) > self.MAX_EXPIRED:
                 self._expired.popitem(last=False)
         return [run.id for run in expired]
 
     async def totals(self) -> Totals:
-        every = self._parked.values()
-        first = min((run.parked for run in every), default=None)
+        every = self._suspended.values()
+        first = min((run.suspended for run in every), default=None)
         size = sum(len(run.snapshot) for run in every)
         return Totals(len(every), None if first is None else self._clock() - first, size)
 
     # Nobody else has any of these runs, and nothing is left when this process ends.
 
-    async def checkpoint(self, run: ParkedRun) -> None:
+    async def checkpoint(self, run: SuspendedRun) -> None:
         pass
 
     async def dispatching(self, run_id: str, call: int) -> bool:

@@ -125,7 +125,7 @@ _CACHED_IMAGES = 8
 
 GUESTS_PER_THREAD = 16
 """Guests that are in memory for each that may compute: the others wait for calls, and each may be as large as
-`memoryLimitBytes`. Programs beyond these begin when one of them has ended or was parked."""
+`memoryLimitBytes`. Programs beyond these begin when one of them has ended or was suspended."""
 
 _MORE_GUESTS = 64
 """Beside those: images and snapshots that are being made, and what is about to be freed."""

@@ -77,14 +77,14 @@ class Guest:
         ProgramError: `snapshot_restore_failed`, or `memory_limit_exceeded` when the image alone is over the limit.
     """
 
-    def __init__(self, engine: Engine, image: Image, *, memory_limit: int, parked: bytes | None = None) -> None:
+    def __init__(self, engine: Engine, image: Image, *, memory_limit: int, suspended: bytes | None = None) -> None:
         self._engine = engine
         self._image = image
         self._memory_limit = memory_limit
         self._lock = threading.Lock()
         self._closed = False
         ceiling = memory_limit + IMAGE_SLACK_BYTES
-        patches = None if parked is None else snapshot.decode(parked, image, max_bytes=ceiling)
+        patches = None if suspended is None else snapshot.decode(suspended, image, max_bytes=ceiling)
         self._instance = Instance(engine.modules, ceiling)
         try:
             if not load_image(self._instance, image):

@@ -1,4 +1,4 @@
-"""The stored form of a parked guest: what differs from its warm image, compressed and checked. Pure.
+"""The stored form of a suspended guest: what differs from its warm image, compressed and checked. Pure.
 
 Between turns no WebAssembly frame is live, so linear memory is the whole state, and the stack region holds nothing but
 leftovers: it is not stored. The rest is compared with the image in blocks; a block that differs is stored as its XOR
@@ -64,7 +64,7 @@ class SnapshotAbout:
 
 @dataclass(frozen=True, slots=True)
 class Patches:
-    """How to turn an image into the parked memory.
+    """How to turn an image into the suspended memory.
 
     Attributes:
         pages: the size of the memory.

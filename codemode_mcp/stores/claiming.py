@@ -1,6 +1,6 @@
 """Who goes on with a run, and who carries its calls. Pure.
 
-A run is its last claimer's, by its token; a call is its carrier's, whoever has its run.
+A run is its last claimer's, by its token; a call is its executor's, whoever has its run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Mine:
-    """What this process knows of a run that it has parked or claimed.
+    """What this process knows of a run that it has suspended or claimed.
 
     Attributes:
         token: it may write while the run has this one; None: the run is not stored yet.
@@ -98,7 +98,9 @@ def claim(
     )
     if not rows or rows[0][0] != escaped(owner):
         raise unknown_run(run_id)
-    _, share, state, token, holder, parker, reason, parked, expires, size, catalog, manifest, view, outcome = rows[0]
+    _, share, state, token, holder, suspender, reason, suspended, expires, size, catalog, manifest, view, outcome = (
+        rows[0]
+    )
     shown = None if view is None else blobs.text_of(owner, run_id, "view", view)
     if state == "expired" and expires > now:
         raise expired_run(run_id, settings)
@@ -113,13 +115,13 @@ def claim(
         alive = yield Alive(frozenset((holder,)))
         if holder in alive:
             raise already_observed(run_id)
-    left = left_of(parked, expires, now, age)
+    left = left_of(suspended, expires, now, age)
     if left <= 0:
         raise expired_run(run_id, settings)
     yield Query("UPDATE runs SET token = token + 1, version = version + 1, holder = ? WHERE id = ?", (process, plain))
     calls, others = yield from _take_calls(run_id, owner, process, mine, blobs)
-    # Whoever has parked it may have a copy that does not count any more.
-    if others or parker not in (None, process):
+    # Whoever has suspended it may have a copy that does not count any more.
+    if others or suspender not in (None, process):
         yield Tell(plain)
     rows = yield Query("SELECT record, snapshot FROM snapshots WHERE run = ?", (plain,))
     if not rows:
@@ -140,7 +142,7 @@ def claim(
     return Found(
         token + 1,
         reason,
-        now - parked,
+        now - suspended,
         left,
         blobs.bytes_of(owner, run_id, "snapshot", snapshot),
         blobs.text_of(owner, run_id, "record", record),
@@ -173,7 +175,7 @@ def _catalog_text(digest: str, blobs: Blobs) -> Work[str]:
 def _take_calls(
     run_id: str, owner: str, process: str, mine: Mine | None, blobs: Blobs
 ) -> Work[tuple[tuple[StoredCall, ...], bool]]:
-    """All calls, those without a living carrier for this process; and whether others carry, or carried, some."""
+    """All calls, those without a living executor for this process; and whether others carry, or carried, some."""
     plain = escaped(run_id)
     rows = yield Query(
         "SELECT id, tool, status, repeatable, carrier, body, result FROM calls WHERE run = ? ORDER BY id", (plain,)
@@ -184,7 +186,7 @@ def _take_calls(
         alive = yield Alive(others)
     sent = mine.sent if mine is not None else set()
     calls: list[StoredCall] = []
-    for number, tool, status, repeatable, carrier, body, result in rows:
+    for number, tool, status, repeatable, executor, body, result in rows:
         call = StoredCall(
             number,
             unescaped(tool),
@@ -196,13 +198,13 @@ def _take_calls(
         )
         if status == "settled":
             pass
-        elif status == "queued" or (carrier == process and number in sent):
-            call = replace(call, carrier="here")
-        elif carrier != process and carrier in alive:
-            call = replace(call, carrier="elsewhere")
+        elif status == "queued" or (executor == process and number in sent):
+            call = replace(call, executor="here")
+        elif executor != process and executor in alive:
+            call = replace(call, executor="elsewhere")
         elif repeatable:
-            call = replace(call, status="queued", carrier="here")
-        if call.status != status or (carrier != process and status != "settled" and call.carrier != "elsewhere"):
+            call = replace(call, status="queued", executor="here")
+        if call.status != status or (executor != process and status != "settled" and call.executor != "elsewhere"):
             yield Query(
                 "UPDATE calls SET status = ?, carrier = ? WHERE run = ? AND id = ?",
                 (call.status, process, plain, number),
@@ -245,8 +247,8 @@ def dispatching(run_id: str, call: int, process: str, unsure: bool) -> Work[bool
     rows = yield Query("SELECT status, repeatable, carrier FROM calls WHERE run = ? AND id = ?", key)
     if not rows:
         return False
-    status, repeatable, carrier = rows[0]
-    if carrier != process:
+    status, repeatable, executor = rows[0]
+    if executor != process:
         return False
     if status == "queued":
         yield Query("UPDATE calls SET status = 'dispatched' WHERE run = ? AND id = ?", key)
@@ -289,34 +291,34 @@ def look(run_id: str, process: str, mine: Mine | None, blobs: Blobs) -> Work[New
         return News(fenced=fenced, cancelled=bool(cancel) and not fenced)
     calls = yield Query("SELECT id, status, carrier FROM calls WHERE run = ?", (plain,))
     calls = [
-        (number, status, carrier)
-        for number, status, carrier in calls
-        if status == "settled" or carrier != process or (mine.missed and number not in mine.sent)
+        (number, status, executor)
+        for number, status, executor in calls
+        if status == "settled" or executor != process or (mine.missed and number not in mine.sent)
     ]
     if not calls:
         return News(cancelled=bool(cancel))
-    others = frozenset(carrier for _, status, carrier in calls if status == "dispatched" and carrier != process)
+    others = frozenset(executor for _, status, executor in calls if status == "dispatched" and executor != process)
     alive: frozenset[str] = frozenset()
     if others:
         alive = yield Alive(others)
-    taken_before = any(status != "settled" and carrier == process for _, status, carrier in calls)
+    taken_before = any(status != "settled" and executor == process for _, status, executor in calls)
     if others <= alive and not taken_before:
         settled = yield from _settled(run_id, unescaped(owner), blobs)
         return News(cancelled=bool(cancel), calls=settled)
-    # Some carrier is dead: now nobody else may have taken the run meanwhile.
+    # Some executor is dead: now nobody else may have taken the run meanwhile.
     rows = yield Query("SELECT token, holder FROM runs WHERE id = ?", (plain,), locks=True)
     if not rows or tuple(rows[0]) != (token, process):
         return News(fenced=True)
     before = {
         number
-        for number, status, carrier in calls
-        if (status == "dispatched" and carrier not in alive) or (status == "queued" and carrier == process)
+        for number, status, executor in calls
+        if (status == "dispatched" and executor not in alive) or (status == "queued" and executor == process)
     }
     taken, _ = yield from _take_calls(run_id, unescaped(owner), process, mine, blobs)
     told = tuple(
-        replace(call, carrier="here") if call.status != "settled" else call
+        replace(call, executor="here") if call.status != "settled" else call
         for call in taken
-        if call.status == "settled" or (call.id in before and call.carrier != "elsewhere")
+        if call.status == "settled" or (call.id in before and call.executor != "elsewhere")
     )
     return News(cancelled=bool(cancel), calls=told)
 

@@ -62,14 +62,14 @@ def end(
         if state != "waiting":
             # By this process itself, if an answer to this was lost.
             return
-        carriers = yield Query("SELECT DISTINCT carrier FROM calls WHERE run = ?", (plain,))
+        executors = yield Query("SELECT DISTINCT carrier FROM calls WHERE run = ?", (plain,))
         yield from _forget_calls((plain,))
         yield Query(
             "UPDATE runs SET state = ?, version = version + 1, holder = NULL, cancel = 0, ended = ?, expires = ?, "
             "size = ?, printed = 0, code = ?, catalog = NULL, manifest = NULL, view = ?, outcome = ? WHERE id = ?",
             (run.state, now, now + left, run.size, code, view, outcome, plain),
         )
-        if any(carrier != process for (carrier,) in carriers):
+        if any(executor != process for (executor,) in executors):
             yield Tell(plain)
     elif token is not None:
         raise Fenced(run.id)
@@ -90,14 +90,14 @@ def _forget_calls(runs: tuple[str, ...]) -> Work[None]:
     yield Query(f"DELETE FROM outputs WHERE run IN ({marks(runs)})", runs)
 
 
-def left_of(parked: float, expires: float, now: float, age: float) -> float:
+def left_of(suspended: float, expires: float, now: float, age: float) -> float:
     """Return the seconds that a suspended run has left, 0 or less where its time is over; see `GRACE_SECONDS`.
 
     Args:
         age: seconds since this process has opened the store.
     """
     since, before = _spared(now, age)
-    if expires > now or parked >= since or expires <= before:
+    if expires > now or suspended >= since or expires <= before:
         return expires - now
     return GRACE_SECONDS - age
 
@@ -128,9 +128,9 @@ def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list
     if others:
         alive = yield Alive(others)
     mine: list[str] = []
-    past = {run: holder for run, holder, parker in rows if holder not in alive and parker not in alive}
+    past = {run: holder for run, holder, suspender in rows if holder not in alive and suspender not in alive}
     for some in portions(list(past)):
-        # They may have been claimed, or parked anew, since: those are for the next time.
+        # They may have been claimed, or suspended anew, since: those are for the next time.
         rows = yield Query(
             f"SELECT id, holder FROM runs WHERE {over} AND id IN ({marks(some)})",
             (*times, *some),
@@ -142,7 +142,7 @@ def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list
         if not ids:
             continue
         carried = yield Query(f"SELECT DISTINCT run, carrier FROM calls WHERE run IN ({marks(ids)})", ids)
-        mine += [unescaped(run) for run, carrier in carried if carrier == process]
+        mine += [unescaped(run) for run, executor in carried if executor == process]
         yield from _forget_calls(ids)
         yield Query(
             "UPDATE runs SET state = 'expired', version = version + 1, holder = NULL, ended = ?, expires = ?, "
@@ -150,7 +150,7 @@ def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list
             f"WHERE id IN ({marks(ids)})",
             (now, now + MARKER_SECONDS, *ids),
         )
-        for run in sorted({run for run, carrier in carried if carrier != process}):
+        for run in sorted({run for run, executor in carried if executor != process}):
             yield Tell(run)
     return mine
 

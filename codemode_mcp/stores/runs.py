@@ -1,4 +1,4 @@
-"""Parked and ended runs in a database that several processes share: `runs.store.RunStore`."""
+"""Suspended and ended runs in a database that several processes share: `runs.store.RunStore`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from anyio.to_thread import run_sync
 
 from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.records import outcome_of, outcome_text, view_of, view_text
-from codemode_mcp.runs.store import Claim, EndedRun, Fenced, ParkedRun, StoredCatalog, already_observed
-from codemode_mcp.stores import claiming, ending, listing, parking
+from codemode_mcp.runs.store import Claim, EndedRun, Fenced, StoredCatalog, SuspendedRun, already_observed
+from codemode_mcp.stores import claiming, ending, listing, suspending
 from codemode_mcp.stores.rows import MANIFESTS, TOGETHER, UTF8, Blobs, damaged, manifest_hash, portions, unescaped
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ class DurableStore:
     - Of a run, only the process that has claimed it last may write: each claim gives it another token, and what is
       written is conditional on the token. Whoever has another one is told `Fenced`, and nothing is changed.
     - What is stored of a run is a snapshot with the calls that it waits for, of the same moment.
-    - A call is somebody's: its carrier's, whoever drives the run. `dispatching` says yes once, to the carrier; one
+    - A call is somebody's: its executor's, whoever drives the run. `dispatching` says yes once, to the executor; one
       that is dead is followed by the driver, who sends again only what is repeatable.
     - A call that has an end keeps it until the program has got it.
     - A method changes everything it should, in one transaction, or nothing.
 
     Args:
-        clock: monotonic seconds: of times in `ParkedRun`, `Claim` and `EndedRun`. Those of the database are its own.
+        clock: monotonic seconds: of times in `SuspendedRun`, `Claim` and `EndedRun`. Those of the database are its own.
     """
 
     durable = True
@@ -83,13 +83,13 @@ class DurableStore:
     def apply(self, settings: CodeModeSettings) -> None:
         self._settings = settings
 
-    async def park(self, run: ParkedRun) -> None:
+    async def suspend(self, run: SuspendedRun) -> None:
         await self._keep(run, lets_go=True)
 
-    async def checkpoint(self, run: ParkedRun) -> None:
+    async def checkpoint(self, run: SuspendedRun) -> None:
         await self._keep(run, lets_go=False)
 
-    async def _keep(self, run: ParkedRun, *, lets_go: bool) -> None:
+    async def _keep(self, run: SuspendedRun, *, lets_go: bool) -> None:
         mine = self._mine.setdefault(run.id, claiming.Mine())
         # Nothing forgets it meanwhile.
         mine.driving = mine.driving or mine.token is None
@@ -107,19 +107,19 @@ class DurableStore:
         mine.current = True
         pending = {call.id for call in run.calls}
         mine.sent &= pending
-        mine.sent |= {call.id for call in run.calls if call.status == "dispatched" and call.carrier == "here"}
+        mine.sent |= {call.id for call in run.calls if call.status == "dispatched" and call.executor == "here"}
         mine.unsure &= pending
 
-    async def _write_down(self, run: ParkedRun, known: int | None, *, lets_go: bool) -> int:
+    async def _write_down(self, run: SuspendedRun, known: int | None, *, lets_go: bool) -> int:
         now = self._clock()
         sealed = await self._seal_run(run)
         texts: dict[str, bytes] = {}
-        write = parking.Write(
+        write = suspending.Write(
             run=run,
             lets_go=lets_go,
             token=known,
             left=run.expires - now,
-            age=now - run.parked,
+            age=now - run.suspended,
             manifest=self._blobs.shared(manifest_hash(run.manifest)),
             sealed=sealed,
             texts=texts,
@@ -127,8 +127,8 @@ class DurableStore:
         )
         while True:
             try:
-                return await self._do(lambda: parking.write_down(write, self._database.process, self._blobs))
-            except parking.Wanted as wanted:
+                return await self._do(lambda: suspending.write_down(write, self._database.process, self._blobs))
+            except suspending.Wanted as wanted:
                 for missing in wanted.hashes:
                     text = run.manifest if missing == write.manifest or run.catalog is None else run.catalog.text()
                     texts[missing] = await self._blobs.sealed_apart("", missing, "catalog", text.encode(*UTF8))
@@ -142,14 +142,14 @@ class DurableStore:
         if mine is not None and mine.token == token:
             self.forget(run_id)
 
-    async def _seal_run(self, run: ParkedRun) -> parking.Sealed:
+    async def _seal_run(self, run: SuspendedRun) -> suspending.Sealed:
         blobs = self._blobs
         view = None if run.view is None else replace(run.view, calls=())
         printed = None
         if run.printed:
             field = f"outputs {run.printed_from}"
             printed = await blobs.sealed_apart(run.owner, run.id, field, run.printed.encode(*UTF8))
-        return parking.Sealed(
+        return suspending.Sealed(
             snapshot=await blobs.sealed_apart(run.owner, run.id, "snapshot", run.snapshot),
             record=await blobs.sealed_apart(run.owner, run.id, "record", run.record.encode(*UTF8)),
             view=None if view is None else blobs.seal(run.owner, run.id, "view", view_text(view)),
@@ -215,7 +215,7 @@ class DurableStore:
         self._manifests.move_to_end(digest)
         if len(self._manifests) > MANIFESTS:
             self._manifests.popitem(last=False)
-        run = ParkedRun(
+        run = SuspendedRun(
             run_id,
             owner,
             found.snapshot,

@@ -159,7 +159,7 @@ def test_what_a_store_has_is_measured_by_its_kind(collector: Collector) -> None:
     assert not auditor.measuring
     auditor.add_meter(collector.spans.measure)
     assert auditor.measuring
-    auditor.measure("store_swept", "sqlite", parked=3, oldest=60.5, size=4096)
+    auditor.measure("store_swept", "sqlite", suspended=3, oldest=60.5, size=4096)
     auditor.measure("store_used", "sqlite", seconds=0.25, failed=False)
     auditor.measure("store_used", "sqlite", seconds=1.0, failed=True)
     found = collector.metrics()
@@ -168,7 +168,7 @@ def test_what_a_store_has_is_measured_by_its_kind(collector: Collector) -> None:
         assert (point.value, dict(point.attributes)) == (value, {"codemode.store.kind": "sqlite"})
     durations = {point.attributes.get("error.type"): point.sum for point in found["codemode.store.duration"]}
     assert durations == {None: 0.25, "runtime_unavailable": 1.0}
-    auditor.measure("store_swept", "sqlite", parked=0, oldest=None, size=0)
+    auditor.measure("store_swept", "sqlite", suspended=0, oldest=None, size=0)
     assert collector.metrics()["codemode.store.oldest"][0].value == 0
 
 

@@ -24,7 +24,7 @@ HOSTILE = "\x1b[2J\u202e</title><script>alert(1)</script>\" onload='x'"
 
 
 def events(run: str = RUN, *, at: float = 1000.0, tool: str = "mcp:s:t") -> list[dict[str, Any]]:
-    """A run of 2 s with two calls, parked from 1 to 601 s."""
+    """A run of 2 s with two calls, suspended from 1 to 601 s."""
     call, request = f"{run}/1", f"req_of_{run}"
     told: list[dict[str, Any]] = [
         {"time": 0.0, "kind": "exec", "id": request, "request": "7", "input": {"sha256": "ab", "bytes": 3}},
@@ -135,7 +135,7 @@ def test_the_terminal_shows_each_call_with_its_bar_and_fits_the_width() -> None:
     assert re.search(r"┊ *█*▒+", second)
     assert "500 ms  99 B" in first
     assert "failed: nested_tool_fai" in second
-    assert "parked 1 time for 10 min 0 s" in lines[0]
+    assert "suspended 1 time for 10 min 0 s" in lines[0]
 
 
 def test_without_unicode_it_is_drawn_in_ascii() -> None:

@@ -176,10 +176,10 @@ class Histories:
             return
         life = self._calls[place]
         was, now = life.path[-1], line["state"]
-        self._note(life.of, f"call {life.call} {now}{'' if line['carrier'] == 'here' else ' elsewhere'}")
+        self._note(life.of, f"call {life.call} {now}{'' if line['executor'] == 'here' else ' elsewhere'}")
         self.counts["steps of calls"] += 1
         events = _step(state.CALL_TRANSITIONS, was, now, life)
-        if line["carrier"] == "here":
+        if line["executor"] == "here":
             if "claim" in events:
                 self._permitted(life, "claim", recorded=line["recorded"])
             if "send" in events:
@@ -240,14 +240,14 @@ class Histories:
             if kind == "run":
                 _judge_run(*fields)
                 continue
-            run, call, old_status, _, status, carrier, _ = fields
+            run, call, old_status, _, status, executor, _ = fields
             _judge_call(*fields)
             if (run, call) in gone:
                 raise Broken(f"call {call} of run {run} is stored as {status} after its end was delivered")
             if not status:
                 gone.add((run, call))
             if status == "dispatched" != old_status:
-                dispatched.add((run, int(call), carrier))
+                dispatched.add((run, int(call), executor))
         for run, number, process in sorted(self._claimed - dispatched):
             raise Broken(f"call {number} of run {run} was sent by {process}, and the store never knew it as dispatched")
 
@@ -270,12 +270,12 @@ def _judge_run(run: str, old_state: str, old_token: str, old_holder: str, new: s
 
 
 def _judge_call(
-    run: str, call: str, old_status: str, old_carrier: str, status: str, carrier: str, repeatable: str
+    run: str, call: str, old_status: str, old_executor: str, status: str, executor: str, repeatable: str
 ) -> None:
     """Judge a change of the row of a call; the status is empty where there is no row, before it or after it."""
     what = f"the row of call {call} of run {run}"
-    if old_status == "settled" and status and carrier != old_carrier:
-        raise Broken(f"{what} is settled, and has another carrier")
+    if old_status == "settled" and status and executor != old_executor:
+        raise Broken(f"{what} is settled, and has another executor")
     if repeatable == "1" and (old_status, status) == ("dispatched", "queued"):
         return  # it is made again
     before = _stands_for(old_status) if old_status else {CALL_BEGINS}

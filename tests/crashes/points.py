@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-WORKS = ("park", "checkpoint", "claim", "dispatching", "settle", "end", "release", "look")
+WORKS = ("suspend", "checkpoint", "claim", "dispatching", "settle", "end", "release", "look")
 """What is asked of a store, by what it is for."""
 
 NAMES = (
@@ -29,7 +29,7 @@ NAMES = (
     "after:answer",
 )
 
-_NAMES = {"write_down": "park"}
+_NAMES = {"write_down": "suspend"}
 
 
 class Points:

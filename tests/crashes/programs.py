@@ -174,7 +174,7 @@ SHAPES: dict[str, Callable[[random.Random], str]] = {
     "two": _two,
     "left": _left,
     # of the harness's own tests
-    "parked_append": lambda _: 'await yield_control(); await call("append"); await call("append");',
-    "parked_slow": lambda _: 'await call("slow_append"); await call("append"); await call("slow_append");',
+    "suspended_append": lambda _: 'await yield_control(); await call("append"); await call("append");',
+    "suspended_slow": lambda _: 'await call("slow_append"); await call("append"); await call("slow_append");',
 }
-_SEQUENTIAL = frozenset(("in_turn", "loop", "yield", "kept", "parked_append", "parked_slow"))
+_SEQUENTIAL = frozenset(("in_turn", "loop", "yield", "kept", "suspended_append", "suspended_slow"))

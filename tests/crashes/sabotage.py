@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.runs import calls, driver, records
 from codemode_mcp.runs.run import LiveCall
-from codemode_mcp.stores import ending, parking, runs
+from codemode_mcp.stores import ending, runs, suspending
 from codemode_mcp.stores.sqlite import Life
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _checkpoint() -> None:
 def _claims() -> None:
     """Whoever wants a run gets it, and whoever had it goes on."""
     Life.alive = lambda self, processes: frozenset((self.process,)) & processes  # type: ignore[method-assign]
-    for module, name in ((parking, "write_down"), (ending, "end")):
+    for module, name in ((suspending, "write_down"), (ending, "end")):
         inner = getattr(module, name)
 
         def unfenced(*args: Any, inner: Any = inner) -> Generator[Any, Any, Any]:

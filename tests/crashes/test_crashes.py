@@ -51,13 +51,13 @@ def test_every_promise_is_kept_by_processes_on_postgres(
 @pytest.mark.parametrize(
     ("broken", "orders"),
     [
-        ("dispatching", {"shapes": ("parked_append",), "points": ("after:act", "answered:act")}),
-        ("checkpoint", {"shapes": ("parked_append",), "points": ("after:act", "answered:act")}),
-        ("claims", {"at_once": 0.8, "shapes": ("parked_slow", "all")}),
-        ("told", {"shapes": ("parked_slow", "all", "yield")}),
-        ("end", {"shapes": ("parked_slow",)}),
-        ("permission", {"shapes": ("parked_append",)}),
-        ("states", {"shapes": ("parked_append",)}),
+        ("dispatching", {"shapes": ("suspended_append",), "points": ("after:act", "answered:act")}),
+        ("checkpoint", {"shapes": ("suspended_append",), "points": ("after:act", "answered:act")}),
+        ("claims", {"at_once": 0.8, "shapes": ("suspended_slow", "all")}),
+        ("told", {"shapes": ("suspended_slow", "all", "yield")}),
+        ("end", {"shapes": ("suspended_slow",)}),
+        ("permission", {"shapes": ("suspended_append",)}),
+        ("states", {"shapes": ("suspended_append",)}),
     ],
     ids=["dispatching", "checkpoint", "claims", "told", "end", "permission", "states"],
 )

@@ -48,9 +48,9 @@ class Story:
         self.line(pid, what="call", new=True, state="queued", life=2, of=1, call=1, key="t/1", repeatable=repeatable)
         return self.on(pid, *states, **said)
 
-    def on(self, pid: int, *states: str, recorded: bool = False, carrier: str = "here") -> Story:
+    def on(self, pid: int, *states: str, recorded: bool = False, executor: str = "here") -> Story:
         for each in states:
-            self.line(pid, what="call", new=False, state=each, life=2, recorded=recorded, carrier=carrier)
+            self.line(pid, what="call", new=False, state=each, life=2, recorded=recorded, executor=executor)
         return self
 
     def act(self, pid: int) -> Story:
@@ -150,7 +150,7 @@ REFUSED: dict[str, tuple[Callable[[], Story], str]] = {
         "where no step has sent it",
     ),
     "a call that another process carries": (
-        lambda: Story().process(1).run(1).call(1, "ready", "dispatched", carrier="elsewhere").act(1),
+        lambda: Story().process(1).run(1).call(1, "ready", "dispatched", executor="elsewhere").act(1),
         "where no step has sent it",
     ),
     "a call that must not be repeated, and that two processes send": (
@@ -202,7 +202,7 @@ REFUSED: dict[str, tuple[Callable[[], Story], str]] = {
     ),
     "a row of a settled call that changes hands": (
         lambda: stored().row("call|r|1|settled|p1|settled|p2|0"),
-        "is settled, and has another carrier",
+        "is settled, and has another executor",
     ),
     "a row of a call that is there again after its end was delivered": (
         lambda: stored().row("call|r|1|settled|p1|||0", CALL_STORED),
@@ -255,7 +255,7 @@ def test_calls_are_judged_by_the_permission_of_the_product(case: str, monkeypatc
 @pytest.mark.parametrize(
     ("table", "was", "event"),
     [
-        (state.TRANSITIONS, "running", "park"),
+        (state.TRANSITIONS, "running", "suspend"),
         (state.TRANSITIONS, "running", "complete"),
         (state.TRANSITIONS, "waiting", "resume"),
         (state.CALL_TRANSITIONS, "queued", "admit"),

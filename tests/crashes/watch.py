@@ -71,7 +71,7 @@ def watch_states(ledger: Ledger) -> None:
             line |= {"of": id(calls_of), "call": live.call.id, "key": _key(live.call)}
             line |= {"repeatable": live.record.repeatable}
         else:
-            line |= {"recorded": live.recorded, "carrier": live.carrier}
+            line |= {"recorded": live.recorded, "executor": live.executor}
         ledger.write(**line)
 
     setattr(Calls, "_live", live)  # noqa: B010 - a method is replaced

@@ -1,7 +1,7 @@
-"""Cases in bare guests: turn by turn, calls answered with made-up results, parked and restored in between.
+"""Cases in bare guests: turn by turn, calls answered with made-up results, suspended and restored in between.
 
 What every case has to keep is in `Play`: each turn has a documented form, in time; a program whose end is known ends
-so; and one that does the same every time does it when it is parked at every turn too.
+so; and one that does the same every time does it when it is suspended at every turn too.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Play:
 
 def run_case(engine: Engine, case: Case) -> Play:
     """One case, on the calling thread, which has to be one of the engine's."""
-    parks = case.random("parks")
-    played = _guarded(engine, case, lambda: parks.random() < 0.3)
+    suspends = case.random("parks")
+    played = _guarded(engine, case, lambda: suspends.random() < 0.3)
     if case.known is not None:
         _hold_against_known(case, played)
     compared = case.repeatable and case.random("compared").random() < (1.0 if case.kind == "known" else 0.2)
@@ -86,7 +86,7 @@ def run_case(engine: Engine, case: Case) -> Play:
         last = -1 if again.ended == played.ended == "memory_limit_exceeded" else None
         if not again.timed_out and again.trace[:last] != played.trace[:last]:
             played.violations.append(
-                f"parked at every turn it does something else:\n{_first_difference(played, again)}"
+                f"suspended at every turn it does something else:\n{_first_difference(played, again)}"
             )
     return played
 
@@ -104,10 +104,10 @@ def canary(engine: Engine) -> list[str]:
     return [] if report.value == CANARY_VALUE else [f"the canary returned {report.value}, {report.error}"]
 
 
-def _guarded(engine: Engine, case: Case, park: Callable[[], bool]) -> Play:
+def _guarded(engine: Engine, case: Case, suspend: Callable[[], bool]) -> Play:
     play = Play()
     try:
-        _Player(engine, case, play, park).play()
+        _Player(engine, case, play, suspend).play()
     except Exception as error:
         play.violations.append(f"{type(error).__name__}: {error}")
         play.ended = "internal_error"
@@ -115,12 +115,12 @@ def _guarded(engine: Engine, case: Case, park: Callable[[], bool]) -> Play:
 
 
 class _Player:
-    def __init__(self, engine: Engine, case: Case, play: Play, park: Callable[[], bool]) -> None:
+    def __init__(self, engine: Engine, case: Case, play: Play, suspend: Callable[[], bool]) -> None:
         self._image = engine.image(MANIFEST)
         self._engine = engine
         self._case = case
         self._play = play
-        self._park = park
+        self._suspend = suspend
         self._script = case.random("script")
         self._waiting: dict[int, Request] = {}
         self._last_id = 0
@@ -145,7 +145,7 @@ class _Player:
                 batch = self._completions()
                 if not batch:
                     return
-                if self._park():
+                if self._suspend():
                     self._restore()
                 message = deliver_message(batch, elapsed_ms=play.turns * 10.0)
                 turn = self._timed(lambda message=message: self._guest.deliver(message, case.seconds))
@@ -153,9 +153,9 @@ class _Player:
             self._guest.close()
 
     def _restore(self) -> None:
-        parked = self._guest.snapshot()
+        suspended = self._guest.snapshot()
         self._guest.close()
-        self._guest = Guest(self._engine, self._image, memory_limit=self._case.memory_limit, parked=parked)
+        self._guest = Guest(self._engine, self._image, memory_limit=self._case.memory_limit, suspended=suspended)
 
     def _timed(self, work: Callable[[], Turn]) -> Turn:
         began = time.thread_time()

@@ -153,8 +153,8 @@ IMAGE = Image(
     hashlib.sha256(BASE).hexdigest(),
     hashlib.sha256(b"prelude").hexdigest(),
 )
-PARKED = BASE[: 2 * PAGE] + bytes(100) + BASE[2 * PAGE + 100 :] + b"\x07" * PAGE
-SNAPSHOT = snapshot.encode(PARKED, IMAGE)
+SUSPENDED = BASE[: 2 * PAGE] + bytes(100) + BASE[2 * PAGE + 100 :] + b"\x07" * PAGE
+SNAPSHOT = snapshot.encode(SUSPENDED, IMAGE)
 MOST = 8 * PAGE
 
 

@@ -431,11 +431,11 @@ async def a_run_left_alone_for_too_long(folder: Path) -> Answer:
     settings = {"timeoutMs": 100, "snapshotTtlSeconds": 1}
     async with still_working(write_config(folder, {"counting": counting(log)}, codeMode=settings)) as session:
         calling = await session.exec('return await MCP.counting.hold({ name: "old" })')
-        parked = await session.exec("await yield_control(); return 1")
+        suspended = await session.exec("await yield_control(); return 1")
         # The store drops it at its next look; what is past its time is refused before that too. The time itself has to
         # pass: it began before the answer came, so that it is over for certain, however late this goes on.
         await anyio.sleep(1.1)
-        expired = await session.wait(parked.run_id)
+        expired = await session.wait(suspended.run_id)
         await until(lambda: "cancelled old" in events(log))
         assert (await session.wait(calling.run_id)).code == "snapshot_expired"
         assert (await session.wait("run_unknown")).code == "invalid_input"
@@ -489,9 +489,9 @@ async def faulty(folder: Path) -> AsyncIterator[Faulty]:
 
 @reaches("snapshot_restore_failed", "cannot be restored", "damaged", "start it again")
 async def a_snapshot_that_was_damaged_in_its_store(faulty: Faulty) -> Answer:
-    parked = await faulty.session.exec("text('before'); await yield_control(); return 1")
-    failed = await faulty.session.wait(parked.run_id)
-    assert await faulty.session.wait(parked.run_id) == failed
+    suspended = await faulty.session.exec("text('before'); await yield_control(); return 1")
+    failed = await faulty.session.wait(suspended.run_id)
+    assert await faulty.session.wait(suspended.run_id) == failed
     return failed
 
 
@@ -505,10 +505,10 @@ async def a_fault_of_ours(faulty: Faulty) -> Answer:
 
 @reaches("too_many_pending_tool_calls", "maxSuspendedRuns is 1", "cancel: true")
 async def one_suspended_run_more_than_there_may_be(strict: Session) -> Answer:
-    parked = await strict.exec("await yield_control(); return 'first'")
+    suspended = await strict.exec("await yield_control(); return 'first'")
     refused = await strict.exec("text('kept'); await yield_control(); return 'second'")
     assert refused.texts == ["kept"]
-    assert (await strict.wait(parked.run_id)).value == "first"
+    assert (await strict.wait(suspended.run_id)).value == "first"
     again = await strict.exec("await yield_control(); return 'third'")
     assert (await strict.wait(again.run_id)).value == "third"
     return refused
@@ -516,16 +516,16 @@ async def one_suspended_run_more_than_there_may_be(strict: Session) -> Answer:
 
 @reaches("aborted", "cancelled")
 async def a_run_that_is_cancelled_while_somebody_waits_for_it(strict: Session, log: Path) -> Answer:
-    parked = await strict.exec("await yield_control(); return await MCP.counting.hold({ name: 'x' })")
+    suspended = await strict.exec("await yield_control(); return await MCP.counting.hold({ name: 'x' })")
     answers: list[Answer] = []
 
     async def wait() -> None:
-        answers.append(await strict.wait(parked.run_id))
+        answers.append(await strict.wait(suspended.run_id))
 
     async with anyio.create_task_group() as group:
         group.start_soon(wait)
         await until(lambda: "call x" in events(log))
-        aborted = await strict.wait(parked.run_id, cancel=True)
+        aborted = await strict.wait(suspended.run_id, cancel=True)
     assert [answer.code for answer in answers] == ["aborted"]
     await until(lambda: "cancelled x" in events(log))
     return aborted

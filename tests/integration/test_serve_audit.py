@@ -123,9 +123,9 @@ async def test_no_secret_is_in_any_log_span_trajectory_or_message_and_nothing_un
             await client.initialize("2025-11-25")
             await client.request("tools/list")
             answer = await client.request("tools/call", {"name": "exec", "arguments": {"code": PROGRAM}})
-            parked = answer["result"]["structuredContent"]
-            assert parked["status"] == "waiting", parked
-            wait = {"name": "wait", "arguments": {"runId": parked["runId"]}}
+            suspended = answer["result"]["structuredContent"]
+            assert suspended["status"] == "waiting", suspended
+            wait = {"name": "wait", "arguments": {"runId": suspended["runId"]}}
             answer = await client.request("tools/call", wait)
             assert answer["result"]["structuredContent"]["status"] == "failed"
             code = "await yield_control(); return 1"
@@ -137,7 +137,7 @@ async def test_no_secret_is_in_any_log_span_trajectory_or_message_and_nothing_un
             assert await client.end() == 0
     trajectory = (tmp_path / "runs.jsonl").read_text("utf-8")
     ends = {event["id"]: event["status"] for event in lines(tmp_path / "runs.jsonl") if event["kind"] == "run_ended"}
-    assert ends[parked["runId"]] == "failed"
+    assert ends[suspended["runId"]] == "failed"
     assert sorted(ends.values()) == ["aborted", "failed"]
     kept = [event["id"] for event in lines(tmp_path / "runs.jsonl") if event["kind"] == "left"]
     assert kept == [left], "the next process may go on with it"
@@ -159,8 +159,8 @@ async def test_no_secret_is_in_any_log_span_trajectory_or_message_and_nothing_un
                 continue
             for part in re.findall(r"canary-?argument-?\d+", secret):
                 assert part not in text, f"{name} is in the {where}"
-    assert parked["runId"] not in client.stderr
-    assert parked["runId"] not in spanned
+    assert suspended["runId"] not in client.stderr
+    assert suspended["runId"] not in spanned
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
@@ -168,7 +168,7 @@ async def test_what_happened_until_a_signal_is_in_the_file(tmp_path: Path) -> No
     config = write(tmp_path, {"good": counting(tmp_path / "log")}, audit={"trajectory": "runs.jsonl"})
     async with raw(config) as client:
         params = {**MODERN, "name": "exec", "arguments": {"code": "await yield_control(); return 1"}}
-        parked = (await client.request("tools/call", params))["result"]["structuredContent"]
+        suspended = (await client.request("tools/call", params))["result"]["structuredContent"]
         hold = {"code": "await MCP.good.hold({name: 'a'})"}
         await client.send(id=7, method="tools/call", params={**MODERN, "name": "exec", "arguments": hold})
         await until(lambda: "call a" in (tmp_path / "log").read_text("utf-8") if (tmp_path / "log").exists() else 0)
@@ -176,7 +176,7 @@ async def test_what_happened_until_a_signal_is_in_the_file(tmp_path: Path) -> No
         assert await client.exit_code() == 0
     found = lines(tmp_path / "runs.jsonl")
     begun = [event["id"] for event in found if event["kind"] == "run_started"]
-    assert begun[0] == parked["runId"]
+    assert begun[0] == suspended["runId"]
     assert len(begun) == 2
     for kind in ("parked", "left"):
         assert [event["id"] for event in found if event["kind"] == kind] == begun, "they are kept"
@@ -202,7 +202,7 @@ async def test_requests_of_two_servers_are_in_one_file_without_inputs_and_trace_
     shown = await command("trace", first.run_id[:12], "--config", str(config))
     assert shown.exit_code == 0, shown.stderr
     assert "mcp:good:count" in shown.stdout
-    assert "parked 1 time" in shown.stdout
+    assert "suspended 1 time" in shown.stdout
     assert re.search(r"^exec .*waiting", shown.stdout, re.MULTILINE)
     assert re.search(r"^wait .*completed", shown.stdout, re.MULTILINE)
     page = tmp_path / "page.html"

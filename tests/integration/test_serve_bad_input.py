@@ -151,8 +151,8 @@ async def test_the_alias_alone_and_both_alike_are_fine(session: Session) -> None
 
 
 async def test_run_id_has_an_alias(session: Session) -> None:
-    parked = await session.exec("await yield_control(); return 1")
-    assert (await session.call("wait", {"run_id": parked.run_id})).value == 1
+    suspended = await session.exec("await yield_control(); return 1")
+    assert (await session.call("wait", {"run_id": suspended.run_id})).value == 1
 
 
 @pytest.mark.parametrize("language", ["javascript", "typescript"])

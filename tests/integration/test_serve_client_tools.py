@@ -1,4 +1,4 @@
-"""Programs ask the connected client: its user, its model, its folders, in the way of its era and across parking."""
+"""Programs ask the connected client: its user, its model, its folders, in the way of its era and across suspending."""
 
 from __future__ import annotations
 

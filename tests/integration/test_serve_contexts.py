@@ -139,11 +139,11 @@ async def test_a_context_may_be_read_only(shared: Served) -> None:
         assert refused.code == "invalid_input"
 
 
-async def test_what_one_caller_has_parked_is_nothing_to_the_other_and_keeps_its_rules(shared: Served) -> None:
+async def test_what_one_caller_has_suspended_is_nothing_to_the_other_and_keeps_its_rules(shared: Served) -> None:
     async with shared.client("auto", ALICE) as alice, shared.client("auto", BOB) as bob:
-        parked = await alice.exec(f"await yield_control(); {COUNT.format('vault')}")
-        assert (await bob.wait(parked.run_id)).code == "invalid_input"
-        assert (await alice.wait(parked.run_id)).value == "x"
+        suspended = await alice.exec(f"await yield_control(); {COUNT.format('vault')}")
+        assert (await bob.wait(suspended.run_id)).code == "invalid_input"
+        assert (await alice.wait(suspended.run_id)).value == "x"
 
 
 # groups of access tokens
@@ -185,10 +185,10 @@ async def test_who_has_left_a_group_goes_on_by_the_rules_of_the_others(
     server, served = roles
     code = f"await yield_control(); {COUNT.format('vault').replace('x', 'left')}"
     async with served.client("auto", server.issue(sub="dan", roles=["staff"])) as before:
-        parked, kept = await before.exec(code), await before.exec(code)
+        suspended, kept = await before.exec(code), await before.exec(code)
         assert (await before.wait(kept.run_id)).value == "left"
     async with served.client("auto", server.issue(sub="dan", roles=["interns"])) as after:
-        refused = await after.wait(parked.run_id)
+        refused = await after.wait(suspended.run_id)
         assert refused.code == "nested_tool_failed"
         assert "MCP.vault.count may not be called" in refused.error
     assert events(folder / "roles" / "vault").count("call left") == 1

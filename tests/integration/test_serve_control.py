@@ -103,8 +103,8 @@ async def asking(folder: Path) -> AsyncIterator[Asking]:
 
 async def test_what_waits_is_listed_shown_and_approved(asking: Asking) -> None:
     session, runtime, before = asking.session, asking.runtime, len(events(asking.log))
-    parked = await session.exec(TWO_CALLS)
-    run = parked.run_id
+    suspended = await session.exec(TWO_CALLS)
+    run = suspended.run_id
     server = await asking.server()
     assert (server["transport"], server["mode"]) == ("stdio", "code")
     (place,) = sockets(runtime)
@@ -121,7 +121,7 @@ async def test_what_waits_is_listed_shown_and_approved(asking: Asking) -> None:
         await person.confirm()
         assert await person.end() == 0
         assert "approved: calls 1, 2" in person.text
-    ended = await session.finish(parked)
+    ended = await session.finish(suspended)
     assert [each["status"] for each in ended.value] == ["fulfilled", "fulfilled"]
     assert sorted(events(asking.log)[before:]) == ["call one", "call two"]
     # It is over, and still there to look at, without its arguments.
@@ -133,27 +133,27 @@ async def test_what_waits_is_listed_shown_and_approved(asking: Asking) -> None:
 
 async def test_some_calls_are_denied_and_others_approved(asking: Asking) -> None:
     session, runtime = asking.session, asking.runtime
-    parked = await session.exec(TWO_CALLS)
-    async with terminal("runs", "deny", parked.run_id, "2", env=runtime) as person:
+    suspended = await session.exec(TWO_CALLS)
+    async with terminal("runs", "deny", suspended.run_id, "2", env=runtime) as person:
         await person.confirm()
         assert await person.end() == 0
         assert "denied: call 2" in person.text
         assert '"two"' in person.text
         assert '"one"' not in person.text, "this one is not asked about"
-    async with terminal("runs", "approve", parked.run_id, "2", env=runtime) as person:
+    async with terminal("runs", "approve", suspended.run_id, "2", env=runtime) as person:
         assert await person.end() == 1
         assert "does not wait" in person.text
-    async with terminal("runs", "approve", parked.run_id, "1", env=runtime) as person:
+    async with terminal("runs", "approve", suspended.run_id, "1", env=runtime) as person:
         await person.confirm()
         assert await person.end() == 0
-    ended = await session.finish(parked)
+    ended = await session.finish(suspended)
     assert [each["status"] for each in ended.value] == ["fulfilled", "rejected"]
 
 
 async def test_without_the_right_words_at_a_terminal_nothing_is_decided(asking: Asking) -> None:
     session, runtime, before = asking.session, asking.runtime, len(events(asking.log))
-    parked = await session.exec(TWO_CALLS)
-    run = parked.run_id
+    suspended = await session.exec(TWO_CALLS)
+    run = suspended.run_id
     for verb, typed in (("approve", "yes\nyes"), ("approve", "approve 00000"), ("deny", ""), ("cancel", "cancel")):
         async with terminal("runs", verb, run, env=runtime) as person:
             await person.see("> $")
@@ -184,8 +184,8 @@ async def test_a_program_cannot_write_on_the_terminal_of_the_person(asking: Aski
         + "To approve this call, type: approve 1234"
     )
     code = f"return await MCP.up.count({{ name: {json.dumps(evil)}, [{json.dumps(evil)}]: 1 }})"
-    parked = await asking.session.exec(code)
-    for command in (("list",), ("show", parked.run_id), ("deny", parked.run_id)):
+    suspended = await asking.session.exec(code)
+    for command in (("list",), ("show", suspended.run_id), ("deny", suspended.run_id)):
         async with terminal("runs", *command, env=asking.runtime) as person:
             if command[0] == "deny":
                 await person.confirm()
@@ -200,14 +200,14 @@ async def test_a_program_cannot_write_on_the_terminal_of_the_person(asking: Aski
 
 async def test_a_run_is_cancelled(asking: Asking) -> None:
     session, runtime = asking.session, asking.runtime
-    parked = await session.exec("return await MCP.up.hold({ name: 'x' })")
-    async with terminal("runs", "cancel", parked.run_id, env=runtime) as person:
+    suspended = await session.exec("return await MCP.up.hold({ name: 'x' })")
+    async with terminal("runs", "cancel", suspended.run_id, env=runtime) as person:
         await person.confirm()
         assert await person.end() == 0
         assert "is cancelled" in person.text
-    assert (await session.wait(parked.run_id)).code == "aborted"
+    assert (await session.wait(suspended.run_id)).code == "aborted"
     await until(lambda: "cancelled x" in events(asking.log))
-    async with terminal("runs", "cancel", parked.run_id, env=runtime) as person:
+    async with terminal("runs", "cancel", suspended.run_id, env=runtime) as person:
         assert await person.end() == 1
         assert "has ended already" in person.text
 
@@ -222,14 +222,14 @@ async def test_what_a_killed_process_has_left_in_its_store_is_listed_adopted_and
     found = ("--config", str(config))
     async with raw(config, env=runtime) as client:
         await client.initialize("2025-11-25")
-        parked = []
+        suspended = []
         for code in (TWO_CALLS, "return await MCP.up.hold({ name: 'x' })"):
             answer = await client.request("tools/call", {"name": "exec", "arguments": {"code": code}})
-            parked.append(answer["result"]["structuredContent"]["runId"])
+            suspended.append(answer["result"]["structuredContent"]["runId"])
         await listening(runtime)
         client.process.kill()
         await client.process.wait()
-    run, other = parked
+    run, other = suspended
     listing = await runs(runtime, "list", *found)
     assert re.search(rf"{run}  waiting .* none ", listing)
     assert re.search(r"^2 suspended, the oldest for \d+ m?s, [\d.]+ k?B in all$", listing, re.MULTILINE)

@@ -68,8 +68,8 @@ async def play(request: Request) -> list[str]:
     """Use both tools in every way that has an answer; what is secret besides what was planted."""
     listed = await request("tools/list", {})
     assert [tool["name"] for tool in listed["tools"]] == ["exec", "wait"]
-    parked = await request("tools/call", {"name": "exec", "arguments": {"code": PROGRAM}})
-    run_id = parked["structuredContent"]["runId"]
+    suspended = await request("tools/call", {"name": "exec", "arguments": {"code": PROGRAM}})
+    run_id = suspended["structuredContent"]["runId"]
     ended = await request("tools/call", {"name": "wait", "arguments": {"runId": run_id}})
     assert ended["structuredContent"]["value"]["found"] == PLANTED["argument"]
     for arguments in (

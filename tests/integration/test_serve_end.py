@@ -100,7 +100,7 @@ async def test_a_signal_suspends_what_is_open_where_a_store_keeps_it_and_lets_ca
             "const call = MCP.one.hold({ name: 'x' }); text('before'); await yield_control(); return unwrap(await call)"
         )
         await call(client, 1, "exec", {"code": code})
-        parked = (await client.answer_to(1))["result"]["structuredContent"]
+        suspended = (await client.answer_to(1))["result"]["structuredContent"]
         await call(client, 2, "exec", {"code": "await MCP.one.count({ name: 'y' }); await MCP.one.peek({ name: 'z' })"})
         await until(lambda: {"call x", "call z"} <= {*events(log)})
         client.process.terminate()
@@ -110,7 +110,7 @@ async def test_a_signal_suspends_what_is_open_where_a_store_keeps_it_and_lets_ca
             assert await client.process.wait() == 0
         await until(lambda: not any(map(is_running, pids(log))))
     async with raw(config) as client:
-        await call(client, 1, "wait", {"runId": parked["runId"]})
+        await call(client, 1, "wait", {"runId": suspended["runId"]})
         ended = (await client.answer_to(1))["result"]["structuredContent"]
         assert ended["code"] == "nested_tool_failed", "nobody knows whether it was done"
         assert events(log).count("call x") == 1

@@ -210,14 +210,16 @@ async def test_calls_of_a_plugin_that_does_not_load_are_refused_where_it_has_to_
 # duplicates and results, which come with the product
 
 
-async def test_a_program_that_repeats_a_call_is_told_of_it_also_across_parking(guarded: tuple[Session, Path]) -> None:
+async def test_a_program_that_repeats_a_call_is_told_of_it_also_across_suspending(
+    guarded: tuple[Session, Path],
+) -> None:
     session, place = guarded
     before = len(events(place / "up"))
-    parked = await session.exec(
+    suspended = await session.exec(
         "await MCP.up.count({ name: 'a' }); await MCP.up.count({ name: 'a' }); await yield_control();\n"
         "return await MCP.up.count({ name: 'a' }).catch((e) => e.message)"
     )
-    answer = await session.wait(parked.run_id)
+    answer = await session.wait(suspended.run_id)
     assert "MCP.up.count was denied: this program has made the very same call 2 times already" in answer.value
     assert events(place / "up")[before:] == ["call a", "call a"]
     # Changed while it runs.
@@ -243,15 +245,15 @@ async def test_a_call_that_another_program_of_the_same_owner_made_counts_and_one
     code = "return await MCP.up.count({ name: 'a' }).then(() => 'made', (e) => e.message)"
     async with serve_http(path) as served:
         async with served.client(token=ALICE) as alice:
-            parked = await alice.exec(f"await yield_control(); {code}")
+            suspended = await alice.exec(f"await yield_control(); {code}")
             assert await alice.value(code) == "made"
-            assert (await alice.wait(parked.run_id)).value == "made"
+            assert (await alice.wait(suspended.run_id)).value == "made"
         async with served.client(token=ALICE) as alice:
             denied = await alice.value(code)
         async with served.client(token=BOB) as bob:
             assert await bob.value(code) == "made"
     assert "the very same call was made 2 times already within 600 s, also by another program of the same" in denied
-    assert f"({parked.run_id[:12]}, " in denied
+    assert f"({suspended.run_id[:12]}, " in denied
     assert re.search(r", [0-9]+ s ago\)", denied)
     assert events(tmp_path / "log") == ["call a"] * 3
 

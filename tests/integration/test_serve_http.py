@@ -36,7 +36,7 @@ NEVER = "await new Promise(done => setTimeout(done, 3600000))"
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_programs_run_park_and_go_on_in_both_eras(tmp_path: Path, mode: str) -> None:
+async def test_programs_run_suspend_and_go_on_in_both_eras(tmp_path: Path, mode: str) -> None:
     log = tmp_path / "log"
     async with (
         serve_http(write_http_config(tmp_path, {"counting": counting(log)})) as served,
@@ -44,9 +44,9 @@ async def test_programs_run_park_and_go_on_in_both_eras(tmp_path: Path, mode: st
     ):
         assert [tool.name for tool in (await session.client.list_tools()).tools] == ["exec", "wait"]
         assert await session.value("return 6 * 7") == 42
-        parked = await session.exec("text('a'); await yield_control(); return 'end'")
-        assert parked.texts == ["a"]
-        assert (await session.finish(parked)).value == "end"
+        suspended = await session.exec("text('a'); await yield_control(); return 'end'")
+        assert suspended.texts == ["a"]
+        assert (await session.finish(suspended)).value == "end"
 
 
 async def test_clients_of_both_eras_are_served_at_once_and_get_their_own_answers(tmp_path: Path) -> None:
@@ -55,8 +55,8 @@ async def test_clients_of_both_eras_are_served_at_once_and_get_their_own_answers
 
         async def one(number: int) -> None:
             async with served.client(ERAS[number % 2]) as session:
-                parked = await session.exec(f"await yield_control(); return {number}")
-                values[number] = (await session.finish(parked)).value
+                suspended = await session.exec(f"await yield_control(); return {number}")
+                values[number] = (await session.finish(suspended)).value
 
         async with anyio.create_task_group() as group:
             for number in range(12):
@@ -247,14 +247,14 @@ async def test_where_a_store_keeps_them_open_programs_are_suspended_and_the_next
     )
     answers: list[Answer] = []
     async with serve_http(config) as served, served.client() as session:
-        parked = await session.exec(f"await yield_control(); {program}")
+        suspended = await session.exec(f"await yield_control(); {program}")
 
         async def call(answer: Callable[[], Awaitable[Answer]]) -> None:
             answers.append(await answer())
 
         async with anyio.create_task_group() as group:
             group.start_soon(call, lambda: session.exec(program))
-            group.start_soon(call, lambda: session.wait(parked.run_id))
+            group.start_soon(call, lambda: session.wait(suspended.run_id))
             await until(lambda: events(log) == ["call once"] * 2)
             began = time.monotonic()
             assert await served.end() == 0
@@ -408,8 +408,8 @@ async def test_a_legacy_client_may_lose_its_connection_and_come_back_for_its_run
     log = tmp_path / "log"
     async with serve_http(write_http_config(tmp_path, {"counting": counting(log)})) as served:
         headers = {"mcp-session-id": await opened_session(served), "mcp-protocol-version": "2025-11-25"}
-        parked = await served.call("exec", {"code": "await yield_control(); return 'kept'"}, **headers)
+        suspended = await served.call("exec", {"code": "await yield_control(); return 'kept'"}, **headers)
         await gone_during_a_call(served, log, **headers)
-        run_id = parked["result"]["structuredContent"]["runId"]
+        run_id = suspended["result"]["structuredContent"]["runId"]
         ended = await served.call("wait", {"runId": run_id}, **headers)
         assert ended["result"]["structuredContent"]["value"] == "kept"

@@ -86,23 +86,23 @@ async def test_a_token_in_the_url_is_refused_even_beside_one_in_the_header(two_t
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_run_of_one_principal_is_nothing_to_another(two_tokens: Served, mode: str) -> None:
     async with two_tokens.client(mode, ALICE) as alice, two_tokens.client(mode, BOB) as bob:
-        parked = await alice.exec("store('k', 'of alice'); await yield_control(); return 'for alice'")
+        suspended = await alice.exec("store('k', 'of alice'); await yield_control(); return 'for alice'")
         unknown = await bob.wait("run_" + "A" * 24)
-        foreign = await bob.wait(parked.run_id)
-        cancelled = await bob.wait(parked.run_id, cancel=True)
+        foreign = await bob.wait(suspended.run_id)
+        cancelled = await bob.wait(suspended.run_id, cancel=True)
         assert unknown.code == foreign.code == cancelled.code
-        masked = [answer.error.replace(parked.run_id, "ID") for answer in (foreign, cancelled)]
+        masked = [answer.error.replace(suspended.run_id, "ID") for answer in (foreign, cancelled)]
         assert masked == [unknown.error.replace("run_" + "A" * 24, "ID")] * 2
-        assert (await alice.wait(parked.run_id)).value == "for alice"
+        assert (await alice.wait(suspended.run_id)).value == "for alice"
         assert await bob.value("return await load('k') ?? 'nothing'") == "nothing"
         assert await alice.value("return await load('k')") == "of alice"
 
 
 async def test_a_principal_goes_on_over_another_connection_and_in_the_other_era(two_tokens: Served) -> None:
     async with two_tokens.client("legacy", ALICE) as first:
-        parked = await first.exec("await yield_control(); return 'still there'")
+        suspended = await first.exec("await yield_control(); return 'still there'")
     async with two_tokens.client("auto", ALICE) as second:
-        assert (await second.wait(parked.run_id)).value == "still there"
+        assert (await second.wait(suspended.run_id)).value == "still there"
 
 
 async def test_a_session_of_another_principal_does_not_exist(two_tokens: Served) -> None:
@@ -167,18 +167,18 @@ async def open_to_all(folder: Path) -> AsyncIterator[Served]:
 
 async def test_a_legacy_session_owns_its_runs_and_values(open_to_all: Served) -> None:
     async with open_to_all.client("legacy") as one, open_to_all.client("legacy") as other:
-        parked = await one.exec("store('k', 1); await yield_control(); return 'mine'")
-        assert (await other.wait(parked.run_id)).status == "failed"
-        assert (await other.wait(parked.run_id, cancel=True)).status == "failed"
+        suspended = await one.exec("store('k', 1); await yield_control(); return 'mine'")
+        assert (await other.wait(suspended.run_id)).status == "failed"
+        assert (await other.wait(suspended.run_id, cancel=True)).status == "failed"
         assert await other.value("return (await load('k')) === undefined")
-        assert (await one.wait(parked.run_id)).value == "mine"
+        assert (await one.wait(suspended.run_id)).value == "mine"
 
 
 async def test_in_the_modern_era_a_run_belongs_to_whoever_holds_its_id(open_to_all: Served) -> None:
     async with open_to_all.client("auto") as one:
-        parked = await one.exec("await yield_control(); return 'found'")
+        suspended = await one.exec("await yield_control(); return 'found'")
     async with open_to_all.client("auto") as other:
-        assert (await other.wait(parked.run_id)).value == "found"
+        assert (await other.wait(suspended.run_id)).value == "found"
         assert (await other.exec("store('k', 1); return await load('k')")).status == "failed"
 
 
@@ -344,12 +344,12 @@ async def test_subjects_are_apart_and_a_subject_is_no_client_of_that_name(protec
     again = server.issue(scope="mcp run", client_id="another-client", jti="2")
     others = [server.issue(scope="mcp run", sub="bob"), server.issue(scope="mcp run", sub=None, client_id="alice")]
     async with protected.client("auto", alice) as session:
-        parked = await session.exec("await yield_control(); return 'of alice'")
+        suspended = await session.exec("await yield_control(); return 'of alice'")
     for other in others:
         async with protected.client("auto", other) as session:
-            assert (await session.wait(parked.run_id)).status == "failed"
+            assert (await session.wait(suspended.run_id)).status == "failed"
     async with protected.client("auto", again) as session:
-        assert (await session.wait(parked.run_id)).value == "of alice"
+        assert (await session.wait(suspended.run_id)).value == "of alice"
 
 
 async def test_keys_are_fetched_once_and_for_unknown_ones_not_for_every_token(tmp_path: Path) -> None:

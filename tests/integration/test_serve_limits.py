@@ -151,8 +151,8 @@ async def test_a_loop_in_typescript_is_a_timeout(session: Session) -> None:
 
 
 async def test_a_loop_after_a_suspension_is_a_timeout(session: Session) -> None:
-    parked = await session.exec("await yield_control(); text('resumed'); for (;;);")
-    answer = await session.wait(parked.run_id)
+    suspended = await session.exec("await yield_control(); text('resumed'); for (;;);")
+    answer = await session.wait(suspended.run_id)
     assert answer.code == "timeout"
     assert answer.texts == ["resumed"]
     assert await session.value("return 1 + 1") == 2

@@ -256,7 +256,7 @@ async def test_a_plugin_whose_namespace_is_refused_is_rolled_back_whole(session:
 async def test_a_plugin_that_is_taken_out_takes_its_namespace_with_it(tmp_path: Path) -> None:
     tracker = plugin(tmp_path)
     async with serve(write(tmp_path, {"tracker": tracker})) as session:
-        parked = await session.exec(
+        suspended = await session.exec(
             "await yield_control(); const failed = (error) => error.message;"
             "return [issues.team, await issues.list().catch(failed), await issues.issue.add('a').catch(failed),"
             "  await tools.call('plugin:tracker:list').catch(failed)]"
@@ -269,7 +269,7 @@ async def test_a_plugin_that_is_taken_out_takes_its_namespace_with_it(tmp_path: 
         assert "issues" not in text
         assert "Global objects of plugins" not in text
         assert "namespaces.d.ts" not in json.dumps(await session.value("return await API.list()"))
-        team, *messages = (await session.finish(await session.wait(parked.run_id))).value
+        team, *messages = (await session.finish(await session.wait(suspended.run_id))).value
         assert team == ["ada"]
         for path, message in zip(["issues.list", "issues.issue.add", "tools.list"], messages, strict=True):
             assert message == (

@@ -238,22 +238,22 @@ async def test_the_death_of_a_replica_ends_no_program(tmp_path: Path, postgres: 
         dying, front = opened[1], balancer.front
         # So that its server of the reports is running when it matters.
         await finish(dying, await ask(dying, "exec", code="await MCP.reports.listReports(); await yield_control()"))
-        parked = await ask(opened[0], "exec", code=f"await yield_control(); {REPORT}")
+        suspended = await ask(opened[0], "exec", code=f"await yield_control(); {REPORT}")
         sent = await ask(dying, "exec", code=REPORT)
         assert [each["status"] for each in sent["pendingToolCalls"]] == ["executing"]
 
         async def wait_in_vain() -> None:
             with pytest.raises(httpx2.RemoteProtocolError):
-                await ask(dying, "wait", runId=parked["runId"])
+                await ask(dying, "wait", runId=suspended["runId"])
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait_in_vain)
             await until(lambda: postgres.sql(f"SELECT 1 FROM {schema}.runs WHERE holder IS NOT NULL"))
             dying.process.kill()
-        refused = await ask(front, "wait", runId=parked["runId"])
+        refused = await ask(front, "wait", runId=suspended["runId"])
         assert "being waited for" in refused["error"], "others cannot know at once that its process is dead"
         # As if the seconds were over for which a process is taken for alive.
         dead = f"process = (SELECT holder FROM {schema}.runs WHERE holder IS NOT NULL)"
         postgres.sql(f"UPDATE {schema}.processes SET expires = 0 WHERE {dead}")
-        assert [await finish(front, sent), await finish(front, parked)] == [TOTAL, TOTAL]
+        assert [await finish(front, sent), await finish(front, suspended)] == [TOTAL, TOTAL]
         assert set(balancer.served) == {0}

@@ -343,7 +343,7 @@ async def test_programs_wait_for_plugins_listing_does_not_and_plugins_come_and_g
             go_on.touch()
         assert values == ["hello"]
 
-        parked = await session.exec(
+        suspended = await session.exec(
             "await yield_control(); try { await tools.call('plugin:p:hello') } catch (error) { return error.message }"
         )
         await change(session, tmp_path, {"p": first, "q": second}, "plugin 'q' loaded")
@@ -354,7 +354,7 @@ async def test_programs_wait_for_plugins_listing_does_not_and_plugins_come_and_g
         listed = await session.value("return ALL_TOOLS.map((tool) => tool.id)")
         assert "plugin:q:hello" in listed
         assert "plugin:p:hello" not in listed
-        gone = (await session.wait(parked.run_id)).value
+        gone = (await session.wait(suspended.run_id)).value
         assert "plugin 'p' was removed or loaded again while this program ran" in gone
         assert "plugin 'p' failed" not in session.stderr
 

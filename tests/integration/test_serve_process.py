@@ -98,7 +98,7 @@ def test_a_transport_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 async def busy(client: Raw, logs: list[Path]) -> None:
-    """Bring up two upstreams, one call under way in each, and one parked run."""
+    """Bring up two upstreams, one call under way in each, and one suspended run."""
     await client.request("tools/list", MODERN)
     code = 'MCP.one.hold({ name: "parked" }); await yield_control(); return await MCP.two.hold({ name: "never" })'
     answer = await client.request("tools/call", {**MODERN, "name": "exec", "arguments": {"code": code}})

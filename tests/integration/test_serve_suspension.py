@@ -1,4 +1,4 @@
-"""Programs that take longer than one request: parked, resumed by `wait`, expired, cancelled."""
+"""Programs that take longer than one request: suspended, resumed by `wait`, expired, cancelled."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def session(folder: Path, log: Path, request: pytest.FixtureRequest) -> As
 
 
 async def release(session: Session, name: str) -> None:
-    """Let the held call of this name end; in a program of its own, while the other one is parked."""
+    """Let the held call of this name end; in a program of its own, while the other one is suspended."""
     done = await session.finish(await session.exec(f'return unwrap(await MCP.counting.release({{ name: "{name}" }}))'))
     assert done.value == name
 
@@ -68,7 +68,7 @@ async def test_a_slow_call_is_waited_for_again_and_again_and_made_once(session: 
     assert end.telemetry["snapshots"] >= 1
 
 
-async def test_calls_that_end_while_parked_are_all_delivered(session: Session, log: Path, name: str) -> None:
+async def test_calls_that_end_while_suspended_are_all_delivered(session: Session, log: Path, name: str) -> None:
     names = [f"{name}-{n}" for n in range(5)]
     code = f"""
         const order = [];
@@ -76,11 +76,11 @@ async def test_calls_that_end_while_parked_are_all_delivered(session: Session, l
         await Promise.all(held);
         return order;
     """
-    parked = await session.exec(code)
-    assert len(parked.pending) == 5
+    suspended = await session.exec(code)
+    assert len(suspended.pending) == 5
     for each in reversed(names):
         await release(session, each)
-    end = await session.finish(await session.wait(parked.run_id))
+    end = await session.finish(await session.wait(suspended.run_id))
     assert end.value == list(reversed(names))
 
 
@@ -123,8 +123,8 @@ async def test_variables_closures_and_timers_survive_a_suspension(session: Sessi
         clearInterval(timer);
         return [map.get("k").deep.length, ticks >= 3];
     """
-    parked = await session.exec(code)
-    end = await session.wait(parked.run_id)
+    suspended = await session.exec(code)
+    end = await session.wait(suspended.run_id)
     assert end.pending[0] == "core:timer"
     assert (await session.finish(end)).value == [3, True]
 
@@ -138,11 +138,11 @@ async def test_an_unknown_run_is_refused_and_not_guessed(session: Session) -> No
 
 
 async def test_the_second_of_two_waits_is_refused(session: Session, name: str) -> None:
-    parked = await session.exec(f'return unwrap(await MCP.counting.hold({{ name: "{name}" }}))')
+    suspended = await session.exec(f'return unwrap(await MCP.counting.hold({{ name: "{name}" }}))')
     answers: list[Answer] = []
 
     async def wait() -> None:
-        answers.append(await session.wait(parked.run_id))
+        answers.append(await session.wait(suspended.run_id))
 
     async with anyio.create_task_group() as group:
         group.start_soon(wait)
@@ -151,30 +151,30 @@ async def test_the_second_of_two_waits_is_refused(session: Session, name: str) -
     assert [answer.code for answer in refused] == ["invalid_input"]
     assert "waited for already" in refused[0].error
     await release(session, name)
-    assert (await session.finish(await session.wait(parked.run_id))).value == f"{name} is done"
+    assert (await session.finish(await session.wait(suspended.run_id))).value == f"{name} is done"
 
 
-async def test_wait_can_cancel_a_parked_run_and_its_calls(session: Session, log: Path, name: str) -> None:
-    parked = await session.exec(f'text("kept"); return await MCP.counting.hold({{ name: "{name}" }})')
-    aborted = await session.wait(parked.run_id, cancel=True)
+async def test_wait_can_cancel_a_suspended_run_and_its_calls(session: Session, log: Path, name: str) -> None:
+    suspended = await session.exec(f'text("kept"); return await MCP.counting.hold({{ name: "{name}" }})')
+    aborted = await session.wait(suspended.run_id, cancel=True)
     assert aborted.code == "aborted"
     assert "cancelled" in aborted.error
     await until(lambda: f"cancelled {name}" in events(log))
-    again = await session.wait(parked.run_id)
+    again = await session.wait(suspended.run_id)
     assert again.code == "aborted"
     assert await session.value("return 1") == 1
 
 
 async def test_cancelling_wait_only_lets_go(session: Session, log: Path, name: str) -> None:
-    parked = await session.exec(f'return unwrap(await MCP.counting.hold({{ name: "{name}" }}))')
+    suspended = await session.exec(f'return unwrap(await MCP.counting.hold({{ name: "{name}" }}))')
     with anyio.move_on_after(0.05) as scope:
-        await session.wait(parked.run_id)
+        await session.wait(suspended.run_id)
     assert scope.cancelled_caught
     await release(session, name)
     # The server may still be letting go of the first one.
-    answer = await session.wait(parked.run_id)
+    answer = await session.wait(suspended.run_id)
     while answer.status == "failed" and "waited for already" in answer.error:
-        answer = await session.wait(parked.run_id)
+        answer = await session.wait(suspended.run_id)
     assert (await session.finish(answer)).value == f"{name} is done"
     assert f"cancelled {name}" not in events(log)
 
@@ -204,13 +204,15 @@ async def test_more_calls_than_may_run_at_once_queue_and_all_are_made(folder: Pa
             const calls = [1, 2, 3, 4, 5, 6].map((n) => MCP.counting.hold({ name: `h${n}` }).then(unwrap));
             return (await Promise.allSettled(calls)).map((s) => s.value ?? s.reason.code);
         """
-        parked = await session.exec(code)
-        assert [call["status"] for call in parked.structured["pendingToolCalls"]] == ["executing"] * 2 + ["queued"] * 3
+        suspended = await session.exec(code)
+        assert [call["status"] for call in suspended.structured["pendingToolCalls"]] == ["executing"] * 2 + [
+            "queued"
+        ] * 3
         assert events(log) == ["call h1", "call h2"]
         for n in range(1, 6):
             await until(lambda n=n: f"call h{n}" in events(log))
             await release(session, f"h{n}")
-        end = await session.finish(await session.wait(parked.run_id))
+        end = await session.finish(await session.wait(suspended.run_id))
     assert end.value == [f"h{n} is done" for n in range(1, 6)] + ["too_many_pending_tool_calls"]
 
 

@@ -105,16 +105,16 @@ async def test_snapshots_are_told_with_their_bytes_and_who_restored_them(folder:
     config = write(folder, "kept")
     async with serve(config) as session:
         assert "snapshot" not in (await session.exec("return 1")).telemetry
-        parked = await session.exec("for (let i = 0; i < 2; i++) await yield_control(); return 'over'")
-        first = parked.telemetry["snapshot"]
+        suspended = await session.exec("for (let i = 0; i < 2; i++) await yield_control(); return 'over'")
+        first = suspended.telemetry["snapshot"]
         assert first["bytes"] > 100
         assert {**first, "bytes": 0} == {"bytes": 0, "store": "sqlite", "restored": 0, "takenOver": False}
-        again = (await session.wait(parked.run_id)).telemetry
+        again = (await session.wait(suspended.run_id)).telemetry
         assert (again["snapshot"]["restored"], again["snapshots"], again["counts"]["wait"]) == (1, 2, 1)
         large = await session.exec(f"{RANDOM} await yield_control(); return a.length")
     write(folder, "kept", maxSnapshotBytes=20_000)
     async with serve(config) as session:
-        ended = await session.wait(parked.run_id)
+        ended = await session.wait(suspended.run_id)
         assert ended.value == "over"
         assert (ended.telemetry["snapshot"]["restored"], ended.telemetry["snapshot"]["takenOver"]) == (1, True)
         # A limit that was lowered meanwhile is told too.

@@ -367,7 +367,7 @@ async def test_a_run_of_another_owner_cannot_be_answered(engine: Engine) -> None
 # nobody can be asked
 
 
-async def test_without_anybody_to_ask_the_run_parks_at_once_and_says_how_to_approve(engine: Engine) -> None:
+async def test_without_anybody_to_ask_the_run_suspends_at_once_and_says_how_to_approve(engine: Engine) -> None:
     source = files()
     async with bench(engine, source, rules=RULES, timeout_ms=60_000) as it:
         with anyio.fail_after(20):

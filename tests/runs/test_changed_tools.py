@@ -99,7 +99,7 @@ async def test_where_annotations_make_no_difference_the_server_itself_says_what_
     assert source.calls == [("look", {})]
 
 
-async def test_a_tool_that_changes_while_a_program_is_parked_is_refused_from_then_on(engine: Engine) -> None:
+async def test_a_tool_that_changes_while_a_program_is_suspended_is_refused_from_then_on(engine: Engine) -> None:
     source = ScriptedSource("s", {"look": text_result("1")}, tools=[Tool("look", annotations=READS)])
     async with bench(engine, source, rules=PolicyRules(read_only=True)) as it:
         waiting = await it.execute(f"const before = {TRY}; await yield_control('?'); return [before, {TRY}]")

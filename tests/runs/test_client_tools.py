@@ -65,9 +65,9 @@ async def test_a_client_that_cannot_answer_is_told_who_asks(engine: Engine) -> N
     able, unable = FakeClient("return", supported=EVERYTHING), FakeClient("none")
     async with bench(engine) as opened:
         outcome = await opened.execute("return (await tools.elicit({ message: 'Who?' })).action", client=able)
-        parked = await opened.observe(outcome.run_id, client=unable)
-        assert parked.nobody_answers
-        assert parked.asked == ('The program asks the user "Who?". This client cannot be asked.',)
+        suspended = await opened.observe(outcome.run_id, client=unable)
+        assert suspended.nobody_answers
+        assert suspended.asked == ('The program asks the user "Who?". This client cannot be asked.',)
         # What is offered was decided when the run began.
         replies = {key: {"action": "decline"} for key, _ in outcome.questions}
         ended = await opened.observe(outcome.run_id, client=able, answers=replies)

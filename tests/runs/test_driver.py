@@ -19,7 +19,7 @@ from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
     from codemode_mcp.program.typescript import Transformed
-    from codemode_mcp.runs.store import ParkedRun
+    from codemode_mcp.runs.store import SuspendedRun
     from codemode_mcp.sandbox.engine import Engine
     from tests.runs.bench import Bench
     from upstream_clients.tools import JsonObject, ToolOutcome
@@ -112,43 +112,43 @@ async def test_a_language_that_is_not_enabled_is_refused(engine: Engine) -> None
 # races
 
 
-async def test_cancelling_exec_while_its_program_is_being_parked_aborts_it(engine: Engine) -> None:
+async def test_cancelling_exec_while_its_program_is_being_suspended_aborts_it(engine: Engine) -> None:
     slow = slow_source()
     async with bench(engine, slow) as it:
-        parking, go_on = anyio.Event(), anyio.Event()
-        park = it.store.park
+        suspending, go_on = anyio.Event(), anyio.Event()
+        suspend = it.store.suspend
 
-        async def gated(run: ParkedRun) -> None:
-            parking.set()
+        async def gated(run: SuspendedRun) -> None:
+            suspending.set()
             await go_on.wait()
-            await park(run)
+            await suspend(run)
 
-        it.store.park = gated  # type: ignore[method-assign]
+        it.store.suspend = gated  # type: ignore[method-assign]
         async with anyio.create_task_group() as group:
             group.start_soon(it.execute, "MCP.slow.work({}); await yield_control(); return 1")
             with anyio.fail_after(5):
-                await parking.wait()
+                await suspending.wait()
             group.cancel_scope.cancel()
         go_on.set()
         await anyio.wait_all_tasks_blocked()
         assert (repr(it.manager), slow.cancelled) == ("<RunManager: 0 runs>", 1)
-        assert "0 parked" in repr(it.store)
+        assert "0 suspended" in repr(it.store)
 
 
 async def test_cancelling_a_run_that_somebody_waits_for_ends_both_requests_alike(engine: Engine) -> None:
     slow = slow_source()
     async with bench(engine, slow, timeout_ms=5_000) as it:
-        parked = await it.execute("const p = MCP.slow.work({}); await yield_control(); return await p")
+        suspended = await it.execute("const p = MCP.slow.work({}); await yield_control(); return await p")
         ends: list[Any] = []
 
         async def wait() -> None:
-            ends.append(await it.observe(parked.run_id))
+            ends.append(await it.observe(suspended.run_id))
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
             with anyio.fail_after(5):
-                ends.append(await it.observe(parked.run_id, cancel=True))
+                ends.append(await it.observe(suspended.run_id, cancel=True))
         assert [(end.status, end.code) for end in ends] == [("failed", "aborted")] * 2
         with anyio.fail_after(5):
             while not slow.cancelled:
@@ -158,17 +158,17 @@ async def test_cancelling_a_run_that_somebody_waits_for_ends_both_requests_alike
 async def test_a_run_that_its_owner_waits_for_cannot_be_cancelled_by_another(engine: Engine) -> None:
     slow = slow_source()
     async with bench(engine, slow) as it:
-        parked = await it.execute("const p = MCP.slow.work({}); await yield_control(); await p; return 'mine'")
+        suspended = await it.execute("const p = MCP.slow.work({}); await yield_control(); await p; return 'mine'")
         ends: list[Any] = []
 
         async def wait() -> None:
-            ends.append(await it.observe(parked.run_id))
+            ends.append(await it.observe(suspended.run_id))
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(ProgramError) as refused:
-                await it.observe(parked.run_id, owner="somebody else", cancel=True)
+                await it.observe(suspended.run_id, owner="somebody else", cancel=True)
             assert refused.value.message.startswith("there is no run")
             slow.release.set()
         assert [end.value for end in ends] == ["mine"]
@@ -205,7 +205,7 @@ async def test_an_endless_program_does_not_hold_up_closing(engine: Engine) -> No
                 await anyio.lowlevel.checkpoint()
 
 
-async def test_two_parked_programs_do_not_mix_their_results(engine: Engine) -> None:
+async def test_two_suspended_programs_do_not_mix_their_results(engine: Engine) -> None:
     slow = slow_source()
     async with bench(engine, slow) as it:
         code = "const p = MCP.slow.work({{ n: {0} }}); await yield_control(); return unwrap(await p)"
@@ -216,10 +216,10 @@ async def test_two_parked_programs_do_not_mix_their_results(engine: Engine) -> N
         assert (await it.observe(first.run_id)).value == 1
 
 
-async def test_what_settled_while_a_program_was_parked_is_delivered_once_and_together(engine: Engine) -> None:
+async def test_what_settled_while_a_program_was_suspended_is_delivered_once_and_together(engine: Engine) -> None:
     slow = slow_source()
     async with bench(engine, slow) as it:
-        parked = await it.execute(
+        suspended = await it.execute(
             "let seen = 0; const all = [1, 2, 3].map(async (n) => { await MCP.slow.work({ n }); seen++ });"
             "await yield_control(); await Promise.all(all); await yield_control(); return seen"
         )
@@ -227,9 +227,9 @@ async def test_what_settled_while_a_program_was_parked_is_delivered_once_and_tog
         with anyio.fail_after(5):
             while len(slow.calls) < 3:
                 await anyio.lowlevel.checkpoint()
-        again = await it.observe(parked.run_id)
+        again = await it.observe(suspended.run_id)
         assert (again.status, again.pending) == ("waiting", ())
-        assert (await it.observe(parked.run_id)).value == 3
+        assert (await it.observe(suspended.run_id)).value == 3
     assert len(slow.calls) == 3
 
 
@@ -247,7 +247,7 @@ async def test_each_answer_has_the_output_since_the_last_and_from_start_all_of_i
         assert texts(await it.observe(first.run_id, from_start=True)) == ["a", "b", "c"]
 
 
-async def test_the_end_of_a_program_that_was_never_parked_is_not_kept(engine: Engine) -> None:
+async def test_the_end_of_a_program_that_was_never_suspended_is_not_kept(engine: Engine) -> None:
     async with bench(engine) as it:
         outcome = await it.execute("return 1")
         with pytest.raises(ProgramError) as refused:
@@ -257,11 +257,11 @@ async def test_the_end_of_a_program_that_was_never_parked_is_not_kept(engine: En
 
 async def test_an_end_is_forgotten_when_its_time_is_over(engine: Engine) -> None:
     async with bench(engine, snapshot_ttl_seconds=60) as it:
-        parked = await it.execute("await yield_control(); return 1")
-        assert (await it.observe(parked.run_id)).value == 1
+        suspended = await it.execute("await yield_control(); return 1")
+        assert (await it.observe(suspended.run_id)).value == 1
         it.clock.advance(61)
         with pytest.raises(ProgramError, match="there is no run"):
-            await it.observe(parked.run_id)
+            await it.observe(suspended.run_id)
 
 
 # timers
@@ -287,14 +287,14 @@ async def test_timers_run_in_the_order_of_their_times_and_clearing_holds_in_the_
         assert outcome.value == ["first", "second", "third"]
 
 
-async def test_a_timer_that_came_due_while_parked_runs_at_once(engine: Engine) -> None:
+async def test_a_timer_that_came_due_while_suspended_runs_at_once(engine: Engine) -> None:
     async with bench(engine) as it:
-        parked = await it.execute(
+        suspended = await it.execute(
             "let ran = 0; setTimeout(() => { ran++ }, 60_000); await yield_control();"
             "await new Promise((done) => setTimeout(done, 0)); return ran"
         )
         it.clock.advance(61)
-        assert (await it.observe(parked.run_id)).value == 1
+        assert (await it.observe(suspended.run_id)).value == 1
 
 
 # ends
@@ -395,19 +395,19 @@ async def test_what_a_tool_says_of_its_progress_stays_on_its_line(engine: Engine
     assert len(heard) < 1100
 
 
-async def test_queued_calls_are_dispatched_while_the_program_is_parked(engine: Engine) -> None:
+async def test_queued_calls_are_dispatched_while_the_program_is_suspended(engine: Engine) -> None:
     slow = slow_source()
     async with bench(engine, slow, max_pending_tool_calls=1) as it:
-        parked = await it.execute(
+        suspended = await it.execute(
             "const all = [1, 2, 3].map((n) => MCP.slow.work({ n })); await yield_control();"
             "return (await Promise.all(all)).map(unwrap)"
         )
-        assert [call.status for call in parked.pending] == ["executing", "queued", "queued"]
+        assert [call.status for call in suspended.pending] == ["executing", "queued", "queued"]
         slow.release.set()
         with anyio.fail_after(5):
             while len(slow.calls) < 3:
                 await anyio.lowlevel.checkpoint()
-        assert (await it.observe(parked.run_id)).value == [1, 2, 3]
+        assert (await it.observe(suspended.run_id)).value == [1, 2, 3]
 
 
 class LateSource(ScriptedSource):
@@ -431,13 +431,13 @@ class LateSource(ScriptedSource):
 async def test_a_call_is_queued_and_not_dispatched_until_its_request_is_sent(engine: Engine) -> None:
     late = LateSource()
     async with bench(engine, late, timeout_ms=100) as it:
-        parked = await it.execute("return unwrap(await MCP.late.work({}))")
-        assert [call.status for call in parked.pending] == ["queued"]
+        suspended = await it.execute("return unwrap(await MCP.late.work({}))")
+        assert [call.status for call in suspended.pending] == ["queued"]
         late.turn.set()
-        parked = await it.observe(parked.run_id)
-        assert [call.status for call in parked.pending] == ["executing"]
+        suspended = await it.observe(suspended.run_id)
+        assert [call.status for call in suspended.pending] == ["executing"]
         late.release.set()
-        ended = await it.observe(parked.run_id)
+        ended = await it.observe(suspended.run_id)
         assert (ended.value, [call.dispatched for call in ended.usage.calls]) == ("done", [True])
 
 
@@ -449,8 +449,8 @@ async def test_a_call_that_is_given_up_before_it_was_sent_was_not_dispatched(eng
         assert ended.value == [False, "MCP.late.work: busy; nothing was sent"]
         assert [call.dispatched for call in ended.usage.calls] == [False]
     async with bench(engine, late, timeout_ms=100) as it:
-        parked = await it.execute("return unwrap(await MCP.late.work({}))")
-        aborted = await it.observe(parked.run_id, cancel=True)
+        suspended = await it.execute("return unwrap(await MCP.late.work({}))")
+        aborted = await it.observe(suspended.run_id, cancel=True)
         assert aborted.code == "aborted"
         assert [call.dispatched for call in aborted.usage.calls] == [False]
 

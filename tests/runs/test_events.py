@@ -88,16 +88,16 @@ async def test_names_that_programs_make_up_are_cut(engine: Engine) -> None:
         assert max(len(str(dict(event.fields))) for event in heard) < 1000
 
 
-async def test_parking_and_restoring_is_told_of_once_each(engine: Engine) -> None:
+async def test_suspending_and_restoring_is_told_of_once_each(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": lambda arguments: text_result("done")})
     async with bench(engine, slow) as it:
         heard = listen(it)
-        parked = await it.execute("const p = MCP.slow.work({}); await yield_control('x'); return unwrap(await p)")
-        assert parked.status == "waiting"
+        suspended = await it.execute("const p = MCP.slow.work({}); await yield_control('x'); return unwrap(await p)")
+        assert suspended.status == "waiting"
         assert kinds(heard)[-1] == "parked"
         assert (heard[-1].fields["reason"], heard[-1].fields["pending"]) == ("yield", 1)
         slow.release.set()
-        await it.observe(parked.run_id)
+        await it.observe(suspended.run_id)
         assert [kind for kind in kinds(heard) if "call" not in kind] == [
             "run_started",
             "parked",

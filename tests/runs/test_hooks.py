@@ -253,7 +253,7 @@ async def test_middleware_may_make_a_result_small_enough(engine: Engine) -> None
     assert outcome.value == "x" * 10
 
 
-async def test_the_reader_is_told_of_a_note_once_also_when_the_run_was_parked(engine: Engine) -> None:
+async def test_the_reader_is_told_of_a_note_once_also_when_the_run_was_suspended(engine: Engine) -> None:
     upstream = SlowSource("slow", {"work": text_result("done"), "other": text_result("done")})
 
     async def note(event: ToolCallEvent) -> NoteCall | None:
@@ -435,12 +435,12 @@ async def test_read_only_tools_may_be_called_as_often_as_one_likes(engine: Engin
     assert (outcome.value, outcome.notes, len(upstream.calls)) == (1, (), 5)
 
 
-async def test_calls_are_counted_across_parking(engine: Engine) -> None:
+async def test_calls_are_counted_across_suspending(engine: Engine) -> None:
     upstream = source()
     async with bench(engine, upstream, interception=with_guard(max=1, action="deny")) as it:
-        parked = await it.execute(f"{PUSH} await yield_control(); {PUSH}")
-        assert parked.status == "waiting"
-        outcome = await it.observe(parked.run_id)
+        suspended = await it.execute(f"{PUSH} await yield_control(); {PUSH}")
+        assert suspended.status == "waiting"
+        outcome = await it.observe(suspended.run_id)
     assert outcome.status == "failed"
     assert "MCP.git.push was denied: this program has made the very same call once already" in outcome.error
     assert len(upstream.calls) == 1

@@ -65,7 +65,7 @@ async def goes_on(it: Bench) -> None:
     ],
 )
 async def test_whatever_never_ends_is_a_timeout(engine: Engine, code: str) -> None:
-    # Long enough for a timer and a call on a busy machine: a program whose time is over before them is parked.
+    # Long enough for a timer and a call on a busy machine: a program whose time is over before them is suspended.
     async with bench(engine, echo(), timeout_ms=600) as it:
         outcome = await it.execute(code)
         assert (outcome.status, outcome.code) == ("failed", "timeout")
@@ -199,11 +199,11 @@ async def test_a_flood_over_turns_is_held_to_the_same_limit(engine: Engine) -> N
             await yield_control();
             return (await Promise.allSettled(all)).filter((one) => one.status === "fulfilled").length
         """
-        parked = await it.execute(code)
-        assert (parked.status, texts(parked)) == ("waiting", ["too_many_pending_tool_calls 24"])
+        suspended = await it.execute(code)
+        assert (suspended.status, texts(suspended)) == ("waiting", ["too_many_pending_tool_calls 24"])
         assert slow.pending == 16
         slow.release.set()
-        assert (await it.observe(parked.run_id)).value == 26
+        assert (await it.observe(suspended.run_id)).value == 26
     assert len(slow.calls) == 26
 
 
@@ -282,17 +282,17 @@ async def test_one_owner_cannot_fill_what_another_may_store(engine: Engine) -> N
 
 async def test_one_owner_cannot_take_all_suspended_runs(engine: Engine) -> None:
     async with bench(engine, max_suspended_runs=10, max_suspended_runs_per_owner=3) as it:
-        parked = [await it.execute("await yield_control(); return 'resumed'") for _ in range(8)]
-        assert [one.status for one in parked] == ["waiting"] * 3 + ["failed"] * 5
-        assert {one.code for one in parked[3:]} == {"too_many_pending_tool_calls"}
+        suspended = [await it.execute("await yield_control(); return 'resumed'") for _ in range(8)]
+        assert [one.status for one in suspended] == ["waiting"] * 3 + ["failed"] * 5
+        assert {one.code for one in suspended[3:]} == {"too_many_pending_tool_calls"}
         other = await it.manager.execute(Cell("await yield_control(); return 'other'", "javascript", Caller("another")))
         assert other.status == "waiting"
         assert (await it.observe(other.run_id, owner="another")).value == "other"
-        assert [(await it.observe(one.run_id)).value for one in parked[:3]] == ["resumed"] * 3
+        assert [(await it.observe(one.run_id)).value for one in suspended[:3]] == ["resumed"] * 3
         assert (await it.execute("await yield_control()")).status == "waiting"
 
 
-async def test_what_a_parked_flood_of_runs_leaves_behind_expires(engine: Engine) -> None:
+async def test_what_a_suspended_flood_of_runs_leaves_behind_expires(engine: Engine) -> None:
     async with bench(engine, max_suspended_runs_per_owner=20, max_suspended_runs=20, snapshot_ttl_seconds=10) as it:
         for _ in range(20):
             assert (await it.execute("await yield_control()")).status == "waiting"
@@ -300,7 +300,7 @@ async def test_what_a_parked_flood_of_runs_leaves_behind_expires(engine: Engine)
         it.clock.advance(11)
         await it.manager.sweep()
         assert isinstance(it.store, MemoryStore)
-        assert it.store._parked == {}
+        assert it.store._suspended == {}
         assert it.manager._runs == {}
         assert (await it.execute("await yield_control()")).status == "waiting"
 

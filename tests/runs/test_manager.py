@@ -1,4 +1,4 @@
-"""Runs from start to end, over fakes: draining, parking, resuming, limits, cancelling, expiring."""
+"""Runs from start to end, over fakes: draining, suspending, resuming, limits, cancelling, expiring."""
 
 from __future__ import annotations
 
@@ -82,66 +82,68 @@ async def test_a_call_that_outlives_the_request_is_delivered_once_by_wait(engine
     assert len(slow.calls) == 1
 
 
-async def test_a_parked_call_goes_on_while_nobody_waits(engine: Engine) -> None:
+async def test_a_suspended_call_goes_on_while_nobody_waits(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
     async with bench(engine, slow, timeout_ms=100) as it:
-        parked = await it.execute("return unwrap(await MCP.slow.work({}))")
+        suspended = await it.execute("return unwrap(await MCP.slow.work({}))")
         slow.release.set()
         with anyio.fail_after(5):
             while not slow.calls:
                 await anyio.lowlevel.checkpoint()
-        assert (await it.observe(parked.run_id)).value == "done"
+        assert (await it.observe(suspended.run_id)).value == "done"
 
 
-async def test_a_program_that_yields_is_parked_and_resumed_at_once(engine: Engine) -> None:
+async def test_a_program_that_yields_is_suspended_and_resumed_at_once(engine: Engine) -> None:
     async with bench(engine, echo()) as it:
-        parked = await it.execute("let n = 1; await yield_control('look'); n += 1; await yield_control(); return n + 1")
-        assert (parked.status, parked.reason, parked.pending) == ("waiting", "yield", ())
-        parked = await it.observe(parked.run_id)
-        assert parked.status == "waiting"
-        assert (await it.observe(parked.run_id)).value == 3
+        suspended = await it.execute(
+            "let n = 1; await yield_control('look'); n += 1; await yield_control(); return n + 1"
+        )
+        assert (suspended.status, suspended.reason, suspended.pending) == ("waiting", "yield", ())
+        suspended = await it.observe(suspended.run_id)
+        assert suspended.status == "waiting"
+        assert (await it.observe(suspended.run_id)).value == 3
 
 
 async def test_a_timer_goes_on_through_a_suspension(engine: Engine) -> None:
     async with bench(engine, timeout_ms=100) as it:
-        parked = await it.execute("await new Promise((r) => setTimeout(r, 3600_000)); return 'woken'")
-        assert [call.tool for call in parked.pending] == ["core:timer"]
+        suspended = await it.execute("await new Promise((r) => setTimeout(r, 3600_000)); return 'woken'")
+        assert [call.tool for call in suspended.pending] == ["core:timer"]
         it.clock.advance(3600)
         with pytest.raises(ProgramError) as raised:
-            await it.observe(parked.run_id)
+            await it.observe(suspended.run_id)
         assert raised.value.code == "snapshot_expired"
-        parked = await it.execute("await new Promise((r) => setTimeout(r, 600_000)); return 'woken'")
+        suspended = await it.execute("await new Promise((r) => setTimeout(r, 600_000)); return 'woken'")
         it.clock.advance(600)
-        assert (await it.observe(parked.run_id)).value == "woken"
+        assert (await it.observe(suspended.run_id)).value == "woken"
 
 
 async def test_a_second_wait_is_refused_while_the_first_is_open(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
     async with bench(engine, slow, timeout_ms=500) as it:
-        parked = await it.execute("return unwrap(await MCP.slow.work({}))")
+        suspended = await it.execute("return unwrap(await MCP.slow.work({}))")
         ended = []
 
         async def wait() -> None:
-            ended.append(await it.observe(parked.run_id))
+            ended.append(await it.observe(suspended.run_id))
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(ProgramError, match="being waited for already"):
-                await it.observe(parked.run_id)
+                await it.observe(suspended.run_id)
             slow.release.set()
         assert ended[0].value == "done"
 
 
 async def test_a_run_of_another_owner_looks_like_one_that_does_not_exist(engine: Engine) -> None:
     async with bench(engine) as it:
-        parked = await it.execute("await yield_control(); return 1")
+        suspended = await it.execute("await yield_control(); return 1")
         with pytest.raises(ProgramError) as foreign:
-            await it.observe(parked.run_id, owner="somebody else")
-        unknown = "run_" + "x" * (len(parked.run_id) - 4)
+            await it.observe(suspended.run_id, owner="somebody else")
+        unknown = "run_" + "x" * (len(suspended.run_id) - 4)
         with pytest.raises(ProgramError) as missing:
             await it.observe(unknown)
-        assert foreign.value.message.replace(parked.run_id, unknown) == missing.value.message
+        assert foreign.value.message.replace(suspended.run_id, unknown) == missing.value.message
         assert foreign.value.code == missing.value.code == "invalid_input"
 
 
@@ -171,9 +173,9 @@ async def test_cancelling_exec_stops_a_program_that_computes(engine: Engine) -> 
 async def test_cancelling_wait_only_lets_go(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
     async with bench(engine, slow, timeout_ms=100) as it:
-        parked = await it.execute("return unwrap(await MCP.slow.work({}))")
+        suspended = await it.execute("return unwrap(await MCP.slow.work({}))")
         async with anyio.create_task_group() as group:
-            group.start_soon(it.observe, parked.run_id)
+            group.start_soon(it.observe, suspended.run_id)
             await anyio.wait_all_tasks_blocked()
             group.cancel_scope.cancel()
         slow.release.set()
@@ -182,7 +184,7 @@ async def test_cancelling_wait_only_lets_go(engine: Engine) -> None:
             while outcome is None:
                 # Until the driver has noticed, the first wait still holds the run.
                 with suppress(ProgramError):
-                    outcome = await it.observe(parked.run_id)
+                    outcome = await it.observe(suspended.run_id)
                 await anyio.lowlevel.checkpoint()
         assert outcome.value == "done"
     assert slow.cancelled == 0
@@ -191,23 +193,23 @@ async def test_cancelling_wait_only_lets_go(engine: Engine) -> None:
 async def test_wait_with_cancel_ends_the_run_and_its_calls(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
     async with bench(engine, slow, timeout_ms=100) as it:
-        parked = await it.execute("await MCP.slow.work({})")
-        ended = await it.observe(parked.run_id, cancel=True)
+        suspended = await it.execute("await MCP.slow.work({})")
+        ended = await it.observe(suspended.run_id, cancel=True)
         assert (ended.status, ended.code) == ("failed", "aborted")
         with anyio.fail_after(5):
             while not slow.cancelled:
                 await anyio.lowlevel.checkpoint()
-        assert (await it.observe(parked.run_id)).code == "aborted"
+        assert (await it.observe(suspended.run_id)).code == "aborted"
 
 
-async def test_a_parked_run_past_its_time_is_dropped_and_its_calls_are_cancelled(engine: Engine) -> None:
+async def test_a_suspended_run_past_its_time_is_dropped_and_its_calls_are_cancelled(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
     async with bench(engine, slow, timeout_ms=100, snapshot_ttl_seconds=60) as it:
-        parked = await it.execute("await MCP.slow.work({})")
+        suspended = await it.execute("await MCP.slow.work({})")
         it.clock.advance(61)
         await it.manager.sweep()
         with pytest.raises(ProgramError) as raised:
-            await it.observe(parked.run_id)
+            await it.observe(suspended.run_id)
         assert raised.value.code == "snapshot_expired"
         with anyio.fail_after(5):
             while not slow.cancelled:
@@ -486,7 +488,7 @@ async def test_look_ups_take_a_bounded_time_of_all(engine: Engine) -> None:
         assert outcome.value == [True, True]
 
 
-async def test_what_is_there_at_the_deadline_is_delivered_before_the_program_is_parked(engine: Engine) -> None:
+async def test_what_is_there_at_the_deadline_is_delivered_before_the_program_is_suspended(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
     async with bench(engine, slow, timeout_ms=60_000) as it, anyio.create_task_group() as group:
         outcomes = []
@@ -498,9 +500,9 @@ async def test_what_is_there_at_the_deadline_is_delivered_before_the_program_is_
         with anyio.fail_after(5):
             await slow.wait_pending(1)
         await anyio.wait_all_tasks_blocked()
-        (parked,) = it.manager._runs.values()
-        assert parked.observation is not None
-        it.clock.advance(parked.observation.deadline - it.clock())
+        (suspended,) = it.manager._runs.values()
+        assert suspended.observation is not None
+        it.clock.advance(suspended.observation.deadline - it.clock())
         slow.release.set()
     assert (outcomes[0].status, outcomes[0].value) == ("completed", "done")
 

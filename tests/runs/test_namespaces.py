@@ -183,13 +183,13 @@ async def test_a_scope_is_made_once_for_each_run_and_only_where_it_is_visible(en
     plugins, _ = tracker(create, config=config)
     async with bench(engine, plugins=plugins) as it:
         first = await it.execute("return [issues, issues.number]")
-        parked = await it.execute("const n = issues.number; await yield_control(); return [n, issues.number]")
-        second = await it.observe(parked.run_id)
+        suspended = await it.execute("const n = issues.number; await yield_control(); return [n, issues.number]")
+        second = await it.observe(suspended.run_id)
         it.rules = PolicyRules(deny=("plugin:tracker:add",))
         assert (await it.execute("return typeof issues")).value == "undefined"
     assert first.value[0] == {"run": first.run_id, "owner": OWNER, "config": config, "number": 1}
     assert second.value == [2, 2]
-    assert [context.run_id for context in contexts] == [first.run_id, parked.run_id]
+    assert [context.run_id for context in contexts] == [first.run_id, suspended.run_id]
     contexts[0].config["team"]["name"] = "changed"
     assert config == {"team": {"name": "core"}}
 
@@ -259,11 +259,11 @@ async def test_a_removed_plugin_takes_its_namespaces_with_it(engine: Engine) -> 
     plugins.add(lambda context: {"read": namespace_tool("read")}, plugin="notes", id="notes", global_name="notes",
                 required=["read"])  # fmt: skip
     async with bench(engine, plugins=plugins) as it:
-        parked = await it.execute("await yield_control(); return await issues.list().catch((e) => e.message)")
+        suspended = await it.execute("await yield_control(); return await issues.list().catch((e) => e.message)")
         plugins.remove("tracker")
         assert (await it.execute("return Object.keys(namespaces)")).value == ["MCP", "notes"]
         # A run keeps its catalog, but what is gone cannot be called.
-        ended = await it.observe(parked.run_id)
+        ended = await it.observe(suspended.run_id)
         plugins.add_tools("tracker", "list", "add")
         plugins.add(scope)
         assert (await it.execute("return Object.keys(namespaces)")).value == ["MCP", "notes", "issues"]
@@ -394,9 +394,9 @@ async def test_a_scope_learns_that_its_run_was_given_up(engine: Engine) -> None:
         group.cancel_scope.cancel()
     assert contexts[0].aborted()
     async with bench(engine, plugins=plugins) as it:
-        parked = await it.execute("await yield_control()")
+        suspended = await it.execute("await yield_control()")
         assert not contexts[1].aborted()
-        await it.observe(parked.run_id, cancel=True)
+        await it.observe(suspended.run_id, cancel=True)
         assert contexts[1].aborted()
 
 
@@ -481,9 +481,9 @@ async def test_policy_decides_before_a_mapper_sees_anything(engine: Engine) -> N
     seen: list[Any] = []
     plugins, source = tracker(lambda context: {"add": namespace_tool("add", lambda *given: seen.append(given) or {})})
     async with bench(engine, plugins=plugins) as it:
-        parked = await it.execute("await yield_control(); return await issues.add('x').catch((e) => e.message)")
+        suspended = await it.execute("await yield_control(); return await issues.add('x').catch((e) => e.message)")
         it.dispatcher.apply(ToolSettings(code_mode=it.settings, policy=PolicyRules(deny=("plugin:tracker:add",))))
-        ended = await it.observe(parked.run_id)
+        ended = await it.observe(suspended.run_id)
     assert ended.value.startswith("issues.add may not be called: denied by the rule 'plugin:tracker:add'")
     assert (seen, source.calls) == ([], [])
 
@@ -520,7 +520,7 @@ async def test_calls_of_namespaces_queue_like_others(engine: Engine) -> None:
     assert [given["title"] for _, given in source.calls] == [f"t{n}" for n in range(5)]
 
 
-# parking
+# suspending
 
 
 class SlowSource(ScriptedSource):
@@ -574,16 +574,16 @@ async def test_a_call_of_a_namespace_is_suspended_and_resumed_by_wait(engine: En
     assert len(made) == 1
 
 
-async def test_a_parked_run_keeps_its_functions_and_not_its_data(engine: Engine) -> None:
+async def test_a_suspended_run_keeps_its_functions_and_not_its_data(engine: Engine) -> None:
     plugins, _ = tracker(lambda context: {"large": "x" * 200_000, "list": namespace_tool("list")})
     async with bench(engine, plugins=plugins) as it:
-        parked = await it.execute("await yield_control(); await issues.list(); return issues.large.length")
-        run = it.manager._runs[parked.run_id]
+        suspended = await it.execute("await yield_control(); await issues.list(); return issues.large.length")
+        run = it.manager._runs[suspended.run_id]
         with anyio.fail_after(10):
             while run.namespaces.text != "[]":
                 await anyio.lowlevel.checkpoint()
         gc.collect()
-        assert (await it.observe(parked.run_id)).value == 200_000
+        assert (await it.observe(suspended.run_id)).value == 200_000
 
 
 # calls that no function of a namespace makes

@@ -119,7 +119,7 @@ async def test_a_question_that_got_no_answer_is_put_again(engine: Engine) -> Non
         assert outcome.value == 2
 
 
-async def test_without_anybody_to_ask_the_run_parks_and_a_later_client_answers(engine: Engine) -> None:
+async def test_without_anybody_to_ask_the_run_suspends_and_a_later_client_answers(engine: Engine) -> None:
     async with bench(engine, AskingSource(), timeout_ms=60_000) as it:
         with anyio.fail_after(20):
             waiting = await it.execute(ASK, client=FakeClient("none"))
@@ -133,7 +133,7 @@ async def test_without_anybody_to_ask_the_run_parks_and_a_later_client_answers(e
         assert outcome.value == YES
 
 
-async def test_other_calls_go_on_before_a_run_parks_for_a_question(engine: Engine) -> None:
+async def test_other_calls_go_on_before_a_run_suspends_for_a_question(engine: Engine) -> None:
     code = "const asked = MCP.asker.ask({}); text(unwrap(await MCP.asker.slow({}))); return unwrap(await asked)"
     source = AskingSource()
     async with bench(engine, source, timeout_ms=60_000) as it, anyio.create_task_group() as group:

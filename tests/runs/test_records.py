@@ -1,4 +1,4 @@
-"""Parked and ended runs as text: nothing is lost, nothing damaged is taken, times go by the clocks."""
+"""Suspended and ended runs as text: nothing is lost, nothing damaged is taken, times go by the clocks."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def context(run_id: str = "run_1", caller: Caller = CALLER) -> CallContext:
 
 def live(call: ToolCall, **known: Any) -> LiveCall:
     record = CallRecord(call.id, call.target, **{"began": NOW - 2, **known})
-    return cast("LiveCall", SimpleNamespace(call=call, record=record, carrier="here", recorded=False))
+    return cast("LiveCall", SimpleNamespace(call=call, record=record, executor="here", recorded=False))
 
 
 def full_run() -> Run:
@@ -272,13 +272,13 @@ def with_calls() -> Run:
         live(NAMESPACES.tool_call(namespace), path="issues.add"),
     ):
         run.calls[each.call.id] = each
-    run.calls[19].carrier = "elsewhere"
+    run.calls[19].executor = "elsewhere"
     return run
 
 
 def test_every_call_is_kept_with_what_it_takes_to_send_it() -> None:
     stored = {each.id: each for each in records.calls_of(with_calls(), now=NOW, wall=WALL)}
-    assert {number: (each.status, each.repeatable, each.tool, each.carrier) for number, each in stored.items()} == {
+    assert {number: (each.status, each.repeatable, each.tool, each.executor) for number, each in stored.items()} == {
         17: ("settled", False, "mcp:a:ended", "here"),
         18: ("dispatched", True, "mcp:a:read", "here"),
         19: ("dispatched", False, "mcp:a:pay", "elsewhere"),

@@ -29,7 +29,7 @@ from codemode_mcp.runs.state import (
     advance_custody,
     may_send,
 )
-from codemode_mcp.runs.store import Claim, EndedRun, MemoryStore, ParkedRun
+from codemode_mcp.runs.store import Claim, EndedRun, MemoryStore, SuspendedRun
 from codemode_mcp.settings import CodeModeSettings
 
 if TYPE_CHECKING:
@@ -157,44 +157,44 @@ def at_once(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, str | None]:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """`MemoryStore` against a model: what is parked, claimed and ended, and until when."""
+    """`MemoryStore` against a model: what is suspended, claimed and ended, and until when."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
         self.store = MemoryStore(LIMITS, lambda: self.now)
-        self.parked: dict[str, tuple[str, float]] = {}
+        self.suspended: dict[str, tuple[str, float]] = {}
         self.claimed: set[str] = set()
         self.ended: dict[str, tuple[str, float]] = {}
         self.swept: dict[str, str] = {}
 
     @rule(name=NAMES, owner=OWNERS)
-    def park(self, name: str, owner: str) -> None:
-        if name in self.parked and name not in self.claimed:
-            return  # only whoever has claimed a run parks it again
+    def suspend(self, name: str, owner: str) -> None:
+        if name in self.suspended and name not in self.claimed:
+            return  # only whoever has claimed a run suspends it again
         if name in self.ended or name in self.swept:
             return  # ids are never used again
-        owner = self.parked[name][0] if name in self.parked else owner
-        run = ParkedRun(name, owner, b"", "", "yield", self.now, self.now + LIMITS.snapshot_ttl_seconds)
-        alive = {k: v for k, v in self.parked.items() if v[1] > self.now or k in self.claimed}
+        owner = self.suspended[name][0] if name in self.suspended else owner
+        run = SuspendedRun(name, owner, b"", "", "yield", self.now, self.now + LIMITS.snapshot_ttl_seconds)
+        alive = {k: v for k, v in self.suspended.items() if v[1] > self.now or k in self.claimed}
         own = sum(1 for other, _ in alive.values() if other == owner)
-        full = name not in self.parked and (own >= 3 or len(alive) >= 4)
-        _, refused = at_once(self.store.park(run))
+        full = name not in self.suspended and (own >= 3 or len(alive) >= 4)
+        _, refused = at_once(self.store.suspend(run))
         assert refused == ("too_many_pending_tool_calls" if full else None)
         if not full:
-            self.parked[name] = (owner, run.expires)
+            self.suspended[name] = (owner, run.expires)
             self.claimed.discard(name)
 
     @rule(name=NAMES, owner=OWNERS)
     def claim(self, name: str, owner: str) -> None:
         found, refused = at_once(self.store.claim(name, owner))
-        ended, parked = self.ended.get(name), self.parked.get(name)
+        ended, suspended = self.ended.get(name), self.suspended.get(name)
         if ended is not None and ended[0] == owner and ended[1] > self.now:
             assert isinstance(found, EndedRun)
-        elif parked is not None and parked[0] == owner and name not in self.claimed and parked[1] > self.now:
+        elif suspended is not None and suspended[0] == owner and name not in self.claimed and suspended[1] > self.now:
             assert isinstance(found, Claim)
             self.claimed.add(name)
-        elif parked is not None and parked[0] == owner:
+        elif suspended is not None and suspended[0] == owner:
             assert refused == ("invalid_input" if name in self.claimed else "snapshot_expired")
         else:
             assert refused == ("snapshot_expired" if self.swept.get(name) == owner else "invalid_input")
@@ -202,13 +202,13 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=NAMES)
     def release(self, name: str) -> None:
         if name in self.claimed:
-            at_once(self.store.release(name, self.parked[name][0]))
+            at_once(self.store.release(name, self.suspended[name][0]))
             self.claimed.discard(name)
 
     @rule(name=NAMES)
     def end(self, name: str) -> None:
         if name in self.claimed:
-            owner, _ = self.parked.pop(name)
+            owner, _ = self.suspended.pop(name)
             self.claimed.discard(name)
             expires = self.now + LIMITS.snapshot_ttl_seconds
             at_once(self.store.end(EndedRun(name, owner, "outcome", 10, expires)))
@@ -221,14 +221,14 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         gone = set(at_once(self.store.sweep())[0])
-        expected = {k for k, (_, until) in self.parked.items() if until <= self.now and k not in self.claimed}
+        expected = {k for k, (_, until) in self.suspended.items() if until <= self.now and k not in self.claimed}
         assert gone == expected
         for name in gone:
-            self.swept[name] = self.parked.pop(name)[0]
+            self.swept[name] = self.suspended.pop(name)[0]
 
     @invariant()
     def what_is_said_of_the_store_is_true(self) -> None:
-        assert f"{len(self.parked)} parked" in repr(self.store)
+        assert f"{len(self.suspended)} suspended" in repr(self.store)
 
 
 TestStore = StoreMachine.TestCase
@@ -248,6 +248,6 @@ def test_ends_are_bounded_in_number_and_bytes() -> None:
 async def test_one_of_many_owners_has_a_share_of_the_suspended_programs(owner: str, share: int) -> None:
     store = MemoryStore(CodeModeSettings(max_suspended_runs=40), lambda: 0.0)
     for number in range(share):
-        await store.park(ParkedRun(f"run {number}", owner, b"", "", "yield", 0.0, 10.0))
+        await store.suspend(SuspendedRun(f"run {number}", owner, b"", "", "yield", 0.0, 10.0))
     with pytest.raises(ProgramError, match=f"but {share} programs of yours are suspended already"):
-        await store.park(ParkedRun("one more", owner, b"", "", "yield", 0.0, 10.0))
+        await store.suspend(SuspendedRun("one more", owner, b"", "", "yield", 0.0, 10.0))

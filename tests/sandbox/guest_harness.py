@@ -105,11 +105,11 @@ class Cell:
         *,
         manifest: str = MANIFEST,
         memory_limit: int = 64 * MIB,
-        parked: bytes | None = None,
+        suspended: bytes | None = None,
     ) -> None:
         self._engine = engine
         self.guest: Guest = self.on_thread(
-            lambda: Guest(engine, engine.image(manifest), memory_limit=memory_limit, parked=parked)
+            lambda: Guest(engine, engine.image(manifest), memory_limit=memory_limit, suspended=suspended)
         )
 
     def on_thread(self, work: Callable[[], Any]) -> Any:

@@ -106,7 +106,7 @@ def test_a_guest_saved_at_every_turn_goes_on_as_one_that_never_was_and_as_those_
                 assert restored[0] == told.turn
                 # All that is not the same is the time, by the clock of the machine, at which the last turn began.
                 assert differing(memory(restored[1], image), memory(data, image)) <= 1
-            with closing(Cell(engine, parked=data)) as other:
+            with closing(Cell(engine, suspended=data)) as other:
                 assert other.snapshot() == data
                 restored = other.deliver(*batch, elapsed_ms=1.0).turn, other.snapshot()
         assert expected.report is not None
@@ -127,7 +127,7 @@ def test_chance_is_the_same_whenever_a_snapshot_is_gone_on_from_and_so_are_calls
     guest.start(CHANCE)
     data = guest.snapshot()
     values = []
-    for each in (guest, cell(parked=data), cell(parked=data)):
+    for each in (guest, cell(suspended=data), cell(suspended=data)):
         assert each.deliver(ok(1)).requests == [called(2, READ, {})]
         assert each.deliver(ok(2)).requests == [called(3, READ, {})]
         values.append(each.deliver(ok(3)).value)
@@ -141,7 +141,7 @@ def test_the_wall_clock_is_not_part_of_a_snapshot_and_the_time_since_the_start_i
     guest = cell()
     before = time.time() * 1000
     guest.start("await MCP.files.readFile({}); return [Date.now(), performance.now()]")
-    told = [each.deliver(ok(1), elapsed_ms=7e9).value for each in (cell(parked=guest.snapshot()), guest)]
+    told = [each.deliver(ok(1), elapsed_ms=7e9).value for each in (cell(suspended=guest.snapshot()), guest)]
     after = time.time() * 1000
     for wall, elapsed in told:
         assert before - 1 <= wall <= after + 1
@@ -156,7 +156,7 @@ def test_an_interruption_stays_with_the_guest_that_it_is_for(cell: OpenCell) -> 
     stopped = guest.deliver(ok(1), seconds=20)
     # Stopped by the engine's own check, with its state intact; the epoch would have torn it out of its loop.
     assert (stopped.stopped, stopped.turn.detail) == ("time", "")
-    assert cell(parked=data).deliver(ok(1)).value == 2_000_000
+    assert cell(suspended=data).deliver(ok(1)).value == 2_000_000
 
 
 def test_what_was_printed_before_a_snapshot_is_told_once(cell: OpenCell) -> None:
@@ -164,7 +164,7 @@ def test_what_was_printed_before_a_snapshot_is_told_once(cell: OpenCell) -> None
     assert guest.start("text('one'); await MCP.files.readFile({}); text('two'); return 1").texts == ["one"]
     data = guest.snapshot()
     assert guest.deliver(ok(1)).texts == ["two"]
-    assert cell(parked=data).deliver(ok(1)).texts == ["two"]
+    assert cell(suspended=data).deliver(ok(1)).texts == ["two"]
 
 
 def test_a_snapshot_does_not_hold_the_last_message(cell: OpenCell, engine: Engine) -> None:

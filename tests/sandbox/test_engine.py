@@ -111,12 +111,12 @@ def test_a_program_is_suspended_and_restored_by_an_image_whose_memory_was_forgot
     restored = None
     try:
         cell.start("let n = 41; await yield_control(); return ++n")
-        parked = cell.snapshot()
+        suspended = cell.snapshot()
         assert engine.forget_unused(0)
-        assert cell.snapshot() == parked
+        assert cell.snapshot() == suspended
         assert engine.forget_unused(0)
-        restored = Cell(engine, parked=parked)
-        assert restored.snapshot() == parked
+        restored = Cell(engine, suspended=suspended)
+        assert restored.snapshot() == suspended
         assert restored.deliver(ok(1)).value == 42
     finally:
         cell.close()

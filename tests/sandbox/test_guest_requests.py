@@ -150,6 +150,6 @@ def test_an_interrupt_at_rest_does_not_get_into_a_snapshot(cell: OpenCell) -> No
     guest = cell()
     guest.start("await MCP.files.readFile({});" + COMPUTE)
     guest.guest.interrupt()
-    restored = cell(parked=guest.snapshot()).deliver(ok(1))
+    restored = cell(suspended=guest.snapshot()).deliver(ok(1))
     assert restored.stopped is None
     assert restored.value == 1_000_000

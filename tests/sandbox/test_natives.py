@@ -97,11 +97,11 @@ def test_a_restored_program_goes_on_in_the_key_stream_where_it_was(cell: OpenCel
     first, other = cell(), cell()
     first.start(code, seed=SEED)
     other.start(code, seed=bytes(32))
-    parked, strange = first.snapshot(), other.snapshot()
+    suspended, strange = first.snapshot(), other.snapshot()
     straight = first.deliver(ok(1)).value
     assert straight[0] == (struct.unpack_from("<Q", key_stream(SEED, 8 * drawn + 8), 8 * drawn)[0] >> 11) / 2**53
-    assert cell(parked=parked).deliver(ok(1)).value == straight
-    resumed = cell(parked=strange).deliver(ok(1)).value
+    assert cell(suspended=suspended).deliver(ok(1)).value == straight
+    resumed = cell(suspended=strange).deliver(ok(1)).value
     assert all(a != b for a, b in zip(resumed, straight, strict=True))
 
 

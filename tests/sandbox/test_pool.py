@@ -103,12 +103,12 @@ def test_guests_that_are_alive_keep_their_memory_while_that_of_others_is_given_b
                     f"const kept = Array.from({{length: 5000}}, (_, i) => i + {number}); await yield_control();"
                     "return kept.every((value, i) => value === i + %d) && kept.length" % number
                 )
-                parked = cell.snapshot()
+                suspended = cell.snapshot()
                 if cell.deliver(ok(1)).value != 5000:
                     failures.append("after a turn")
             finally:
                 cell.close()
-            again = Cell(engine, parked=parked)
+            again = Cell(engine, suspended=suspended)
             try:
                 if again.deliver(ok(1)).value != 5000:
                     failures.append("restored")

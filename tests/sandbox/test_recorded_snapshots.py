@@ -36,7 +36,7 @@ def gone_on_with(engine: Engine, folder: Path, name: str) -> list[Any]:
     """What each delivery of the recording brings."""
     noted = recording(folder)
     data = (folder / f"{name}.bin").read_bytes()
-    with Guest(engine, engine.image(noted["catalog"]), memory_limit=MEMORY, parked=data) as guest:
+    with Guest(engine, engine.image(noted["catalog"]), memory_limit=MEMORY, suspended=data) as guest:
         return [told(guest.deliver(message, SECONDS)) for message in noted["programs"][name]["deliver"]]
 
 

@@ -1,4 +1,4 @@
-"""Programs that are parked as bytes and go on in another instance, and bytes that are refused."""
+"""Programs that are suspended as bytes and go on in another instance, and bytes that are refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ DEEP_VALUE = [["one", "broken/E_CODE", "three"], "one,broken/E_CODE,three", ["st
 
 
 @pytest.fixture
-def parked(cell: OpenCell) -> bytes:
+def suspended(cell: OpenCell) -> bytes:
     """A small program that waits for a call."""
     guest = cell()
     guest.start("const got = await MCP.files.readFile({ path: 'x' }); return { got }")
@@ -96,20 +96,20 @@ def test_a_program_deep_in_async_calls_is_restored_twice_in_a_row_and_finishes_r
     data = first.snapshot()
     first.close()
 
-    second = cell(parked=data)
+    second = cell(suspended=data)
     assert second.deliver(ok(1, {"text": "one"})).requests == [called(2, READ, {"i": 1})]
     data = second.snapshot()
     second.close()
 
-    third = cell(parked=data)
+    third = cell(suspended=data)
     error = GuestError("broken", code="E_CODE")
     assert third.deliver(Completion(2, error=error)).requests == [called(3, READ, {"i": 2})]
     assert third.deliver(ok(3, {"text": "three"})).value == DEEP_VALUE
 
 
-def test_one_snapshot_can_be_restored_more_than_once_with_different_endings(cell: OpenCell, parked: bytes) -> None:
-    assert cell(parked=parked).deliver(ok(1, "a")).value == {"got": "a"}
-    assert cell(parked=parked).deliver(ok(1, "b")).value == {"got": "b"}
+def test_one_snapshot_can_be_restored_more_than_once_with_different_endings(cell: OpenCell, suspended: bytes) -> None:
+    assert cell(suspended=suspended).deliver(ok(1, "a")).value == {"got": "a"}
+    assert cell(suspended=suspended).deliver(ok(1, "b")).value == {"got": "b"}
 
 
 def test_taking_a_snapshot_does_not_disturb_the_guest(cell: OpenCell) -> None:
@@ -122,8 +122,8 @@ def test_taking_a_snapshot_does_not_disturb_the_guest(cell: OpenCell) -> None:
     assert guest.deliver(ok(3, {"text": "three"})).value == DEEP_VALUE
 
 
-def test_a_restored_guest_gives_the_same_snapshot(cell: OpenCell, parked: bytes) -> None:
-    assert cell(parked=parked).snapshot() == parked
+def test_a_restored_guest_gives_the_same_snapshot(cell: OpenCell, suspended: bytes) -> None:
+    assert cell(suspended=suspended).snapshot() == suspended
 
 
 def test_two_guests_with_the_same_program_and_seed_go_on_alike(cell: OpenCell) -> None:
@@ -131,7 +131,7 @@ def test_two_guests_with_the_same_program_and_seed_go_on_alike(cell: OpenCell) -
     straight, stopped = cell(), cell()
     for guest in (straight, stopped):
         guest.start(code, seed=bytes(range(32)))
-    assert cell(parked=stopped.snapshot()).deliver(ok(1)).value == straight.deliver(ok(1)).value
+    assert cell(suspended=stopped.snapshot()).deliver(ok(1)).value == straight.deliver(ok(1)).value
 
 
 def test_timers_and_unhandled_rejections_outlast_a_snapshot(cell: OpenCell) -> None:
@@ -141,7 +141,7 @@ def test_timers_and_unhandled_rejections_outlast_a_snapshot(cell: OpenCell) -> N
         "await new Promise((done) => { setTimeout(() => { order.push('timer'); done() }, 50) }); return order"
     )
     assert told.requests == [Timer(1, 50)]
-    told = cell(parked=guest.snapshot()).deliver(ok(1))
+    told = cell(suspended=guest.snapshot()).deliver(ok(1))
     assert told.value == ["timer"]
     assert told.report is not None
     assert [each.message for each in told.report.rejections] == ["lost"]
@@ -152,7 +152,7 @@ def test_elapsed_time_goes_on_in_the_restored_guest(cell: OpenCell) -> None:
     guest.start(
         "const a = performance.now(); await MCP.files.readFile({}); return [a, performance.now()]", elapsed_ms=5
     )
-    before, after = cell(parked=guest.snapshot()).deliver(ok(1), elapsed_ms=60_000).value
+    before, after = cell(suspended=guest.snapshot()).deliver(ok(1), elapsed_ms=60_000).value
     assert 5 <= before < 5_000
     assert 60_000 <= after < 65_000
 
@@ -163,55 +163,55 @@ def test_a_program_with_much_memory_is_restored_whole(cell: OpenCell) -> None:
         "const big = Array.from({ length: 200000 }, (_, i) => 'item ' + i); await MCP.files.readFile({});"
         "let sum = 0; for (let i = 0; i < big.length; i++) sum += +big[i].slice(5); return [big.length, sum]"
     )
-    assert cell(parked=guest.snapshot()).deliver(ok(1)).value == [200_000, 199_999 * 200_000 // 2]
+    assert cell(suspended=guest.snapshot()).deliver(ok(1)).value == [200_000, 199_999 * 200_000 // 2]
 
 
-def test_the_memory_limit_holds_in_a_restored_guest(cell: OpenCell, parked: bytes) -> None:
+def test_the_memory_limit_holds_in_a_restored_guest(cell: OpenCell, suspended: bytes) -> None:
     guest = cell(memory_limit=16 * MIB)
     guest.start("await MCP.files.readFile({}); const a = []; for (;;) a.push(new Array(1000).fill(1))")
-    told = cell(memory_limit=16 * MIB, parked=guest.snapshot()).deliver(ok(1), seconds=20)
+    told = cell(memory_limit=16 * MIB, suspended=guest.snapshot()).deliver(ok(1), seconds=20)
     assert told.out_of_memory
 
 
 def test_the_time_limit_holds_in_a_restored_guest(cell: OpenCell) -> None:
     guest = cell()
     guest.start("await MCP.files.readFile({}); for (;;);")
-    assert cell(parked=guest.snapshot()).deliver(ok(1), seconds=0.1).stopped == "time"
+    assert cell(suspended=guest.snapshot()).deliver(ok(1), seconds=0.1).stopped == "time"
 
 
 def test_the_stack_limit_holds_in_a_restored_guest(cell: OpenCell) -> None:
     guest = cell()
     guest.start("await MCP.files.readFile({}); try { (function f() { f() })() } catch (e) { return e.name }")
-    restored = cell(parked=guest.snapshot())
+    restored = cell(suspended=guest.snapshot())
     assert restored.guest.stack_pointer() == STACK_END
     assert restored.deliver(ok(1)).value == "RangeError"
     assert restored.guest.stack_pointer() == STACK_END
 
 
-def test_the_snapshot_of_a_small_program_is_small(parked: bytes) -> None:
-    assert len(parked) < 64 * 1024
+def test_the_snapshot_of_a_small_program_is_small(suspended: bytes) -> None:
+    assert len(suspended) < 64 * 1024
 
 
 # refusals
 
 
-def test_a_bit_flip_anywhere_is_refused_and_never_a_crash(parked: bytes, image: Image) -> None:
+def test_a_bit_flip_anywhere_is_refused_and_never_a_crash(suspended: bytes, image: Image) -> None:
     rng = random.Random(20240)
-    assert snapshot.decode(parked, image, max_bytes=72 * MIB).blocks
+    assert snapshot.decode(suspended, image, max_bytes=72 * MIB).blocks
     for _ in range(300):
-        damaged = bytearray(parked)
-        damaged[rng.randrange(len(parked))] ^= 1 << rng.randrange(8)
+        damaged = bytearray(suspended)
+        damaged[rng.randrange(len(suspended))] ^= 1 << rng.randrange(8)
         refusal(bytes(damaged), image)
 
 
 def test_a_damaged_body_with_a_digest_that_fits_is_refused_or_decoded_but_never_a_crash(
-    parked: bytes, image: Image
+    suspended: bytes, image: Image
 ) -> None:
     rng = random.Random(7)
     refused = 0
     for _ in range(300):
-        damaged = bytearray(parked)
-        damaged[rng.randrange(36, len(parked))] ^= 1 << rng.randrange(8)
+        damaged = bytearray(suspended)
+        damaged[rng.randrange(36, len(suspended))] ^= 1 << rng.randrange(8)
         try:
             patches = snapshot.decode(resigned(bytes(damaged)), image, max_bytes=72 * MIB)
         except ProgramError:
@@ -222,57 +222,59 @@ def test_a_damaged_body_with_a_digest_that_fits_is_refused_or_decoded_but_never_
     assert refused > 200
 
 
-def test_a_guest_is_not_opened_from_damaged_bytes(cell: OpenCell, parked: bytes) -> None:
-    for damaged in (parked[:-1], parked[:200] + bytes([parked[200] ^ 4]) + parked[201:], b""):
+def test_a_guest_is_not_opened_from_damaged_bytes(cell: OpenCell, suspended: bytes) -> None:
+    for damaged in (suspended[:-1], suspended[:200] + bytes([suspended[200] ^ 4]) + suspended[201:], b""):
         with pytest.raises(ProgramError) as refused:
-            cell(parked=damaged)
+            cell(suspended=damaged)
         assert refused.value.code == "snapshot_restore_failed"
 
 
 @pytest.mark.parametrize("size", [0, 1, 4, 35, 36, 135, 136, 137, 1000, -1])
-def test_truncated_bytes_are_refused(parked: bytes, image: Image, size: int) -> None:
-    refusal(parked[:size], image)
+def test_truncated_bytes_are_refused(suspended: bytes, image: Image, size: int) -> None:
+    refusal(suspended[:size], image)
 
 
 @pytest.mark.parametrize("size", [0, 136, 137, 142, 1000, -10])
-def test_truncated_bytes_with_a_digest_that_fits_are_refused(parked: bytes, image: Image, size: int) -> None:
-    refusal(resigned(parked[:size]), image)
+def test_truncated_bytes_with_a_digest_that_fits_are_refused(suspended: bytes, image: Image, size: int) -> None:
+    refusal(resigned(suspended[:size]), image)
 
 
-def test_bytes_with_something_after_them_are_refused(parked: bytes, image: Image) -> None:
-    refusal(parked + b"x", image)
+def test_bytes_with_something_after_them_are_refused(suspended: bytes, image: Image) -> None:
+    refusal(suspended + b"x", image)
 
 
-def test_a_snapshot_from_another_catalog_is_refused(cell: OpenCell, engine: Engine, parked: bytes) -> None:
+def test_a_snapshot_from_another_catalog_is_refused(cell: OpenCell, engine: Engine, suspended: bytes) -> None:
     other = '{"servers":[],"tools":[],"named":[]}'
     image = engine.threads.submit(engine.image, other).result()
-    made = snapshot.about(parked)
-    assert f"made from catalog {made.image[:8]}…, and this one is {image.digest[:8]}…" in refusal(parked, image).message
+    made = snapshot.about(suspended)
+    assert (
+        f"made from catalog {made.image[:8]}…, and this one is {image.digest[:8]}…" in refusal(suspended, image).message
+    )
     assert snapshot.why_not(made, prelude=image.prelude) is None
     with pytest.raises(ProgramError) as refused:
-        cell(manifest=other, parked=parked)
+        cell(manifest=other, suspended=suspended)
     assert refused.value.code == "snapshot_restore_failed"
 
 
-def test_a_snapshot_from_another_engine_is_refused(parked: bytes, image: Image) -> None:
-    foreign = resigned(parked[:36] + bytes(32) + parked[68:])
+def test_a_snapshot_from_another_engine_is_refused(suspended: bytes, image: Image) -> None:
+    foreign = resigned(suspended[:36] + bytes(32) + suspended[68:])
     said = f"it was made by engine 00000000…, and this one is {DIGEST[:8]}…; start it again"
     assert refusal(foreign, image).message.endswith(said)
     assert snapshot.why_not(snapshot.about(foreign), prelude=image.prelude) == said.removesuffix("; start it again")
 
 
-def test_a_snapshot_made_with_another_prelude_is_refused(parked: bytes, image: Image) -> None:
-    foreign = resigned(parked[:68] + bytes(32) + parked[100:])
+def test_a_snapshot_made_with_another_prelude_is_refused(suspended: bytes, image: Image) -> None:
+    foreign = resigned(suspended[:68] + bytes(32) + suspended[100:])
     said = f"it was made with prelude 00000000…, and this one is {image.prelude[:8]}…; start it again"
     assert refusal(foreign, image).message.endswith(said)
     assert snapshot.why_not(snapshot.about(foreign), prelude=image.prelude) == said.removesuffix("; start it again")
 
 
-def test_a_snapshot_says_what_made_it_and_damaged_ones_say_nothing(parked: bytes, image: Image) -> None:
-    made = snapshot.about(parked)
+def test_a_snapshot_says_what_made_it_and_damaged_ones_say_nothing(suspended: bytes, image: Image) -> None:
+    made = snapshot.about(suspended)
     assert (made.format, made.engine, made.prelude, made.image) == (2, DIGEST, image.prelude, image.digest)
     assert made.pages * PAGE >= len(image.memory)
-    for damaged in (parked[:-1], parked[:50], b"", b"CMS1" + parked[4:], b"CMSX" + parked[4:]):
+    for damaged in (suspended[:-1], suspended[:50], b"", b"CMS1" + suspended[4:], b"CMSX" + suspended[4:]):
         with pytest.raises(ProgramError) as refused:
             snapshot.about(damaged)
         assert refused.value.code == "snapshot_restore_failed"
@@ -293,14 +295,14 @@ def test_guests_of_two_catalogs_have_one_prelude(engine: Engine, image: Image) -
         (b"CMSX", "not a snapshot"),
     ],
 )
-def test_bytes_with_another_magic_are_refused(parked: bytes, image: Image, magic: bytes, why: str) -> None:
-    assert why in refusal(magic + parked[4:], image).message
+def test_bytes_with_another_magic_are_refused(suspended: bytes, image: Image, magic: bytes, why: str) -> None:
+    assert why in refusal(magic + suspended[4:], image).message
 
 
-def test_a_snapshot_over_the_memory_limit_is_refused(parked: bytes, image: Image) -> None:
-    [pages] = struct.unpack_from("<I", parked, 132)
-    assert snapshot.decode(parked, image, max_bytes=pages * PAGE).pages == pages
-    assert "more than the limit" in refusal(parked, image, max_bytes=pages * PAGE - 1).message
+def test_a_snapshot_over_the_memory_limit_is_refused(suspended: bytes, image: Image) -> None:
+    [pages] = struct.unpack_from("<I", suspended, 132)
+    assert snapshot.decode(suspended, image, max_bytes=pages * PAGE).pages == pages
+    assert "more than the limit" in refusal(suspended, image, max_bytes=pages * PAGE - 1).message
 
 
 def test_a_guest_with_a_smaller_limit_does_not_take_the_snapshot(cell: OpenCell) -> None:
@@ -308,7 +310,7 @@ def test_a_guest_with_a_smaller_limit_does_not_take_the_snapshot(cell: OpenCell)
     guest.start("const a = new Uint8Array(30e6).fill(1); await MCP.files.readFile({}); return a.length")
     data = guest.snapshot()
     with pytest.raises(ProgramError) as refused:
-        cell(memory_limit=16 * MIB, parked=data)
+        cell(memory_limit=16 * MIB, suspended=data)
     assert refused.value.code == "snapshot_restore_failed"
 
 

@@ -244,7 +244,7 @@ def test_namespaces_are_as_they_were_after_a_suspension(cell: OpenCell) -> None:
         "return [kept[0] === issues, kept[1] === namespaces.issues.list, Object.isFrozen(issues.items)]",
         namespaces=NAMESPACES,
     )
-    told = cell(parked=guest.snapshot()).deliver(ok(1, None))
+    told = cell(suspended=guest.snapshot()).deliver(ok(1, None))
     assert told.value == [True, True, True]
     assert calls(told) == [("issues", "items.add", (7,))]
 

@@ -76,13 +76,13 @@ def test_a_guest_finds_everything_as_new_whatever_another_did(cell: OpenCell) ->
 
 
 def test_a_suspended_guest_is_not_touched_by_others(cell: OpenCell) -> None:
-    parked = cell()
-    parked.start("globalThis.mine = 'mine'; await MCP.files.readFile({});" + FINGERPRINT)
-    stored = parked.snapshot()
+    suspended = cell()
+    suspended.start("globalThis.mine = 'mine'; await MCP.files.readFile({});" + FINGERPRINT)
+    stored = suspended.snapshot()
     plain = cell()
     plain.start("globalThis.mine = 'mine'; await MCP.files.readFile({});" + FINGERPRINT)
     cell().start(SPOIL)
-    assert cell(parked=stored).deliver(ok(1)).value == plain.deliver(ok(1)).value
+    assert cell(suspended=stored).deliver(ok(1)).value == plain.deliver(ok(1)).value
 
 
 async def test_what_a_program_leaves_is_gone_for_the_next_of_the_same_owner(engine: Engine) -> None:
@@ -118,9 +118,9 @@ async def test_ids_of_runs_have_no_order_and_much_randomness(engine: Engine) -> 
 
 async def test_the_id_of_a_run_is_not_known_to_its_program(engine: Engine) -> None:
     async with bench(engine) as it:
-        parked = await it.execute("await yield_control();" + FINGERPRINT)
-        outcome = await it.observe(parked.run_id)
-    assert parked.run_id not in str(outcome.value)
+        suspended = await it.execute("await yield_control();" + FINGERPRINT)
+        outcome = await it.observe(suspended.run_id)
+    assert suspended.run_id not in str(outcome.value)
 
 
 # owners
@@ -169,8 +169,8 @@ async def test_a_run_of_another_is_like_none_in_every_state(engine: Engine, opti
         unknown = await failure(it, "run_" + "x" * 24, OTHER, **options)
         assert unknown[0] == "invalid_input"
 
-        parked = await it.execute("await yield_control(); await MCP.slow.work({}); return 1")
-        assert await failure(it, parked.run_id, OTHER, **options) == unknown
+        suspended = await it.execute("await yield_control(); await MCP.slow.work({}); return 1")
+        assert await failure(it, suspended.run_id, OTHER, **options) == unknown
 
         waiting = await it.execute("await yield_control(); return 2")
         ended = await it.observe(waiting.run_id)
@@ -179,30 +179,30 @@ async def test_a_run_of_another_is_like_none_in_every_state(engine: Engine, opti
 
         it.clock.advance(it.settings.snapshot_ttl_seconds + 1)
         await it.manager.sweep()
-        assert (await failure(it, parked.run_id, OWNER))[0] == "snapshot_expired"
-        assert await failure(it, parked.run_id, OTHER, **options) == unknown
+        assert (await failure(it, suspended.run_id, OWNER))[0] == "snapshot_expired"
+        assert await failure(it, suspended.run_id, OTHER, **options) == unknown
 
 
 async def test_another_owner_cannot_end_or_disturb_a_run(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
     async with bench(engine, slow) as it:
-        parked = await it.execute("await yield_control(); return unwrap(await MCP.slow.work({}))")
+        suspended = await it.execute("await yield_control(); return unwrap(await MCP.slow.work({}))")
         for options in ({"cancel": True}, {"from_start": True}, {}):
-            await failure(it, parked.run_id, OTHER, **options)
+            await failure(it, suspended.run_id, OTHER, **options)
         assert slow.cancelled == 0
         slow.release.set()
-        assert (await it.observe(parked.run_id)).value == "done"
+        assert (await it.observe(suspended.run_id)).value == "done"
 
 
 async def test_a_stored_run_that_says_another_owner_is_not_given(engine: Engine) -> None:
     """A store looks at the owner itself, whoever asks."""
     async with bench(engine) as it:
-        parked = await it.execute("await yield_control(); return 1")
-        kept = await it.store.claim(parked.run_id, OWNER)
+        suspended = await it.execute("await yield_control(); return 1")
+        kept = await it.store.claim(suspended.run_id, OWNER)
         assert isinstance(kept, Claim)
-        await it.store.release(parked.run_id, OWNER)
-        await it.store.park(replace(kept.run, owner=OTHER))
-        assert (await failure(it, parked.run_id, OWNER))[0] == "invalid_input"
+        await it.store.release(suspended.run_id, OWNER)
+        await it.store.suspend(replace(kept.run, owner=OTHER))
+        assert (await failure(it, suspended.run_id, OWNER))[0] == "invalid_input"
 
 
 async def test_the_quota_of_one_owner_is_not_used_up_by_another(engine: Engine) -> None:
@@ -215,12 +215,12 @@ async def test_the_quota_of_one_owner_is_not_used_up_by_another(engine: Engine) 
 async def test_results_of_calls_go_to_the_run_that_made_them(engine: Engine) -> None:
     upstream = ScriptedSource("s", {"echo": lambda arguments: text_result(arguments["n"])})
     async with bench(engine, upstream) as it:
-        parked = [
+        suspended = [
             await execute_as(it, owner, f"await yield_control(); return unwrap(await MCP.s.echo({{ n: '{n}' }}))")
             for n, owner in enumerate((OWNER, OTHER) * 3)
         ]
         answers = [
             (await it.observe(each.run_id, owner=owner)).value
-            for each, owner in reversed(list(zip(parked, (OWNER, OTHER) * 3, strict=True)))
+            for each, owner in reversed(list(zip(suspended, (OWNER, OTHER) * 3, strict=True)))
         ]
     assert answers == [5, 4, 3, 2, 1, 0]

@@ -44,7 +44,7 @@ def image(engine: Engine) -> Image:
 
 
 @pytest.fixture
-def parked(cell: OpenCell) -> bytes:
+def suspended(cell: OpenCell) -> bytes:
     guest = cell()
     guest.start(PROGRAM)
     return guest.snapshot()
@@ -57,7 +57,7 @@ def refusals(engine: Engine, image: Image, forms: list[bytes]) -> list[str]:
         said = []
         for form in forms:
             try:
-                Guest(engine, image, memory_limit=64 * MIB, parked=form).close()
+                Guest(engine, image, memory_limit=64 * MIB, suspended=form).close()
             except ProgramError as error:
                 said.append(f"{error.code}: {error.message}")
         return said
@@ -67,43 +67,51 @@ def refusals(engine: Engine, image: Image, forms: list[bytes]) -> list[str]:
     return told
 
 
-def test_a_thousand_flipped_bits_are_a_thousand_refusals(engine: Engine, image: Image, parked: bytes) -> None:
+def test_a_thousand_flipped_bits_are_a_thousand_refusals(engine: Engine, image: Image, suspended: bytes) -> None:
     """The digest is over the whole stored form, so that none of them can go unnoticed."""
     rng = random.Random(4711)
     forms = []
     for _ in range(1000):
-        damaged = bytearray(parked)
-        damaged[rng.randrange(len(parked))] ^= 1 << rng.randrange(8)
+        damaged = bytearray(suspended)
+        damaged[rng.randrange(len(suspended))] ^= 1 << rng.randrange(8)
         forms.append(bytes(damaged))
     assert len(refusals(engine, image, forms)) == 1000
 
 
-def test_every_bit_of_the_header_counts(engine: Engine, image: Image, parked: bytes) -> None:
+def test_every_bit_of_the_header_counts(engine: Engine, image: Image, suspended: bytes) -> None:
     forms = []
     for bit in range(HEADER * 8):
-        damaged = bytearray(parked)
+        damaged = bytearray(suspended)
         damaged[bit // 8] ^= 1 << bit % 8
         forms.append(bytes(damaged))
     assert len(refusals(engine, image, forms)) == HEADER * 8
 
 
-def test_parts_of_two_snapshots_are_no_snapshot(cell: OpenCell, engine: Engine, image: Image, parked: bytes) -> None:
+def test_parts_of_two_snapshots_are_no_snapshot(cell: OpenCell, engine: Engine, image: Image, suspended: bytes) -> None:
     guest = cell()
     guest.start(PROGRAM.replace("'c'", "'another'"))
     other = guest.snapshot()
     rng = random.Random(3)
-    cuts = [4, 36, 68, 100, 132, HEADER, *(rng.randrange(len(parked)) for _ in range(45))]
-    forms = [form for cut in cuts for form in (parked[:cut] + other[cut:], other[:cut] + parked[cut:])]
-    mixed = [form for form in forms if form not in (parked, other)]
+    cuts = [4, 36, 68, 100, 132, HEADER, *(rng.randrange(len(suspended)) for _ in range(45))]
+    forms = [form for cut in cuts for form in (suspended[:cut] + other[cut:], other[:cut] + suspended[cut:])]
+    mixed = [form for form in forms if form not in (suspended, other)]
     assert len(mixed) > 90
     assert len(refusals(engine, image, mixed)) == len(mixed)
 
 
-def test_lengths_that_are_not_its_own_are_refused(engine: Engine, image: Image, parked: bytes) -> None:
+def test_lengths_that_are_not_its_own_are_refused(engine: Engine, image: Image, suspended: bytes) -> None:
     rng = random.Random(5)
-    forms = [parked[:size] for size in (0, 1, HEADER - 1, HEADER, *(rng.randrange(len(parked)) for _ in range(200)))]
-    forms += [parked + tail for tail in (b"\0", b"\0" * 4096, parked, parked[HEADER:])]
-    forms += [b"\0" + parked, parked[1:], parked[::-1], parked[:200] + parked[201:], parked[:200] + b"x" + parked[200:]]
+    forms = [
+        suspended[:size] for size in (0, 1, HEADER - 1, HEADER, *(rng.randrange(len(suspended)) for _ in range(200)))
+    ]
+    forms += [suspended + tail for tail in (b"\0", b"\0" * 4096, suspended, suspended[HEADER:])]
+    forms += [
+        b"\0" + suspended,
+        suspended[1:],
+        suspended[::-1],
+        suspended[:200] + suspended[201:],
+        suspended[:200] + b"x" + suspended[200:],
+    ]
     assert len(refusals(engine, image, forms)) == len(forms)
 
 
@@ -112,10 +120,10 @@ def resigned(data: bytes) -> bytes:
 
 
 def test_a_snapshot_that_somebody_wrote_with_a_right_digest_stays_in_its_own_memory(
-    cell: OpenCell, engine: Engine, image: Image, parked: bytes
+    cell: OpenCell, engine: Engine, image: Image, suspended: bytes
 ) -> None:
     """Who can write where snapshots are kept decides what its own guest does, and nothing else: it is a guest still."""
-    patches = snapshot.decode(parked, image, max_bytes=72 * MIB)
+    patches = snapshot.decode(suspended, image, max_bytes=72 * MIB)
     memory = bytearray(image.memory) + bytes(max(0, patches.pages * 65536 - len(image.memory)))
     for at, block in patches.blocks:
         memory[at : at + len(block)] = block
@@ -125,12 +133,12 @@ def test_a_snapshot_that_somebody_wrote_with_a_right_digest_stays_in_its_own_mem
         for _ in range(40):
             at, _ = patches.blocks[rng.randrange(len(patches.blocks))]
             broken[at + rng.randrange(4096)] ^= 1 << rng.randrange(8)
-        guest = cell(parked=snapshot.encode(bytes(broken), image))
+        guest = cell(suspended=snapshot.encode(bytes(broken), image))
         # However it ends, it is one of the ways in which a guest ends, and this process goes on.
         with suppress(CodeModeError):
             guest.on_thread(lambda guest=guest: guest.guest.deliver('{"elapsed":0,"completions":[]}', 0.2))
         guest.close()
-    healthy = cell(parked=parked)
+    healthy = cell(suspended=suspended)
     assert healthy.deliver(ok(1, "got")).value == [{"a": [1, 2, {"b": "c"}]}, "got"]
 
 
@@ -149,9 +157,9 @@ def other_prelude(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
             yield opened
 
 
-def test_a_snapshot_of_another_prelude_is_refused(other_prelude: Engine, parked: bytes) -> None:
+def test_a_snapshot_of_another_prelude_is_refused(other_prelude: Engine, suspended: bytes) -> None:
     image = other_prelude.threads.submit(other_prelude.image, MANIFEST).result()
-    [message] = refusals(other_prelude, image, [parked])
+    [message] = refusals(other_prelude, image, [suspended])
     assert "made with prelude" in message
 
 
@@ -164,18 +172,18 @@ CATALOGS = {
 
 
 @pytest.mark.parametrize("kind", CATALOGS)
-def test_a_snapshot_of_another_catalog_is_refused(engine: Engine, parked: bytes, kind: str) -> None:
+def test_a_snapshot_of_another_catalog_is_refused(engine: Engine, suspended: bytes, kind: str) -> None:
     manifest = json.dumps(CATALOGS[kind])
     assert manifest != MANIFEST
     image = engine.threads.submit(engine.image, manifest).result()
-    [message] = refusals(engine, image, [parked])
+    [message] = refusals(engine, image, [suspended])
     assert "made from catalog" in message
 
 
 # of somebody else
 
 
-async def two_parked(it: Bench) -> tuple[Any, Any]:
+async def two_suspended(it: Bench) -> tuple[Any, Any]:
     first = await it.execute("await yield_control(); return 'first'")
     second = await it.execute("await yield_control(); return 'second'")
     first_claim = await it.store.claim(first.run_id, OWNER)
@@ -186,8 +194,8 @@ async def two_parked(it: Bench) -> tuple[Any, Any]:
 @pytest.mark.anyio
 async def test_a_snapshot_is_not_restored_for_another_owner(engine: Engine) -> None:
     async with bench(engine) as it:
-        first, _ = await two_parked(it)
-        await it.store.park(first)
+        first, _ = await two_suspended(it)
+        await it.store.suspend(first)
         with pytest.raises(ProgramError) as refused:
             await it.observe(first.id, owner="somebody else")
         assert refused.value.code == "invalid_input"
@@ -204,9 +212,9 @@ async def test_a_run_whose_snapshot_was_damaged_ends_with_its_code_and_nothing_e
     engine: Engine, damage: Any
 ) -> None:
     async with bench(engine, ScriptedSource("s", {"work": text_result("done")})) as it:
-        first, second = await two_parked(it)
-        await it.store.park(replace(first, snapshot=damage(first.snapshot)))
-        await it.store.park(second)
+        first, second = await two_suspended(it)
+        await it.store.suspend(replace(first, snapshot=damage(first.snapshot)))
+        await it.store.suspend(second)
         ended = await it.observe(first.id)
         assert (ended.status, ended.code) == ("failed", "snapshot_restore_failed")
         assert ended.error.startswith("the suspended program cannot be restored: it is ")
@@ -228,11 +236,11 @@ async def test_a_snapshot_does_not_leave_the_server(engine: Engine, tmp_path: Pa
     """It is in no answer, whole or in part, and in no file."""
     monkeypatch.chdir(tmp_path)
     async with bench(engine) as it:
-        parked = await it.execute("await yield_control(); return 1")
-        kept = (await it.store.claim(parked.run_id, OWNER)).run
-        await it.store.release(parked.run_id, OWNER)
-        shown = repr(parked) + repr(it.store) + repr(it.manager)
+        suspended = await it.execute("await yield_control(); return 1")
+        kept = (await it.store.claim(suspended.run_id, OWNER)).run
+        await it.store.release(suspended.run_id, OWNER)
+        shown = repr(suspended) + repr(it.store) + repr(it.manager)
         assert snapshot.MAGIC.decode() not in shown
         assert kept.snapshot[HEADER : HEADER + 16].hex() not in shown
-        assert (await it.observe(parked.run_id)).value == 1
+        assert (await it.observe(suspended.run_id)).value == 1
     assert os.listdir(tmp_path) == []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.runs.store import Claim, ParkedRun
+from codemode_mcp.runs.store import Claim, SuspendedRun
 from codemode_mcp.settings import CodeModeSettings
 from codemode_mcp.stores.ending import GRACE_SECONDS, STEP_SECONDS
 from codemode_mcp.stores.runs import DurableStore
@@ -46,9 +46,9 @@ async def process(path: Path, clocks: Clocks) -> AsyncIterator[DurableStore]:
         yield DurableStore(database, Seal(), CodeModeSettings(), clock=lambda: clocks.monotonic)
 
 
-async def park(store: DurableStore, clocks: Clocks, run_id: str = "run_a") -> None:
+async def suspend(store: DurableStore, clocks: Clocks, run_id: str = "run_a") -> None:
     now = clocks.monotonic
-    await store.park(ParkedRun(run_id, ME, b"guest", "{}", "yield", now, now + LIVES, "{}"))
+    await store.suspend(SuspendedRun(run_id, ME, b"guest", "{}", "yield", now, now + LIVES, "{}"))
 
 
 async def refusal(store: DurableStore) -> str:
@@ -60,7 +60,7 @@ async def refusal(store: DurableStore) -> str:
 async def test_a_step_while_the_process_lives_drops_nothing_and_time_that_passes_does(tmp_path: Path) -> None:
     clocks = Clocks()
     async with process(tmp_path, clocks) as store:
-        await park(store, clocks)
+        await suspend(store, clocks)
         clocks.wall += 3600
         assert await store.sweep() == []
         assert isinstance(await store.claim("run_a", ME), Claim)
@@ -73,7 +73,7 @@ async def test_a_step_while_the_process_lives_drops_nothing_and_time_that_passes
 async def test_a_process_that_begins_after_a_step_drops_nothing_of_one_that_lives(tmp_path: Path) -> None:
     clocks = Clocks()
     async with process(tmp_path, clocks) as first:
-        await park(first, clocks)
+        await suspend(first, clocks)
         clocks.wall += 3600
         async with process(tmp_path, clocks) as second:
             clocks.pass_by(GRACE_SECONDS + 1)
@@ -84,7 +84,7 @@ async def test_a_process_that_begins_after_a_step_drops_nothing_of_one_that_live
 async def test_a_run_from_before_a_restart_is_spared_for_a_while(tmp_path: Path) -> None:
     clocks = Clocks()
     async with process(tmp_path, clocks) as store:
-        await park(store, clocks)
+        await suspend(store, clocks)
     clocks.wall += 3600
     async with process(tmp_path, clocks) as store:
         await store.sweep()
@@ -92,7 +92,7 @@ async def test_a_run_from_before_a_restart_is_spared_for_a_while(tmp_path: Path)
         assert isinstance(claim, Claim)
         assert claim.run.expires == pytest.approx(clocks.monotonic + GRACE_SECONDS)
         await store.release("run_a", ME)
-        await park(store, clocks, "run_b")
+        await suspend(store, clocks, "run_b")
         clocks.pass_by(GRACE_SECONDS + 1)
         assert await refusal(store) == "snapshot_expired"
         await store.sweep()
@@ -102,7 +102,7 @@ async def test_a_run_from_before_a_restart_is_spared_for_a_while(tmp_path: Path)
 async def test_a_run_that_is_past_its_time_by_more_than_the_bound_is_not_spared(tmp_path: Path) -> None:
     clocks = Clocks()
     async with process(tmp_path, clocks) as store:
-        await park(store, clocks)
+        await suspend(store, clocks)
     clocks.wall += LIVES + STEP_SECONDS + 1
     async with process(tmp_path, clocks) as store:
         assert await refusal(store) == "snapshot_expired"

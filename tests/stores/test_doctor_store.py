@@ -90,12 +90,12 @@ async def test_one_that_works_is_written_read_and_left_as_it_was(tmp_path: Path,
 async def test_suspended_programs_are_counted(tmp_path: Path) -> None:
     settings = await made(tmp_path)
     columns = "id, owner, state, version, token, cancel, reason, began, parked, expires, size, printed"
-    parked = time.time() - 600
+    suspended = time.time() - 600
     for name, state in (("a", "waiting"), ("b", "waiting"), ("c", "completed")):
         rows(
             settings,
             f"INSERT INTO runs ({columns}) VALUES "
-            f"('{name}', 'me', '{state}', 1, 1, 0, 'calls', 0, {parked}, 1e12, 1500000, 0)",
+            f"('{name}', 'me', '{state}', 1, 1, 0, 'calls', 0, {suspended}, 1e12, 1500000, 0)",
         )
     ((status, detail),) = said(await look_at(settings, tmp_path))
     assert status == "ok"

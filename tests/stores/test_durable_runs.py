@@ -10,7 +10,7 @@ import pytest
 
 from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.errors import ProgramError, StoreUnavailable
-from codemode_mcp.runs.store import Claim, EndedRun, Fenced, News, ParkedRun, StoredCall, StoredCatalog
+from codemode_mcp.runs.store import Claim, EndedRun, Fenced, News, StoredCall, StoredCatalog, SuspendedRun
 from codemode_mcp.runs.views import RunView
 from codemode_mcp.settings import CodeModeSettings
 from codemode_mcp.stores import ending
@@ -30,7 +30,7 @@ ONCE = StoredCall(1, "mcp:files:write", "queued", repeatable=False, body='{"n": 
 AGAIN = StoredCall(2, "mcp:files:read", "queued", repeatable=True, body='{"n": 2}')
 
 
-def parked(
+def suspended(
     process: Process,
     run_id: str = "run_a",
     *calls: StoredCall,
@@ -42,9 +42,9 @@ def parked(
     view: RunView | None = None,
     printed: str = "",
     printed_from: int = 0,
-) -> ParkedRun:
+) -> SuspendedRun:
     now = process.clock()
-    return ParkedRun(
+    return SuspendedRun(
         run_id,
         owner,
         snapshot,
@@ -91,10 +91,12 @@ async def refusal(process: Process, run_id: str = "run_a", owner: str = ME) -> s
     return refused.value.message
 
 
-async def test_a_parked_run_comes_back_as_it_was(shared: SharedDatabase) -> None:
+async def test_a_suspended_run_comes_back_as_it_was(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    run = parked(first, "run_a", ONCE, snapshot=bytes(range(256)) * 40, manifest='{"\ud800": "é"}', catalog="c\ud800")
-    await first.store.park(run)
+    run = suspended(
+        first, "run_a", ONCE, snapshot=bytes(range(256)) * 40, manifest='{"\ud800": "é"}', catalog="c\ud800"
+    )
+    await first.store.suspend(run)
     await shared.advance(10)
     claim = await claimed(second)
     assert not claim.current
@@ -103,28 +105,28 @@ async def test_a_parked_run_comes_back_as_it_was(shared: SharedDatabase) -> None
     assert (claim.run.catalog.hash, claim.run.catalog.text()) == ("hash of c\ud800", "c\ud800")
     assert (claim.run.snapshot, claim.run.manifest, claim.run.record) == (run.snapshot, run.manifest, run.record)
     assert (claim.run.calls, claim.run.reason) == ((ONCE,), "pending_tools")
-    assert claim.run.parked == pytest.approx(second.clock() - 10, abs=2)
+    assert claim.run.suspended == pytest.approx(second.clock() - 10, abs=2)
     assert claim.run.expires == pytest.approx(second.clock() + 890, abs=2)
 
 
 async def test_what_one_process_knows_still_counts_while_no_other_has_gone_on(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first))
+    await first.store.suspend(suspended(first))
     assert (await claimed(first)).current
     await first.store.release("run_a", ME)
     assert (await claimed(first)).current
-    await first.store.park(parked(first))
+    await first.store.suspend(suspended(first))
     await claimed(second)
     await second.store.release("run_a", ME)
     assert not (await claimed(first)).current
-    await first.store.park(parked(first))
+    await first.store.suspend(suspended(first))
     first.store.forget("run_a")
     assert not (await claimed(first)).current
 
 
-async def test_whoever_has_parked_a_run_hears_that_another_goes_on_with_it(shared: SharedDatabase) -> None:
+async def test_whoever_has_suspended_a_run_hears_that_another_goes_on_with_it(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first))
+    await first.store.suspend(suspended(first))
     await claimed(second)
     with anyio.fail_after(10):
         assert await first.store.news() in ("run_a", None)
@@ -133,18 +135,18 @@ async def test_whoever_has_parked_a_run_hears_that_another_goes_on_with_it(share
 
 async def test_one_at_a_time_goes_on_with_a_run(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first))
+    await first.store.suspend(suspended(first))
     await claimed(second)
     assert "being waited for already" in await refusal(first)
     assert "being waited for already" in await refusal(second)
-    await second.store.park(parked(second))
+    await second.store.suspend(suspended(second))
     await claimed(first)
     assert "being waited for already" in await refusal(second)
 
 
 async def test_of_many_who_want_a_run_at_once_one_gets_it(shared: SharedDatabase) -> None:
     processes = [await shared.process() for _ in range(4)]
-    await processes[0].store.park(parked(processes[0]))
+    await processes[0].store.suspend(suspended(processes[0]))
     got: list[Process] = []
 
     async def want(process: Process) -> None:
@@ -162,7 +164,7 @@ async def test_of_many_who_want_a_run_at_once_one_gets_it(shared: SharedDatabase
 
 async def test_of_two_requests_of_one_process_one_gets_a_run(shared: SharedDatabase) -> None:
     process = await shared.process()
-    await process.store.park(parked(process))
+    await process.store.suspend(suspended(process))
     found: list[object] = []
 
     async def want() -> None:
@@ -177,9 +179,9 @@ async def test_of_two_requests_of_one_process_one_gets_a_run(shared: SharedDatab
     assert sorted(isinstance(each, Claim) for each in found) == [False, True]
 
 
-async def test_whoever_claims_a_run_before_its_parking_was_heard_of_goes_on_with_it(shared: SharedDatabase) -> None:
+async def test_whoever_claims_a_run_before_its_suspending_was_heard_of_goes_on_with_it(shared: SharedDatabase) -> None:
     process = await shared.process()
-    await process.store.park(parked(process))
+    await process.store.suspend(suspended(process))
     await claimed(process)
     inner = process.database
 
@@ -193,13 +195,13 @@ async def test_whoever_claims_a_run_before_its_parking_was_heard_of_goes_on_with
             return result
 
     process.store._database = Late()  # type: ignore[assignment]
-    await process.store.park(parked(process))
+    await process.store.suspend(suspended(process))
     assert "being waited for already" in await refusal(process)
 
 
 async def test_a_run_of_another_owner_looks_like_an_unknown_one(shared: SharedDatabase) -> None:
     process = await shared.process()
-    await process.store.park(parked(process))
+    await process.store.suspend(suspended(process))
     foreign = await refusal(process, owner="http:you")
     unknown = await refusal(process, "run_b")
     assert foreign == unknown.replace("run_b", "run_a")
@@ -214,7 +216,7 @@ async def test_a_run_of_another_owner_looks_like_an_unknown_one(shared: SharedDa
 async def test_owners_and_tools_may_be_called_anything(shared: SharedDatabase) -> None:
     process = await shared.process()
     odd = "http:\x00\ud800'\\u0041"
-    await process.store.park(parked(process, "run_a", StoredCall(1, odd, "queued", True), owner=odd))
+    await process.store.suspend(suspended(process, "run_a", StoredCall(1, odd, "queued", True), owner=odd))
     assert await process.store.owner_of("run_a") == odd
     assert (await claimed(process, owner=odd)).run.calls[0].tool == odd
     assert "there is no run" in await refusal(process, owner="http:\x00\ud800'A")
@@ -222,9 +224,9 @@ async def test_owners_and_tools_may_be_called_anything(shared: SharedDatabase) -
 
 async def test_a_run_of_a_dead_process_is_gone_on_with_from_its_last_checkpoint(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first))
+    await first.store.suspend(suspended(first))
     await claimed(first)
-    await first.store.checkpoint(parked(first, snapshot=b"later"))
+    await first.store.checkpoint(suspended(first, snapshot=b"later"))
     assert "being waited for already" in await refusal(first)
     assert "being waited for already" in await refusal(second)
     await shared.kill(first)
@@ -234,13 +236,13 @@ async def test_a_run_of_a_dead_process_is_gone_on_with_from_its_last_checkpoint(
 
 async def test_whoever_was_taken_for_dead_changes_nothing_any_more(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first, "run_a", ONCE))
+    await first.store.suspend(suspended(first, "run_a", ONCE))
     await claimed(first)
     await shared.kill(first)
     await claimed(second)
     for attempt in (
-        lambda: first.store.park(parked(first, snapshot=b"of the dead")),
-        lambda: first.store.checkpoint(parked(first, snapshot=b"of the dead")),
+        lambda: first.store.suspend(suspended(first, snapshot=b"of the dead")),
+        lambda: first.store.checkpoint(suspended(first, snapshot=b"of the dead")),
         lambda: first.store.end(ended(first)),
     ):
         with pytest.raises(Fenced):
@@ -251,33 +253,33 @@ async def test_whoever_was_taken_for_dead_changes_nothing_any_more(shared: Share
     assert (await first.store.look("run_a")).fenced
     assert "being waited for already" in await refusal(first)
     assert await second.store.dispatching("run_a", 1) is True
-    await second.store.park(parked(second, "run_a", ONCE, snapshot=b"mine"))
+    await second.store.suspend(suspended(second, "run_a", ONCE, snapshot=b"mine"))
     third = await shared.process()
     assert (await claimed(third)).run.snapshot == b"mine"
 
 
 async def test_a_run_that_a_process_has_lost_is_not_stored_anew_when_it_is_gone(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first))
+    await first.store.suspend(suspended(first))
     await claimed(second)
     await second.store.end(ended(second))
     await shared.advance(1000)
     await second.store.sweep()
     assert await shared.rows("SELECT * FROM runs") == []
     with pytest.raises(Fenced):
-        await first.store.park(parked(first))
+        await first.store.suspend(suspended(first))
     assert await first.store.look("run_a") == News(fenced=True, ended="expired")
 
 
 async def test_a_process_takes_back_what_it_has_claimed_but_goes_on_with_no_more(shared: SharedDatabase) -> None:
     process = await shared.process()
-    await process.store.park(parked(process))
+    await process.store.suspend(suspended(process))
     await claimed(process)
     process.store.forget("run_a")
     with pytest.raises(Fenced):
-        await process.store.checkpoint(parked(process))
+        await process.store.checkpoint(suspended(process))
     assert not (await claimed(process)).current
-    await process.store.park(parked(process))
+    await process.store.suspend(suspended(process))
 
 
 # what was printed
@@ -285,12 +287,12 @@ async def test_a_process_takes_back_what_it_has_claimed_but_goes_on_with_no_more
 
 async def test_what_was_printed_is_given_in_order_to_whoever_does_not_know_it(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first, printed='["\\ud800", 2]'))
+    await first.store.suspend(suspended(first, printed='["\\ud800", 2]'))
     claim = await claimed(first)
     assert (claim.current, claim.printed) == (True, ())
-    await first.store.checkpoint(parked(first))
-    await first.store.checkpoint(parked(first, printed="[11]", printed_from=10))
-    await first.store.park(parked(first, printed="[3]", printed_from=2))
+    await first.store.checkpoint(suspended(first))
+    await first.store.checkpoint(suspended(first, printed="[11]", printed_from=10))
+    await first.store.suspend(suspended(first, printed="[3]", printed_from=2))
     claim = await claimed(second)
     assert (claim.current, claim.printed) == (False, ('["\\ud800", 2]', "[3]", "[11]"))
     await second.store.release("run_a", ME)
@@ -302,13 +304,13 @@ async def test_what_was_printed_is_given_in_order_to_whoever_does_not_know_it(sh
 async def test_what_was_printed_is_written_again_where_nobody_knows_whether_it_was(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     store, database = first.store, first.database
-    await store.park(parked(first, printed='["a"]'))
+    await store.suspend(suspended(first, printed='["a"]'))
     await claimed(first)
     store._database = losing(database)  # type: ignore[assignment]
     with pytest.raises(StoreUnavailable):
-        await store.checkpoint(parked(first, printed='["b"]', printed_from=1))
+        await store.checkpoint(suspended(first, printed='["b"]', printed_from=1))
     store._database = database
-    await store.park(parked(first, printed='["b", "c"]', printed_from=1))
+    await store.suspend(suspended(first, printed='["b", "c"]', printed_from=1))
     assert (await claimed(second)).printed == ('["a"]', '["b", "c"]')
     (size, of_printed), *_ = await shared.rows("SELECT size, printed FROM runs")
     assert [(of_printed,)] == await shared.rows("SELECT SUM(LENGTH(body)) FROM outputs")
@@ -317,20 +319,20 @@ async def test_what_was_printed_is_written_again_where_nobody_knows_whether_it_w
 
 async def test_whoever_was_taken_for_dead_prints_nothing_any_more(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first, printed='["a"]'))
+    await first.store.suspend(suspended(first, printed='["a"]'))
     await claimed(first)
     await shared.kill(first)
     await claimed(second)
     with pytest.raises(Fenced):
-        await first.store.checkpoint(parked(first, printed='["x"]', printed_from=1))
-    await second.store.park(parked(second))
+        await first.store.checkpoint(suspended(first, printed='["x"]', printed_from=1))
+    await second.store.suspend(suspended(second))
     assert (await claimed(await shared.process())).printed == ('["a"]',)
 
 
 @pytest.mark.parametrize("over", ["ended", "expired"])
 async def test_what_was_printed_goes_with_its_run(shared: SharedDatabase, over: str) -> None:
     process = await shared.process()
-    await process.store.park(parked(process, printed='["a"]'))
+    await process.store.suspend(suspended(process, printed='["a"]'))
     if over == "ended":
         await claimed(process)
         await process.store.end(ended(process))
@@ -345,7 +347,7 @@ async def test_what_was_printed_goes_with_its_run(shared: SharedDatabase, over: 
 async def test_what_is_forgotten_while_it_is_claimed_is_given_in_full(shared: SharedDatabase) -> None:
     process = await shared.process()
     store, database = process.store, process.database
-    await store.park(parked(process, printed='["a"]'))
+    await store.suspend(suspended(process, printed='["a"]'))
 
     class Forgetting:
         process = database.process
@@ -359,7 +361,7 @@ async def test_what_is_forgotten_while_it_is_claimed_is_given_in_full(shared: Sh
     store._database = Forgetting()  # type: ignore[assignment]
     claim = await claimed(process)
     assert (claim.current, claim.catalog, claim.printed) == (False, "all tools", ('["a"]',))
-    await store.park(parked(process))
+    await store.suspend(suspended(process))
 
 
 # calls
@@ -367,17 +369,17 @@ async def test_what_is_forgotten_while_it_is_claimed_is_given_in_full(shared: Sh
 
 async def test_what_is_stored_of_a_call_is_not_wanted_again(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    done = StoredCall(3, "t", "settled", False, result="3", carrier="nobody")
-    await first.store.park(parked(first, "run_a", ONCE, AGAIN, done))
+    done = StoredCall(3, "t", "settled", False, result="3", executor="nobody")
+    await first.store.suspend(suspended(first, "run_a", ONCE, AGAIN, done))
     await claimed(first)
     short = replace(ONCE, body=""), replace(AGAIN, body=""), replace(done, result=None)
-    await first.store.park(parked(first, "run_a", *short))
+    await first.store.suspend(suspended(first, "run_a", *short))
     assert (await claimed(second)).run.calls == (ONCE, AGAIN, done)
 
 
 async def test_a_call_is_sent_once(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first, "run_a", ONCE, AGAIN))
+    await first.store.suspend(suspended(first, "run_a", ONCE, AGAIN))
     assert await second.store.dispatching("run_a", 1) is False
     assert await first.store.dispatching("run_a", 1) is True
     assert await first.store.dispatching("run_a", 1) is False
@@ -389,7 +391,7 @@ async def test_a_call_is_sent_once(shared: SharedDatabase) -> None:
 
 async def test_calls_that_nobody_has_sent_go_along_with_their_run(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first, "run_a", ONCE, AGAIN))
+    await first.store.suspend(suspended(first, "run_a", ONCE, AGAIN))
     assert (await claimed(second)).run.calls == (ONCE, AGAIN)
     assert await first.store.dispatching("run_a", 1) is False
     assert await first.store.dispatching("run_a", 2) is False
@@ -398,10 +400,10 @@ async def test_calls_that_nobody_has_sent_go_along_with_their_run(shared: Shared
 
 async def test_an_end_reaches_the_process_that_goes_on(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first, "run_a", ONCE))
+    await first.store.suspend(suspended(first, "run_a", ONCE))
     await first.store.dispatching("run_a", 1)
     claim = await claimed(second)
-    assert (claim.run.calls[0].status, claim.run.calls[0].carrier) == ("dispatched", "elsewhere")
+    assert (claim.run.calls[0].status, claim.run.calls[0].executor) == ("dispatched", "elsewhere")
     assert await second.store.look("run_a") == News()
     assert await second.store.settle("run_a", 1, "not its own") is False
     heard: list[str | None] = []
@@ -426,7 +428,7 @@ async def test_a_claim_of_this_process_is_not_taken_for_that_of_another(
 ) -> None:
     """The store has its new token before the process has the answer to the claim."""
     process = await shared.process()
-    await process.store.park(parked(process, "run_a", ONCE))
+    await process.store.suspend(suspended(process, "run_a", ONCE))
     do, committed, answered = process.database.do, anyio.Event(), anyio.Event()
     found: list[News] = []
 
@@ -453,32 +455,32 @@ async def test_a_claim_of_this_process_is_not_taken_for_that_of_another(
 
 async def test_the_first_end_of_a_call_counts(shared: SharedDatabase) -> None:
     process, other = await shared.process(), await shared.process()
-    await process.store.park(parked(process, "run_a", ONCE, AGAIN))
+    await process.store.suspend(suspended(process, "run_a", ONCE, AGAIN))
     assert await process.store.settle("run_a", 1, "first") is True
     assert await process.store.settle("run_a", 1, "second") is False
     assert await process.store.settle("run_a", 1, "first") is True
     assert await process.store.dispatching("run_a", 1) is False
     await claimed(process)
-    late = StoredCall(1, ONCE.tool, "settled", False, result="third", carrier="nobody")
-    given_up = StoredCall(2, AGAIN.tool, "settled", True, result="given up", carrier="nobody")
-    await process.store.park(parked(process, "run_a", late, given_up))
+    late = StoredCall(1, ONCE.tool, "settled", False, result="third", executor="nobody")
+    given_up = StoredCall(2, AGAIN.tool, "settled", True, result="given up", executor="nobody")
+    await process.store.suspend(suspended(process, "run_a", late, given_up))
     calls = (await claimed(other)).run.calls
     assert [(call.status, call.result) for call in calls] == [("settled", "first"), ("settled", "given up")]
-    assert {call.carrier for call in calls} == {"nobody"}
+    assert {call.executor for call in calls} == {"nobody"}
 
 
-async def test_parking_takes_nothing_back_of_what_happened_to_a_call_meanwhile(shared: SharedDatabase) -> None:
+async def test_suspending_takes_nothing_back_of_what_happened_to_a_call_meanwhile(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first, "run_a", ONCE, AGAIN))
+    await first.store.suspend(suspended(first, "run_a", ONCE, AGAIN))
     await first.store.dispatching("run_a", 1)
     await first.store.dispatching("run_a", 2)
     await first.store.settle("run_a", 2, "done")
     await claimed(second)
-    await second.store.park(parked(second, "run_a", ONCE, AGAIN, StoredCall(3, "t", "queued", False)))
+    await second.store.suspend(suspended(second, "run_a", ONCE, AGAIN, StoredCall(3, "t", "queued", False)))
     assert await second.store.dispatching("run_a", 1) is False
     assert await first.store.settle("run_a", 1, "late") is True
     assert [call.result for call in (await claimed(second)).run.calls] == ["late", "done", None]
-    await second.store.park(parked(second, "run_a", StoredCall(3, "t", "queued", False)))
+    await second.store.suspend(suspended(second, "run_a", StoredCall(3, "t", "queued", False)))
     assert [call.id for call in (await claimed(second)).run.calls] == [3]
     assert await first.store.settle("run_a", 1, "too late") is False
 
@@ -489,23 +491,23 @@ async def test_calls_of_a_dead_process_are_made_again_only_where_that_does_no_ha
 ) -> None:
     first, second = await shared.process(), await shared.process()
     third = StoredCall(3, "mcp:files:delete", "queued", repeatable=False, body="{}")
-    await first.store.park(parked(first, "run_a", ONCE, AGAIN, third))
+    await first.store.suspend(suspended(first, "run_a", ONCE, AGAIN, third))
     await first.store.dispatching("run_a", 1)
     await first.store.dispatching("run_a", 2)
     if when == "before the claim":
         await shared.kill(first)
         calls = (await claimed(second)).run.calls
-        assert [(call.status, call.carrier) for call in calls] == [
+        assert [(call.status, call.executor) for call in calls] == [
             ("dispatched", "nobody"),
             ("queued", "here"),
             ("queued", "here"),
         ]
     else:
         calls = (await claimed(second)).run.calls
-        assert [call.carrier for call in calls] == ["elsewhere", "elsewhere", "here"]
+        assert [call.executor for call in calls] == ["elsewhere", "elsewhere", "here"]
         await shared.kill(first)
         calls = (await second.store.look("run_a")).calls
-        assert [(call.id, call.status, call.carrier) for call in calls] == [
+        assert [(call.id, call.status, call.executor) for call in calls] == [
             (1, "dispatched", "here"),
             (2, "queued", "here"),
         ]
@@ -521,30 +523,30 @@ async def test_calls_of_a_dead_process_are_made_again_only_where_that_does_no_ha
 async def test_a_call_that_is_under_way_here_is_not_given_up(shared: SharedDatabase) -> None:
     process = await shared.process()
     sent = StoredCall(1, "t", "dispatched", repeatable=False)
-    await process.store.park(parked(process, "run_a", sent, AGAIN))
+    await process.store.suspend(suspended(process, "run_a", sent, AGAIN))
     await process.store.dispatching("run_a", 2)
-    assert [call.carrier for call in (await claimed(process)).run.calls] == ["here", "here"]
+    assert [call.executor for call in (await claimed(process)).run.calls] == ["here", "here"]
     process.store.forget("run_a")
-    assert [(call.status, call.carrier) for call in (await claimed(process)).run.calls] == [("dispatched", "here")] * 2
+    assert [(call.status, call.executor) for call in (await claimed(process)).run.calls] == [("dispatched", "here")] * 2
     await process.store.settle("run_a", 1, "42")
     assert [call.result for call in (await process.store.look("run_a")).calls] == ["42"]
 
 
 async def test_what_was_taken_over_by_a_claim_whose_answer_was_lost_is_still_given_up(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first, "run_a", ONCE, AGAIN))
+    await first.store.suspend(suspended(first, "run_a", ONCE, AGAIN))
     await first.store.dispatching("run_a", 1)
     await shared.kill(first)
     await claimed(second)
     second.store._mine.clear()
     calls = (await claimed(second)).run.calls
-    assert [(call.status, call.carrier) for call in calls] == [("dispatched", "nobody"), ("queued", "here")]
+    assert [(call.status, call.executor) for call in calls] == [("dispatched", "nobody"), ("queued", "here")]
     assert await second.store.dispatching("run_a", 1) is False
 
 
 async def test_a_call_may_be_sent_when_only_the_answer_was_lost_that_it_may(shared: SharedDatabase) -> None:
     process = await shared.process()
-    await process.store.park(parked(process, "run_a", ONCE))
+    await process.store.suspend(suspended(process, "run_a", ONCE))
     store, database = process.store, process.database
     store._database = losing(database)  # type: ignore[assignment]
     with pytest.raises(StoreUnavailable):
@@ -559,7 +561,7 @@ async def test_a_call_may_be_sent_when_only_the_answer_was_lost_that_it_may(shar
 
 async def test_an_end_is_told_again_to_its_owner_until_its_time(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first, "run_a", ONCE))
+    await first.store.suspend(suspended(first, "run_a", ONCE))
     await claimed(second)
     await second.store.end(ended(second))
     for process in (first, second):
@@ -575,7 +577,7 @@ async def test_an_end_is_told_again_to_its_owner_until_its_time(shared: SharedDa
 
 async def test_an_end_may_be_given_again_when_the_answer_was_lost(shared: SharedDatabase) -> None:
     process, other = await shared.process(), await shared.process()
-    await process.store.park(parked(process))
+    await process.store.suspend(suspended(process))
     await claimed(process)
     known = process.store._mine["run_a"]
     await process.store.end(ended(process))
@@ -588,7 +590,7 @@ async def test_an_end_may_be_given_again_when_the_answer_was_lost(shared: Shared
 
 async def test_whoever_carries_calls_of_a_run_hears_of_its_end(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first, "run_a", ONCE))
+    await first.store.suspend(suspended(first, "run_a", ONCE))
     await first.store.dispatching("run_a", 1)
     await claimed(second)
     with anyio.fail_after(10):
@@ -605,11 +607,11 @@ async def test_the_oldest_ends_make_room(shared: SharedDatabase, monkeypatch: py
     process = await shared.process()
     for number in range(4):
         run_id = f"run_{number}"
-        await process.store.park(parked(process, run_id))
+        await process.store.suspend(suspended(process, run_id))
         await process.store.end(ended(process, run_id))
         await shared.advance(1)
     assert [row[0] for row in await shared.rows("SELECT id FROM runs ORDER BY id")] == ["run_2", "run_3"]
-    await process.store.park(parked(process, "run_9"))
+    await process.store.suspend(suspended(process, "run_9"))
     monkeypatch.setattr(ending, "MAX_ENDED", 1)
     await process.store.sweep()
     assert [row[0] for row in await shared.rows("SELECT id FROM runs ORDER BY id")] == ["run_3", "run_9"]
@@ -617,7 +619,7 @@ async def test_the_oldest_ends_make_room(shared: SharedDatabase, monkeypatch: py
 
 async def test_whoever_goes_on_with_a_run_hears_that_it_shall_end(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first))
+    await first.store.suspend(suspended(first))
     assert await second.store.cancel("run_a", ME) is False
     await claimed(first)
     assert await second.store.cancel("run_a", ME) is True
@@ -634,8 +636,8 @@ async def test_whoever_goes_on_with_a_run_hears_that_it_shall_end(shared: Shared
 
 async def test_runs_past_their_time_are_dropped_and_known_for_a_day(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first, "run_a", ONCE))
-    await first.store.park(parked(first, "run_b"))
+    await first.store.suspend(suspended(first, "run_a", ONCE))
+    await first.store.suspend(suspended(first, "run_b"))
     await first.store.dispatching("run_a", 1)
     assert await second.store.sweep() == []
     await shared.advance(901)
@@ -648,7 +650,7 @@ async def test_runs_past_their_time_are_dropped_and_known_for_a_day(shared: Shar
     assert await shared.rows("SELECT COUNT(*) FROM calls") == [(0,)]
     assert "suspended for more than 900 s" in await refusal(second)
     with pytest.raises(Fenced):
-        await first.store.park(parked(first))
+        await first.store.suspend(suspended(first))
     await shared.advance(24 * 3600 + 1)
     assert "there is no run" in await refusal(second)
     await second.store.sweep()
@@ -658,7 +660,7 @@ async def test_runs_past_their_time_are_dropped_and_known_for_a_day(shared: Shar
 
 async def test_a_run_that_its_process_has_claimed_and_forgotten_expires(shared: SharedDatabase) -> None:
     process = await shared.process()
-    await process.store.park(parked(process))
+    await process.store.suspend(suspended(process))
     await claimed(process)
     process.store.forget("run_a")
     await shared.advance(1000)
@@ -667,12 +669,12 @@ async def test_a_run_that_its_process_has_claimed_and_forgotten_expires(shared: 
 
 async def test_a_run_does_not_expire_while_somebody_goes_on_with_it(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first))
+    await first.store.suspend(suspended(first))
     await claimed(first)
     await shared.advance(1000)
     assert await second.store.sweep() == []
     assert await first.store.sweep() == []
-    await first.store.park(parked(first))
+    await first.store.suspend(suspended(first))
     await claimed(second)
     await shared.advance(1000)
     await shared.kill(second)
@@ -683,47 +685,47 @@ async def test_a_run_does_not_expire_while_somebody_goes_on_with_it(shared: Shar
 async def test_quotas_count_what_all_processes_have(shared: SharedDatabase) -> None:
     settings = CodeModeSettings(max_suspended_runs=3, max_suspended_runs_per_owner=2)
     first, second = await shared.process(settings), await shared.process(settings)
-    await first.store.park(parked(first, "run_1"))
-    await second.store.park(parked(second, "run_2"))
+    await first.store.suspend(suspended(first, "run_1"))
+    await second.store.suspend(suspended(second, "run_2"))
     with pytest.raises(ProgramError, match=r"2 programs of yours .* \(maxSuspendedRunsPerOwner is 2\)"):
-        await first.store.park(parked(first, "run_3"))
+        await first.store.suspend(suspended(first, "run_3"))
     assert "there is no run" in await refusal(first, "run_3")
-    await second.store.park(parked(second, "run_4", owner="http:you"))
+    await second.store.suspend(suspended(second, "run_4", owner="http:you"))
     with pytest.raises(ProgramError, match=r"no room for another one \(maxSuspendedRuns is 3\)"):
-        await first.store.park(parked(first, "run_5", owner="http:them"))
+        await first.store.suspend(suspended(first, "run_5", owner="http:them"))
     await claimed(first, "run_2")
-    await first.store.park(parked(first, "run_2"))
+    await first.store.suspend(suspended(first, "run_2"))
     await shared.advance(901)
-    await first.store.park(parked(first, "run_5", owner="http:them"))
+    await first.store.suspend(suspended(first, "run_5", owner="http:them"))
 
 
 async def test_runs_of_a_process_of_an_earlier_version_count_for_their_owner(shared: SharedDatabase) -> None:
     process = await shared.process(CodeModeSettings(max_suspended_runs=8, max_suspended_runs_per_owner=1))
-    await process.store.park(parked(process, "run_1"))
+    await process.store.suspend(suspended(process, "run_1"))
     await shared.rows("UPDATE runs SET share = ''")
     with pytest.raises(ProgramError, match=r"1 programs of yours .* \(maxSuspendedRunsPerOwner is 1\)"):
-        await process.store.park(parked(process, "run_2"))
-    await process.store.park(parked(process, "run_3", owner="http:you"))
+        await process.store.suspend(suspended(process, "run_2"))
+    await process.store.suspend(suspended(process, "run_3", owner="http:you"))
 
 
 async def test_a_catalog_is_stored_once_while_runs_see_it(shared: SharedDatabase) -> None:
     process = await shared.process()
     made: list[str] = []
 
-    def run(run_id: str) -> ParkedRun:
+    def run(run_id: str) -> SuspendedRun:
         now = process.clock()
         catalog = StoredCatalog("h", lambda: made.append(run_id) or "text")
-        return ParkedRun(run_id, ME, b"s", "{}", "yield", now, now + 9000, "", (), catalog)
+        return SuspendedRun(run_id, ME, b"s", "{}", "yield", now, now + 9000, "", (), catalog)
 
-    await process.store.park(run("run_a"))
-    await process.store.park(run("run_b"))
+    await process.store.suspend(run("run_a"))
+    await process.store.suspend(run("run_b"))
     assert made == ["run_a"]
     await shared.advance(3601)
     await process.store.sweep()
     assert await shared.rows("SELECT COUNT(*) FROM catalogs") == [(2,)]
     for run_id in ("run_a", "run_b"):
         await process.store.end(ended(process, run_id))
-    await process.store.park(run("run_c"))
+    await process.store.suspend(run("run_c"))
     await process.store.sweep()
     assert (await claimed(await shared.process(), "run_c")).catalog == "text"
     assert made == ["run_a"]
@@ -732,7 +734,7 @@ async def test_a_catalog_is_stored_once_while_runs_see_it(shared: SharedDatabase
 async def test_a_catalog_that_a_run_sees_again_is_kept_for_longer(shared: SharedDatabase) -> None:
     process = await shared.process()
     for run_id in ("run_a", "run_b"):
-        await process.store.park(parked(process, run_id, lives=10_000))
+        await process.store.suspend(suspended(process, run_id, lives=10_000))
         await shared.advance(ending.CATALOG_SECONDS * 0.7)
     for run_id in ("run_a", "run_b"):
         await process.store.end(ended(process, run_id))
@@ -746,11 +748,11 @@ async def test_a_catalog_that_a_run_sees_again_is_kept_for_longer(shared: Shared
 async def test_all_runs_are_listed_with_what_is_told_of_them(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     view = RunView("run_a", "waiting", "http", "ann", 5000, waits=3, call_count=7)
-    await first.store.park(parked(first, "run_a", view=view))
-    await first.store.park(parked(first, "run_b"))
+    await first.store.suspend(suspended(first, "run_a", view=view))
+    await first.store.suspend(suspended(first, "run_b"))
     await shared.advance(100)
     await claimed(first, "run_b")
-    await first.store.park(parked(first, "run_c"))
+    await first.store.suspend(suspended(first, "run_c"))
     await first.store.end(ended(first, "run_c"))
     views = {view.id: view for view in await second.store.views()}
     assert {run_id: view.state for run_id, view in views.items()} == {
@@ -775,7 +777,7 @@ async def test_all_runs_are_listed_with_what_is_told_of_them(shared: SharedDatab
 async def test_nothing_of_a_program_or_a_server_can_be_read_in_the_database(shared: SharedDatabase) -> None:
     process = await shared.process()
     secret = "hunter2-hunter2"
-    run = parked(
+    run = suspended(
         process,
         "run_a",
         StoredCall(1, "t", "queued", False, body=secret),
@@ -783,9 +785,9 @@ async def test_nothing_of_a_program_or_a_server_can_be_read_in_the_database(shar
         manifest=secret,
         view=RunView("run_a", "waiting", "http", secret, 1),
     )
-    await process.store.park(replace(run, catalog=StoredCatalog("h", lambda: secret)))
+    await process.store.suspend(replace(run, catalog=StoredCatalog("h", lambda: secret)))
     await process.store.settle("run_a", 1, secret)
-    await process.store.park(parked(process, "run_b"))
+    await process.store.suspend(suspended(process, "run_b"))
     await process.store.end(ended(process, "run_b", value=secret))
     held = [await shared.rows(f"SELECT * FROM {table}") for table in ("runs", "calls", "snapshots")]
     held.append(await shared.rows("SELECT body FROM catalogs"))
@@ -799,8 +801,8 @@ async def test_a_program_needs_no_key_but_the_one_it_was_stored_with(shared: Sha
     for number, (keys, later) in enumerate((((), ()), ((old,), (old,)), ((new, old), (new,)), ((), ()))):
         run_id = f"run_{number}"
         process = await shared.process(seal=Seal(keys))
-        run = replace(parked(process, run_id), catalog=StoredCatalog("h", lambda: "text"))
-        await process.store.park(run)
+        run = replace(suspended(process, run_id), catalog=StoredCatalog("h", lambda: "text"))
+        await process.store.suspend(run)
         claim = await claimed(await shared.process(seal=Seal(later)), run_id)
         assert (claim.catalog, claim.run.manifest) == ("text", run.manifest)
         assert claim.run.catalog is not None
@@ -810,7 +812,7 @@ async def test_a_program_needs_no_key_but_the_one_it_was_stored_with(shared: Sha
 
 async def test_a_run_that_cannot_be_opened_is_left_for_whoever_has_the_key(shared: SharedDatabase) -> None:
     first, stranger = await shared.process(), await shared.process(seal=Seal((b"x" * 32,)))
-    await first.store.park(parked(first, "run_a", ONCE))
+    await first.store.suspend(suspended(first, "run_a", ONCE))
     with pytest.raises(ProgramError) as refused:
         await stranger.store.claim("run_a", ME)
     assert refused.value.code == "snapshot_restore_failed"
@@ -829,7 +831,7 @@ async def test_a_run_that_cannot_be_opened_is_left_for_whoever_has_the_key(share
 )
 async def test_a_damaged_row_is_refused_by_name(shared: SharedDatabase, damage: str, said: str) -> None:
     first, second = await shared.process(), await shared.process()
-    await first.store.park(parked(first, "run_a", ONCE))
+    await first.store.suspend(suspended(first, "run_a", ONCE))
 
     def spoil() -> Work[None]:
         yield Query(damage)

@@ -40,7 +40,11 @@ async def test_a_run_that_nobody_has_is_listed_and_once_adopted_its_calls_wait_f
         (view,) = await second.manager.stored_views()
         assert (view.id, view.state, view.observed, view.approvals) == (waiting.run_id, "waiting", False, 60)
         totals = await second.manager.totals()
-        assert (totals.parked, totals.oldest is not None and totals.oldest < 60, totals.size > 1000) == (1, True, True)
+        assert (totals.suspended, totals.oldest is not None and totals.oldest < 60, totals.size > 1000) == (
+            1,
+            True,
+            True,
+        )
         assert not await second.manager.adopt("run_nobody_has_it")
         assert not await second.manager.adopt(waiting.run_id, lambda owner: owner != OWNER), "it is not for its servers"
         assert not await second.manager.cancel(waiting.run_id, lambda owner: owner != OWNER)
@@ -49,7 +53,7 @@ async def test_a_run_that_nobody_has_is_listed_and_once_adopted_its_calls_wait_f
         assert await second.manager.stored_views() == []
         second.manager.decide(waiting.run_id, None, approved=True, by="a test")
         assert (await until_done(second, waiting.run_id)).value == 60
-        assert (await second.manager.totals()).parked == 0
+        assert (await second.manager.totals()).suspended == 0
 
 
 async def test_whoever_adopts_a_run_with_nothing_to_approve_does_not_wait(engine: Engine, tmp_path: Path) -> None:
@@ -107,10 +111,10 @@ async def test_who_takes_a_run_over_and_who_leaves_it_is_told(engine: Engine, tm
             with anyio.fail_after(10):
                 while ("first", "left") not in told:
                     await anyio.lowlevel.checkpoint()
-        parked = await first.execute("await yield_control(); return 1")
+        suspended = await first.execute("await yield_control(); return 1")
     assert [each for each in told if each[0] == "second"] == [("second", "taken_over"), ("second", "run_ended")]
     assert [each for each in told if each[0] == "first"] == [("first", "parked"), ("first", "left")] * 2
-    assert parked.status == "waiting"
+    assert suspended.status == "waiting"
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
@@ -122,7 +126,7 @@ async def test_what_a_store_has_is_measured_as_often_as_it_is_swept(
     measured: dict[str, Any] = {}
 
     def meter(what: str, kind: str, figures: Any) -> None:
-        if figures.get("parked") == 1:
+        if figures.get("suspended") == 1:
             measured.update(what=what, kind=kind, **figures)
             found.set()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from codemode_mcp.stores.work import Query
-from tests.stores.test_durable_runs import ME, ONCE, claimed, ended, parked, refusal
+from tests.stores.test_durable_runs import ME, ONCE, claimed, ended, refusal, suspended
 
 if TYPE_CHECKING:
     from codemode_mcp.stores.work import Work
@@ -24,7 +24,7 @@ async def test_the_statement_of_the_guide_ends_what_is_suspended_and_nothing_els
     (statement,) = re.findall(r"^(UPDATE .*);$", GUIDE.read_text("utf-8"), re.MULTILINE)
     before = await shared.process()
     for run in ("run_a", "run_b", "run_c"):
-        await before.store.park(parked(before, run, ONCE))
+        await before.store.suspend(suspended(before, run, ONCE))
     await claimed(before, "run_b")
     await claimed(before, "run_c")
     await before.store.end(ended(before, "run_c"))

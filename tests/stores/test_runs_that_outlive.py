@@ -139,8 +139,8 @@ async def test_what_nobody_had_sent_is_sent_once_by_whoever_goes_on(engine: Engi
 
 
 async def test_a_call_that_another_process_has_under_way_is_waited_for(engine: Engine, tmp_path: Path) -> None:
-    carrier, other = slow(), fast()
-    async with replica(engine, tmp_path, carrier) as first, replica(engine, tmp_path, other) as second:
+    executor, other = slow(), fast()
+    async with replica(engine, tmp_path, executor) as first, replica(engine, tmp_path, other) as second:
         waiting = await first.execute(
             "const r = await MCP.files.write({n: 1});"
             "return [unwrap(r).text, unwrap(await MCP.files.write({n: 2})).text]"
@@ -154,13 +154,13 @@ async def test_a_call_that_another_process_has_under_way_is_waited_for(engine: E
                 found.append(await until_done(second, waiting.run_id))
 
             group.start_soon(wait)
-            carrier.release.set()
+            executor.release.set()
         assert found[0].value == ["done 1", "done 2"]
-        assert (carrier.calls, other.calls) == ([("write", {"n": 1})], [("write", {"n": 2})])
+        assert (executor.calls, other.calls) == ([("write", {"n": 1})], [("write", {"n": 2})])
         assert (await first.observe(waiting.run_id)).value == ["done 1", "done 2"]
 
 
-async def test_a_call_whose_carrier_dies_between_two_waits_of_another_process_is_given_up(
+async def test_a_call_whose_executor_dies_between_two_waits_of_another_process_is_given_up(
     engine: Engine, tmp_path: Path
 ) -> None:
     async with replica(engine, tmp_path, fast()) as second:
@@ -170,7 +170,7 @@ async def test_a_call_whose_carrier_dies_between_two_waits_of_another_process_is
         assert (await until_done(second, waiting.run_id)).value == "unknown"
 
 
-async def test_a_call_whose_carrier_dies_while_another_process_waits_is_given_up(
+async def test_a_call_whose_executor_dies_while_another_process_waits_is_given_up(
     engine: Engine, tmp_path: Path
 ) -> None:
     ends: list[Any] = []
@@ -241,31 +241,31 @@ async def test_an_end_elsewhere_that_cannot_be_read_rejects_its_call_alone(
     def of_another_version(text: str) -> NoReturn:
         raise ProgramError("snapshot_restore_failed", "written by another version")
 
-    carrier = slow()
-    async with replica(engine, tmp_path, carrier) as first, replica(engine, tmp_path, fast()) as second:
+    executor = slow()
+    async with replica(engine, tmp_path, executor) as first, replica(engine, tmp_path, fast()) as second:
         waiting = await first.execute(
             "try { await MCP.files.write({n: 1}) }"
             "catch (error) { return [error.message, unwrap(await MCP.files.read({n: 2})).text] }"
         )
         assert (await second.observe(waiting.run_id)).status == "waiting"
         monkeypatch.setattr(records, "completion_of", of_another_version)
-        carrier.release.set()
+        executor.release.set()
         message, read = (await until_done(second, waiting.run_id)).value
     assert ("another version" in message, read) == (True, "done 2")
 
 
 async def test_when_a_run_ends_elsewhere_reads_are_cancelled_and_nothing_else(engine: Engine, tmp_path: Path) -> None:
-    carrier = slow()
-    async with replica(engine, tmp_path, carrier) as first, replica(engine, tmp_path, fast()) as second:
+    executor = slow()
+    async with replica(engine, tmp_path, executor) as first, replica(engine, tmp_path, fast()) as second:
         waiting = await first.execute(
             "MCP.files.write({n: 1}); MCP.files.read({n: 2}); await yield_control(); return 'done'"
         )
         with anyio.fail_after(10):
-            await carrier.wait_pending(2)
+            await executor.wait_pending(2)
             assert (await second.observe(waiting.run_id)).value == "done"
-            while not carrier.cancelled:  # noqa: ASYNC110 - nobody tells of it
+            while not executor.cancelled:  # noqa: ASYNC110 - nobody tells of it
                 await anyio.sleep(0.01)
-        assert (carrier.cancelled, carrier.pending) == (1, 1)
+        assert (executor.cancelled, executor.pending) == (1, 1)
 
 
 async def test_a_process_that_has_heard_nothing_goes_on_from_where_another_was(
@@ -288,20 +288,20 @@ async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_s
     monkeypatch.setattr("codemode_mcp.runs.manager.WATCH_SECONDS", 0.02)
     source = slow()
     async with replica(engine, tmp_path, source) as it:
-        park, heard = it.store.park, 0
+        suspend, heard = it.store.suspend, 0
 
         async def late(run: Any) -> None:
             until = heard + 3
             while heard < until:  # noqa: ASYNC110 - nobody tells of it
                 await anyio.sleep(0.01)
-            await park(run)
+            await suspend(run)
 
         async def missed() -> None:
             nonlocal heard
             heard += 1
             await anyio.sleep(0.01)
 
-        it.store.park, it.store.news = late, missed
+        it.store.suspend, it.store.news = late, missed
         with anyio.fail_after(20):
             waiting = await it.execute("return unwrap(await MCP.files.write({n: 1})).text")
             assert (waiting.status, source.cancelled, source.pending) == ("waiting", 0, 1)
@@ -577,18 +577,18 @@ async def test_a_program_that_cannot_be_written_down_is_suspended_in_its_process
 ) -> None:
     source = slow()
     async with replica(engine, tmp_path, source) as it:
-        good = it.store.park
+        good = it.store.suspend
 
-        async def park(run: Any) -> None:
+        async def suspend(run: Any) -> None:
             raise StoreUnavailable("the disk is full; make room")
 
-        monkeypatch.setattr(it.store, "park", park)
+        monkeypatch.setattr(it.store, "suspend", suspend)
         waiting = await it.execute(
             "const r = await MCP.files.write({n: 1}); await yield_control('x'); return unwrap(r).text"
         )
         assert waiting.status == "waiting"
         assert any("in this process alone" in note and "the disk is full" in note for note in waiting.notes)
-        monkeypatch.setattr(it.store, "park", good)
+        monkeypatch.setattr(it.store, "suspend", good)
         source.release.set()
         outcome = await it.observe(waiting.run_id)
         assert outcome.reason == "yield"

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.runs.store import Claim, EndedRun, Fenced, ParkedRun, StoredCall, StoredCatalog
+from codemode_mcp.runs.store import Claim, EndedRun, Fenced, StoredCall, StoredCatalog, SuspendedRun
 from codemode_mcp.settings import CodeModeSettings
 from tests.stores.shared_database import SharedSqlite
 
@@ -37,10 +37,10 @@ MOST = 2
 OWNERS = ("stdio:me", "http:you")
 NUMBERS = st.integers(0, 3)
 ACTIONS = {
-    "park a new one": 1,
+    "suspend a new one": 1,
     "claim": 7,
     "claim of another": 1,
-    "park": 4,
+    "suspend": 4,
     "checkpoint": 2,
     "release": 1,
     "end": 1,
@@ -127,17 +127,17 @@ class Promises(RuleBasedStateMachine):
     )
     def something_happens(self, action: str, p: int, run: int, number: int, flag: bool) -> None:
         driver = self.one(run)[1].driver
-        if flag and driver is not None and action in ("park", "checkpoint", "release", "end", "look"):
+        if flag and driver is not None and action in ("suspend", "checkpoint", "release", "end", "look"):
             p = driver
         match action:
-            case "park a new one":
-                self.park_a_new_one(p, OWNERS[flag], [flag, not flag][: number + 1])
+            case "suspend a new one":
+                self.suspend_a_new_one(p, OWNERS[flag], [flag, not flag][: number + 1])
             case "claim":
                 self.claim(p, run)
             case "claim of another":
                 self.claim_of_another(p, run)
-            case "park" | "checkpoint":
-                self.write(p, run, action == "park", number == 0)
+            case "suspend" | "checkpoint":
+                self.write(p, run, action == "suspend", number == 0)
             case "release":
                 self.release(p, run)
             case "end":
@@ -159,22 +159,22 @@ class Promises(RuleBasedStateMachine):
 
     # what is asked of the store, and what comes of it
 
-    def run_of(self, p: int, run_id: str, owner: str, calls: dict[int, Call]) -> ParkedRun:
+    def run_of(self, p: int, run_id: str, owner: str, calls: dict[int, Call]) -> SuspendedRun:
         self.written += 1
         now = self.shared.clock()
         pending = tuple(
             StoredCall(number, "t", "queued", call.repeatable, body=f"call {number}") for number, call in calls.items()
         )
         data = f"{self.written} by {p}".encode()
-        return ParkedRun(
+        return SuspendedRun(
             run_id, owner, data, "{}", "yield", now, now + TTL, "{}", pending, StoredCatalog("h", lambda: "t")
         )
 
     @initialize(p=PROCESSES)
     def begin(self, p: int) -> None:
-        self.park_a_new_one(p, OWNERS[0], [False, True, False])
+        self.suspend_a_new_one(p, OWNERS[0], [False, True, False])
 
-    def park_a_new_one(self, p: int, owner: str, calls: list[bool]) -> None:
+    def suspend_a_new_one(self, p: int, owner: str, calls: list[bool]) -> None:
         run_id = f"run_{len(self.runs)}"
         pending = {number: Call(repeatable) for number, repeatable in enumerate(calls[:3])}
         run = self.run_of(p, run_id, owner, pending)
@@ -185,7 +185,7 @@ class Promises(RuleBasedStateMachine):
             if known.ended is None and not known.expired and (known.expires > now or known.driver is not None)
         )
         try:
-            self.do(self.processes[p].store.park(run))
+            self.do(self.processes[p].store.suspend(run))
         except ProgramError as refused:
             full = refused.code == "too_many_pending_tool_calls"
         else:
@@ -250,12 +250,12 @@ class Promises(RuleBasedStateMachine):
             if stored.status == "settled":
                 continue
             if stored.status == "queued":
-                assert stored.carrier == "here"
+                assert stored.executor == "here"
                 assert not call.sent or call.repeatable
-            elif stored.carrier == "elsewhere":
+            elif stored.executor == "elsewhere":
                 assert call.sent[-1] != p
                 assert call.sent[-1] not in self.dead
-            elif stored.carrier == "here":
+            elif stored.executor == "here":
                 assert call.sent[-1] == p
             else:
                 assert not call.repeatable
@@ -266,7 +266,7 @@ class Promises(RuleBasedStateMachine):
         return known.ended is None and not known.expired and self.claims.get((p, run_id)) == known.claims
 
     def write(self, p: int, number: int, lets_go: bool, more: bool) -> None:
-        """Park or checkpoint, whoever it is: the program has got all ends there are, and has made another call."""
+        """Suspend or checkpoint, whoever it is: the program has got all ends there are, and has made another call."""
         run_id, known = self.one(number)
         if (p, run_id) not in self.claims:
             return
@@ -276,7 +276,7 @@ class Promises(RuleBasedStateMachine):
         run = self.run_of(p, run_id, known.owner, calls)
         store = self.processes[p].store
         try:
-            self.do(store.park(run) if lets_go else store.checkpoint(run))
+            self.do(store.suspend(run) if lets_go else store.checkpoint(run))
         except Fenced:
             assert not self.may_write(p, run_id)
             del self.claims[p, run_id]

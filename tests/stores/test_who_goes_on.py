@@ -91,7 +91,7 @@ async def test_a_run_that_could_not_be_taken_over_can_be_by_the_next(
 ) -> None:
     async with replica(engine, tmp_path, fast()) as first:
         waiting = await first.execute(YIELDS + "return 1")
-        failing(first.store, "park", StoreUnavailable("away"))
+        failing(first.store, "suspend", StoreUnavailable("away"))
     async with replica(engine, tmp_path, fast()) as second, replica(engine, tmp_path, fast()) as third:
         failing(second.manager, "_revive", StoreUnavailable("away"), RuntimeError("a fault of ours"))
         for kind in (StoreUnavailable, RuntimeError):
@@ -106,7 +106,7 @@ async def test_a_run_that_its_process_has_let_go_of_without_a_word_is_free_after
     code = YIELDS + "await yield_control('y'); return unwrap(await MCP.files.write({n: 1})).text"
     async with replica(engine, tmp_path, fast()) as first, replica(engine, tmp_path, fast()) as second:
         waiting = await first.execute(code)
-        failing(first.store, "park", StoreUnavailable("away"))
+        failing(first.store, "suspend", StoreUnavailable("away"))
         with pytest.raises(StoreUnavailable):
             await first.observe(waiting.run_id)
         with pytest.raises(CodeModeError, match="being waited for"):
@@ -118,7 +118,7 @@ async def test_a_run_that_its_process_has_let_go_of_without_a_word_is_free_after
 async def test_a_run_that_fails_inside_us_can_be_waited_for_again(engine: Engine, tmp_path: Path) -> None:
     async with replica(engine, tmp_path, fast()) as it:
         waiting = await it.execute(YIELDS + "await yield_control('y'); return 1")
-        failing(it.store, "park", RuntimeError("a fault of ours"))
+        failing(it.store, "suspend", RuntimeError("a fault of ours"))
         with pytest.raises(CodeModeError, match="see its log"):
             await it.observe(waiting.run_id)
         assert (await until_done(it, waiting.run_id)).value == 1
@@ -194,13 +194,13 @@ async def test_a_program_that_may_have_been_written_down_is_not_gone_on_with_bes
         ) as it,
         replica(engine, tmp_path, sources[1]) as other,
     ):
-        park = it.store.park
+        suspend = it.store.suspend
 
         async def unheard(run: Any) -> None:
-            await park(run)
+            await suspend(run)
             raise StoreUnavailable("it is not known whether it was done", unsure=True)
 
-        it.store.park = unheard  # type: ignore[method-assign]
+        it.store.suspend = unheard  # type: ignore[method-assign]
         with pytest.raises(StoreUnavailable, match="not known"):
             await it.execute(code)
         assert not it.manager.views() or it.manager.views()[0].state != "waiting"

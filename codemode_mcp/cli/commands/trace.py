@@ -29,7 +29,7 @@ def trace(
         Path | None, typer.Option(metavar="FILE", help="The trajectory; default: the configuration's.")
     ] = None,
 ) -> None:
-    """Show what a run did and when: its requests, its nested calls, and where it was parked."""
+    """Show what a run did and when: its requests, its nested calls, and where it was suspended."""
     import shutil
 
     from codemode_mcp.cli.trace import page, reading, text

@@ -55,7 +55,7 @@ class Found:
     """
 
     schema: int
-    parked: int
+    suspended: int
     oldest: float | None
     size: int
     round_trip: float
@@ -139,7 +139,7 @@ class _Seen(Exception):
 
 def _probe(seal: Seal, name: str) -> Work[None]:
     (version,) = yield Query("SELECT version FROM schema_version")
-    ((parked, first, size),) = yield Query(
+    ((suspended, first, size),) = yield Query(
         "SELECT count(*), min(parked), coalesce(sum(size), 0) FROM runs WHERE state = ?", ("waiting",)
     )
     now = yield Now()
@@ -149,7 +149,7 @@ def _probe(seal: Seal, name: str) -> Work[None]:
     rows = yield Query("SELECT body FROM catalogs WHERE hash = ?", (name,))
     if [seal.open(bytes(row[0]), **place) for row in rows] != [name.encode()]:
         raise StoreUnavailable("what was written was not what was read again")
-    raise _Seen(Found(version[0], parked, None if first is None else max(0.0, now - first), int(size), 0.0))
+    raise _Seen(Found(version[0], suspended, None if first is None else max(0.0, now - first), int(size), 0.0))
 
 
 def _nothing() -> Work[None]:
@@ -158,10 +158,10 @@ def _nothing() -> Work[None]:
 
 def told(found: Found) -> str:
     """What is in it, in words."""
-    parked = counted(found.parked, "suspended program")
+    suspended = counted(found.suspended, "suspended program")
     if found.oldest is not None:
-        parked += f", the oldest for {_lasting(found.oldest)}, {found.size / 1e6:.1f} MB"
-    return f"{parked}; schema {found.schema}, answers in {found.round_trip:.1f} ms"
+        suspended += f", the oldest for {_lasting(found.oldest)}, {found.size / 1e6:.1f} MB"
+    return f"{suspended}; schema {found.schema}, answers in {found.round_trip:.1f} ms"
 
 
 def _lasting(seconds: float) -> str:

@@ -206,7 +206,7 @@ def _axis(earliest: float, latest: float, trace: Trace, scale: Scale) -> str:
         at = scale(pause.began)
         if at - before > 0.25 and at < 0.75:
             before = at
-            text = f"parked at {duration(pause.began - earliest)}"
+            text = f"suspended at {duration(pause.began - earliest)}"
             marks.append(f'<span class="mid" style="left:{_number(at * 100)}%">{_text(text)}</span>')
     marks.append(f'<span class="end">{_text(duration(max(0.0, length)))}</span>')
     return f'<div class="axis">{"".join(marks)}</div>'
@@ -225,13 +225,13 @@ def _key(trace: Trace) -> Iterator[str]:
         line = '<svg viewBox="0 0 14 10"><line class="taken" x1="7" x2="7" y1="0" y2="10"/></svg>'
         shown.append(f"{line}another process goes on with it")
     if trace.pauses:
-        shown.append(swatch("pause", "the program is parked; drawn shorter than it was"))
+        shown.append(swatch("pause", "the program is suspended; drawn shorter than it was"))
     yield f'<p class="key">{"".join(shown)}</p>'
 
 
 def _pause(pause: Bar) -> str:
     took = "" if pause.ended is None else f" for {duration(pause.ended - pause.began)}"
-    return f"parked{took}, {plain(pause.detail)}, from {moment(pause.began)}"
+    return f"suspended{took}, {plain(pause.detail)}, from {moment(pause.began)}"
 
 
 def _span(bar: Bar, earliest: float) -> str:

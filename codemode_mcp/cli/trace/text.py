@@ -51,7 +51,7 @@ def _lines(trace: Trace, width: int) -> Iterator[str]:
         yield f"{trace.lost} events were lost meanwhile; what is shown is not all"
     if trace.calls:
         yield ""
-        yield "█ under way  ░ queued  ▒ waiting for approval  ┊ the program is parked"
+        yield "█ under way  ░ queued  ▒ waiting for approval  ┊ the program is suspended"
 
 
 def heading(trace: Trace) -> Iterator[str]:
@@ -62,7 +62,7 @@ def heading(trace: Trace) -> Iterator[str]:
     figures = [counted(len(trace.calls), "call")]
     if trace.pauses:
         paused = sum((trace.until if each.ended is None else each.ended) - each.began for each in trace.pauses)
-        figures.append(f"parked {counted(len(trace.pauses), 'time')} for {duration(paused)}")
+        figures.append(f"suspended {counted(len(trace.pauses), 'time')} for {duration(paused)}")
     yield f"{plain(trace.id)}  {plain(status + code)}{took}, {', '.join(figures)}"
     taken = [_taken(each, trace.time.began) for each in trace.takeovers[:_TAKEOVERS]]
     if len(trace.takeovers) > len(taken):

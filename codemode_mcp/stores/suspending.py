@@ -13,7 +13,7 @@ from codemode_mcp.stores.work import Now, Query
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.runs.store import ParkedRun
+    from codemode_mcp.runs.store import SuspendedRun
     from codemode_mcp.settings import CodeModeSettings
     from codemode_mcp.stores.work import Row, Work
 
@@ -32,16 +32,16 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A run that is parked or checkpointed.
+    """A run that is suspended or checkpointed.
 
     Attributes:
         token: the one that this process goes by; None for a run that it has not stored yet.
-        left, age: seconds until it expires, and since it was parked.
+        left, age: seconds until it expires, and since it was suspended.
         manifest: its name.
         texts: catalogs by name, sealed, where they were missing.
     """
 
-    run: ParkedRun
+    run: SuspendedRun
     lets_go: bool
     token: int | None
     left: float
@@ -77,7 +77,7 @@ def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
         yield from _check_room(run.counts_for, write.settings, now)
     catalog = None if run.catalog is None else blobs.shared(escaped(run.catalog.hash))
     yield from _keep_catalogs((write.manifest,) if catalog is None else (write.manifest, catalog), write.texts, now)
-    parked, expires = now - write.age, now + write.left
+    suspended, expires = now - write.age, now + write.left
     sealed = write.sealed
     grown = 0 if sealed.printed is None else len(sealed.printed)
     if rows and grown:
@@ -93,7 +93,7 @@ def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
                 holder,
                 process,
                 run.reason,
-                parked,
+                suspended,
                 expires,
                 sealed.size + grown,
                 grown,
@@ -125,7 +125,7 @@ def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
                 process,
                 run.reason,
                 began,
-                parked,
+                suspended,
                 expires,
                 sealed.size + grown,
                 grown,
@@ -147,12 +147,12 @@ def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
     return token
 
 
-def _write_calls(run: ParkedRun, process: str, known: bool, blobs: Blobs) -> Work[None]:
+def _write_calls(run: SuspendedRun, process: str, known: bool, blobs: Blobs) -> Work[None]:
     run_id = escaped(run.id)
     rows: list[Row] = []
     if known:
         rows = yield Query("SELECT id, status, carrier FROM calls WHERE run = ?", (run_id,))
-    found = {call: (status, carrier) for call, status, carrier in rows}
+    found = {call: (status, executor) for call, status, executor in rows}
     pending = {call.id for call in run.calls}
     for call in found:
         if call not in pending:
@@ -168,17 +168,17 @@ def _write_calls(run: ParkedRun, process: str, known: bool, blobs: Blobs) -> Wor
             )
             continue
         # What is stored of a call only ever goes on: others write its end, and this process before it sends it.
-        status, carrier = found[each.id]
+        status, executor = found[each.id]
         if each.result is not None and status != "settled":
             result = _sealed_result(run, each.id, each.result, blobs)
             yield Query(
                 "UPDATE calls SET status = 'settled', result = ? WHERE run = ? AND id = ?", (result, run_id, each.id)
             )
-        elif each.status == "dispatched" and status == "queued" and carrier == process:
+        elif each.status == "dispatched" and status == "queued" and executor == process:
             yield Query("UPDATE calls SET status = 'dispatched' WHERE run = ? AND id = ?", (run_id, each.id))
 
 
-def _sealed_result(run: ParkedRun, call: int, result: str, blobs: Blobs) -> bytes:
+def _sealed_result(run: SuspendedRun, call: int, result: str, blobs: Blobs) -> bytes:
     return blobs.seal(run.owner, run.id, f"result {call}", result)
 
 
