@@ -84,7 +84,7 @@ def _carry(build_data: dict[str, Any], key: str, binary: Path) -> None:
 
 
 def _load_pin(root: Path) -> ModuleType:
-    """By path: importing the package would need its dependencies, which a build environment has not."""
+    """Load the module by its path: an import of the package needs its dependencies, which a build environment lacks."""
     spec = importlib.util.spec_from_file_location("esbuild_pin", root / "codemode_mcp" / "program" / "esbuild_pin.py")
     if spec is None or spec.loader is None:
         raise ImportError("codemode_mcp/program/esbuild_pin.py is missing")

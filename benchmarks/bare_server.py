@@ -1,4 +1,4 @@
-"""A server of bare JSON lines that starts at once, for benchmarks with many of them: `bare_server.py [hang]`.
+"""A server of bare JSON lines that starts fast, for benchmarks with many of them: `bare_server.py [hang]`.
 
 With `hang` it never says anything.
 """

@@ -1,4 +1,4 @@
-"""What rules, hooks, middleware and the trajectory add to a hundred nested calls."""
+"""Cost of rules, hooks, middleware and the trajectory in a hundred nested calls."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ OFF = {"duplicates": {"action": "off"}}
 
 
 def sections() -> dict[str, dict[str, Any]]:
-    """What is configured, by name."""
+    """Return the configurations to compare, by name."""
     return {
         "none": {"tools": OFF},
         "again": {"tools": OFF},
@@ -166,7 +166,7 @@ def sections() -> dict[str, dict[str, Any]]:
 
 
 async def over_stdio() -> dict[str, tuple[float, float]]:
-    """By what is configured: milliseconds of a hundred calls, and the ratio to nothing configured in the same round."""
+    """Return, by configuration, milliseconds of a hundred calls and their ratio to the plain one in the same round."""
 
     async def hundred_calls(client: Client) -> None:
         result = await client.call_tool("exec", {"code": SEQUENTIAL})

@@ -1,4 +1,4 @@
-"""What one dead server among twenty costs those who use the others."""
+"""Cost of one dead server among twenty for the users of the others."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from mcp.client.stdio import StdioServerParameters
 
 
 async def run(client: Client, kind: str, count: int) -> None:
-    if kind == "at_once":
+    if kind == "concurrent":
         await asyncio.gather(*(client.call_tool("echo", {"text": str(number)}) for number in range(count)))
         return
     for number in range(count):

@@ -27,7 +27,7 @@ from measure import report
 BARE = Path(__file__).parent / "bare_server.py"
 CLIENTS = 500
 CONNECTING = 50
-"""Clients that connect at once; all are there before the first program is run."""
+"""Clients that connect concurrently; all are connected before the first program runs."""
 STRANGERS = 50
 """Clients that try another one's run."""
 SECONDS = 300
@@ -69,7 +69,7 @@ async def _connected(stack: AsyncExitStack, url: str, number: int, token: str) -
 
 
 async def http() -> None:
-    """So many clients at once: each suspends a run, tries to go on with it, and some try another one's."""
+    """Run many clients concurrently: each suspends and resumes a run, and some try the run of another client."""
     tokens = [secrets.token_hex(16) for _ in range(CLIENTS)]
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "codemode-mcp.json"
@@ -134,7 +134,7 @@ async def _measure(pid: int, url: str, tokens: list[str]) -> None:
             await over.wait()
 
     async def strangers() -> int:
-        """Runs of others that somebody could see."""
+        """Count the runs that a client could see of other clients."""
         seen = 0
         for number in range(STRANGERS):
             async with AsyncExitStack() as stack:
@@ -155,7 +155,7 @@ async def _measure(pid: int, url: str, tokens: list[str]) -> None:
             connected, connected_at = resident(pid)["VmRSS"], time.perf_counter()
             await suspended.wait()
             full, suspended_at = resident(pid)["VmRSS"], time.perf_counter()
-            print(f"http: {len(runs)} runs are suspended at once", flush=True)
+            print(f"http: {len(runs)} runs are suspended at the same time", flush=True)
             seen = await strangers()
             resumed_from = time.perf_counter()
             midway.set()

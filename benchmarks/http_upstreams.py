@@ -132,13 +132,13 @@ async def in_turn(one: Callable[[], Any]) -> None:
         await one()
 
 
-async def at_once(one: Callable[[], Any]) -> None:
+async def concurrently(one: Callable[[], Any]) -> None:
     await asyncio.gather(*[one() for _ in range(CALLS)])
 
 
 async def calls(source: Any, direct: bool) -> None:
-    """Print what calls cost, one after the other and all at once."""
-    for name, shape in (("in turn", in_turn), ("at once", at_once)):
+    """Print the cost of calls, one after the other and concurrent."""
+    for name, shape in (("in turn", in_turn), ("concurrent", concurrently)):
         best: list[tuple[float, float]] = []
         for _ in range(ROUNDS):
             wall, processor = time.perf_counter(), time.process_time()

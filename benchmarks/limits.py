@@ -1,4 +1,4 @@
-"""What hostile programs cost the server: the honest programs beside them, and its memory in the long run.
+"""Cost of hostile programs for the server: for the honest programs beside them, and in memory over many runs.
 
 Both work through `serve` and one client. They read `/proc` and pin processes to cores, so they need Linux.
 """
@@ -85,7 +85,7 @@ HOSTILE = {
     "catastrophic regular expression": "/^(a+)+$/.test('a'.repeat(60) + 'b')",
     "native loop": "for (;;) Array.prototype.indexOf.call({ length: 2 ** 53 - 1 }, 1)",
     "calls, one after another": "for (;;) await MCP.echo.echo({ text: 'x' })",
-    "calls, many at once": (
+    "calls, many concurrent": (
         "for (;;) await Promise.all(Array.from({ length: 1000 }, () => MCP.echo.echo({ text: 'x' })))"
     ),
     "refused calls": (
@@ -112,7 +112,7 @@ HOSTILE_BAR = {
     "catastrophic regular expression",
     "native loop",
 }
-"""What computes on a core of its own; the others keep the event loop or a tool busy, which all programs share."""
+"""Programs that compute on a core of their own; the others load the event loop or a tool, which all programs share."""
 
 PAIRS = 11
 
@@ -207,7 +207,7 @@ async def _hostile(client: Client, cores: list[int], name: str, program: str) ->
 # memory in the long run
 
 RUNS = 10_000
-AT_ONCE = 4
+CONCURRENT = 4
 TTL_SECONDS = 5
 
 REFUSED = "return (await Promise.allSettled(Array.from({ length: 3000 }, () => MCP.echo.echo({ text: 'x' })))).length"
@@ -217,7 +217,7 @@ MIXED: list[tuple[int, str, str]] = [
     (300, "value", "return [1, 2, 3].map((n) => n * 2)"),
     (150, "work", "let n = 0; for (let i = 0; i < 20_000; i++) n += i; return { n }"),
     (200, "call", "return unwrap(await MCP.echo.echo({ text: 'x'.repeat(1000) }))"),
-    (60, "calls at once", "return (await Promise.all([1, 2, 3].map((n) => MCP.echo.echo({ text: `${n}` })))).length"),
+    (60, "parallel calls", "return (await Promise.all([1, 2, 3].map((n) => MCP.echo.echo({ text: `${n}` })))).length"),
     (40, "look-up", "return (await API.search('echo')).length"),
     (40, "throw", "throw new Error('on purpose')"),
     (30, "syntax", "return ]"),
@@ -251,10 +251,10 @@ async def _mixed(client: Client, name: str, code: str, ends: dict[str, int]) -> 
 
 
 async def memory(runs: int = RUNS) -> None:
-    """The server's resident memory before and after a long mixed suite.
+    """Measure the server's resident memory before and after a long mixed suite.
 
-    Before: after each kind of program was run three times, as many at once as later, which loads what is loaded late,
-    starts the threads and fills the store of large results. After: once what was left suspended has expired.
+    The first figure is taken after three runs of each kind of program, which load late modules, start the threads and
+    fill the store of large results. The second is taken once the suspended programs have expired.
     """
     with tempfile.TemporaryDirectory() as folder:
         config = write_config(
@@ -262,7 +262,7 @@ async def memory(runs: int = RUNS) -> None:
             timeoutMs=100,
             memoryLimitBytes=32 * MIB,
             snapshotTtlSeconds=TTL_SECONDS,
-            maxRunningRuns=AT_ONCE,
+            maxRunningRuns=CONCURRENT,
             storeMaxBytes=4 * MIB,
         )
         async with Client(ours(config)) as client:
@@ -273,17 +273,17 @@ async def memory(runs: int = RUNS) -> None:
                 for name, code in programs:
                     await _mixed(client, name, code, ends)
 
-            async def at_once(programs: list[tuple[str, str]]) -> None:
+            async def run_concurrently(programs: list[tuple[str, str]]) -> None:
                 shared = iter(programs)
                 async with anyio.create_task_group() as group:
-                    for _ in range(AT_ONCE):
+                    for _ in range(CONCURRENT):
                         group.start_soon(worker, shared)
 
             async def settle() -> dict[str, float]:
                 await anyio.sleep(2 * TTL_SECONDS + 6)
                 return resident(pid)
 
-            await at_once([(name, code) for _ in range(3) for _, name, code in MIXED])
+            await run_concurrently([(name, code) for _ in range(3) for _, name, code in MIXED])
             before = await settle()
             ends.clear()
             chosen = random.Random(1).choices(
@@ -300,11 +300,11 @@ async def memory(runs: int = RUNS) -> None:
                         await anyio.sleep(0.1)
 
                 watched.start_soon(watch)
-                await at_once(chosen)
+                await run_concurrently(chosen)
                 watched.cancel_scope.cancel()
             seconds = time.monotonic() - began
             after = await settle()
-    print(f"memory: {runs} runs, {AT_ONCE} at once, in {seconds:.0f} s; how they ended:")
+    print(f"memory: {runs} runs, {CONCURRENT} concurrent, in {seconds:.0f} s; how they ended:")
     print("  " + "; ".join(f"{end} {count}" for end, count in sorted(ends.items())))
     print("  before " + ", ".join(f"{key} {value:.1f}" for key, value in before.items()) + " MiB")
     print("  after  " + ", ".join(f"{key} {value:.1f}" for key, value in after.items()) + " MiB")

@@ -1,4 +1,4 @@
-"""What the benchmarks share: how a figure is reported, and how our server is started."""
+"""Parts that benchmarks share: reporting a figure, and starting our server."""
 
 from __future__ import annotations
 

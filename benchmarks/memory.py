@@ -33,7 +33,7 @@ MIXED: Sequence[tuple[int, str, str]] = (
     (200, "a call", 'return unwrap(await MCP.up.echo({ text: "x".repeat(1000) })).text.length'),
     (
         80,
-        "ten calls at once",
+        "ten concurrent calls",
         "return (await Promise.all([...'0123456789'].map((text) => MCP.up.echo({ text })))).length",
     ),
     (20, "a large result", "return unwrap(await MCP.up.blob({ bytes: 200_000 })).text.length"),

@@ -33,10 +33,10 @@ ALL = ("ours", "go", "fastmcp", "direct")
 
 LIST, RESULT, CALL = "start to `tools/list`", "start to the first result", "start to the result of a call"
 TRIVIAL, ONE, SEQUENCE = "`return 1`", "1 call", "{n} calls, one after the other"
-AT_ONCE, LARGE = "{n} calls at once", "{n} results of 20 KB"
+CONCURRENT, LARGE = "{n} concurrent calls", "{n} results of 20 KB"
 PSS, RSS = "memory at rest, MB (PSS)", "memory at rest, MB (RSS)"
 STARTS = (LIST, RESULT, CALL)
-PROGRAMS = (TRIVIAL, ONE, SEQUENCE, AT_ONCE, LARGE)
+PROGRAMS = (TRIVIAL, ONE, SEQUENCE, CONCURRENT, LARGE)
 MEMORY = (PSS, RSS)
 KB20 = 20_000
 SLOW_SECONDS = 2.0
@@ -97,8 +97,8 @@ def ours(scratch: Path, calls: int) -> Subject:
         TRIVIAL: "return 1",
         ONE: "return unwrap(await MCP.up.echo({ text: 'a' })).text",
         SEQUENCE: f"for (let i = 0; i < {calls}; i++) await MCP.up.echo({{ text: `${{i}}` }}); return 1",
-        AT_ONCE: f"await Promise.all(Array.from({{ length: {calls} }}, (_, i) => MCP.up.echo({{ text: `${{i}}` }})));"
-        "return 1",
+        CONCURRENT: f"await Promise.all(Array.from({{ length: {calls} }}, (_, i) => "
+        "MCP.up.echo({ text: `${i}` })));return 1",
         LARGE: f"let n = 0; for (let i = 0; i < {calls}; i++)"
         f"n += unwrap(await MCP.up.blob({{ bytes: {KB20} }})).text.length; return n",
     }
@@ -115,7 +115,7 @@ def go(scratch: Path, calls: int) -> Subject:
         TRIVIAL: "return 1",
         ONE: 'return await callTool("up__echo", { text: "a" })',
         SEQUENCE: f"for (let i = 0; i < {calls}; i++) await {echo}; return 1",
-        AT_ONCE: f"await Promise.all(Array.from({{ length: {calls} }}, (_, i) => {echo})); return 1",
+        CONCURRENT: f"await Promise.all(Array.from({{ length: {calls} }}, (_, i) => {echo})); return 1",
         LARGE: f"let n = 0; for (let i = 0; i < {calls}; i++) n += JSON.stringify(await {blob}).length; return n",
     }
     command = (str(binary), "--working-directory", str(folder))
@@ -142,7 +142,7 @@ def fastmcp(scratch: Path, calls: int) -> Subject:
         TRIVIAL: "return 1",
         ONE: 'return (await call_tool("echo", {"text": "a"}))["text"]',
         SEQUENCE: f"for i in range({calls}):\n    await {echo}\nreturn 1",
-        AT_ONCE: f"import asyncio\nawait asyncio.gather(*[{echo} for i in range({calls})])\nreturn 1",
+        CONCURRENT: f"import asyncio\nawait asyncio.gather(*[{echo} for i in range({calls})])\nreturn 1",
         LARGE: f'n = 0\nfor i in range({calls}):\n    n += len((await {blob})["text"])\nreturn n',
     }
     command = (str(python), script, entry["command"], *entry["args"])
@@ -156,7 +156,12 @@ def direct(scratch: Path, calls: int) -> Subject:
     folder.mkdir()
     entry = upstream()
     command = (sys.executable, str(wire.FOLDER / "direct_client.py"), entry["command"], *entry["args"])
-    programs = {ONE: "sequence 1", SEQUENCE: f"sequence {calls}", AT_ONCE: f"at_once {calls}", LARGE: f"large {calls}"}
+    programs = {
+        ONE: "sequence 1",
+        SEQUENCE: f"sequence {calls}",
+        CONCURRENT: f"concurrent {calls}",
+        LARGE: f"large {calls}",
+    }
     return Subject("direct", "SDK client, no gateway", command, {}, folder, "run", programs)
 
 

@@ -1,9 +1,9 @@
 """Runs a second of one `serve --transport http`, and of two with the same PostgreSQL.
 
-Each request of a run goes to the next replica, so that with two every `wait` goes on with a program that the other one
-has suspended. Clients, replicas and database share the cores of this machine: that two serve twice as much as one can
-only show while cores are free, so what one can serve is bounded by the servers behind it, which take few calls at once;
-each replica has its own. How many cores were busy is measured, of each.
+Each request of a run goes to the next replica, so that with two every `wait` resumes a program that the other one has
+suspended. Clients, replicas and database share the cores of this machine: that two serve twice as much as one can
+only show while cores are free, so what one can serve is bounded by the servers behind it, which take few calls at a
+time; each replica has its own. How many cores were busy is measured, of each.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SLOW = Path(__file__).parent / "slow_server.py"
 TOKEN = "a-token-for-benchmarks-alone"
 CLIENTS = 48
 """Enough that all calls that one server behind a replica takes are always asked for."""
-CALLS_AT_ONCE = 4
-"""That one server behind a replica takes."""
+CONCURRENT_CALLS = 4
+"""Calls that one server behind a replica takes at a time."""
 MS = 250
 SECONDS = 20.0
 WARM = 6.0
@@ -106,7 +106,7 @@ async def replicas(folder: Path, url: str, how_many: int) -> AsyncIterator[list[
     """Process id and port of each."""
     config = {
         "mcpServers": {
-            "slow": {"command": sys.executable, "args": [str(SLOW)], "maxConcurrentCalls": CALLS_AT_ONCE},
+            "slow": {"command": sys.executable, "args": [str(SLOW)], "maxConcurrentCalls": CONCURRENT_CALLS},
         },
         "store": {"kind": "postgres", "url": url},
         "tools": {
@@ -165,7 +165,7 @@ async def drive(code: str, ports: list[int], after: float, seconds: float, on_be
         on_begin()
         await anyio.sleep(seconds)
         on_begin()
-    # They all began at once, so that their ends come in waves.
+    # All began at the same moment, so that their ends come in waves.
     return answered / STEPS / seconds
 
 

@@ -133,7 +133,7 @@ async def compare(
 
 
 async def startup() -> None:
-    """From starting the process to the answer to the first tools/list."""
+    """Measure the time from the start of the process to the answer to the first tools/list."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "codemode-mcp.json"
         servers = {f"echo{i}": {"command": sys.executable, "args": [str(ECHO)]} for i in range(3)}
@@ -187,7 +187,7 @@ async def sequential() -> None:
 
 
 async def parallel() -> None:
-    """A hundred nested calls at once."""
+    """Measure a hundred concurrent nested calls."""
     async with clients() as (code_mode, direct):
 
         async def directly() -> None:

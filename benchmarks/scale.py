@@ -44,7 +44,7 @@ SUSPENDING = f"const before = 1; await yield_control(); {ECHO}"
 SETTLE_SECONDS = 7
 """Seconds before the memory of a server is measured, which gives freed memory back every five."""
 MOST_RETURNED = 20_000_000
-"""Bytes. A program cannot return more than 24 MiB at once."""
+"""Bytes. A program cannot return more than 24 MiB."""
 
 
 @dataclass(slots=True)
@@ -262,7 +262,7 @@ def suspended(place: Place, sizes: Sequence[int], rounds: int) -> Family:
 
 
 def clients(place: Place, sizes: Sequence[int], rounds: int) -> Family:
-    """Measure so many HTTP clients of one process, each a principal of its own, that all run a program at once."""
+    """Measure many HTTP clients of one process, each a principal of its own, that run a program concurrently."""
     family = Family("clients", "HTTP clients", "clients", sizes)
     tokens = [secrets.token_hex(16) for _ in range(max(sizes))]
     for size in sizes:

@@ -1,4 +1,4 @@
-"""A server of bare JSON lines whose tools answer after as long as they are told, many at once."""
+"""A server of bare JSON lines whose tools answer after a time that the caller gives, many concurrently."""
 
 import heapq
 import json

@@ -1,4 +1,4 @@
-"""What it costs that suspended programs outlive the process: in time, in memory, and while nothing happens.
+"""Cost of suspended programs that outlive the process: in time, in memory, and while nothing happens.
 
 Over SQLite and over a PostgreSQL of its own (skipped where none is installed), both in a temporary folder and both
 waiting for the disk. "Another process" is a second manager with its own connection, id and caches, in this process.
@@ -54,10 +54,10 @@ MANY = 300
 
 SMALL = "const r = await MCP.files.read({ n: 1 }); text('before'); await yield_control(); return r.content[0].text"
 BARE = "await yield_control(); return 1"
-UNDER_WAY = "const call = MCP.files.write({{ n: {0} }}); await yield_control(); return unwrap(await call).text"
-WITH_TIMER = "setTimeout(() => text('late'), 3_600_000 + {0}); " + UNDER_WAY
+IN_FLIGHT = "const call = MCP.files.write({{ n: {0} }}); await yield_control(); return unwrap(await call).text"
+WITH_TIMER = "setTimeout(() => text('late'), 3_600_000 + {0}); " + IN_FLIGHT
 IN_TURN = f"await yield_control(); for (let n = 0; n < {CALLS}; n++) await MCP.files.%s({{ n }}); return 1"
-AT_ONCE = (
+CONCURRENT = (
     f"await yield_control(); await Promise.all(Array.from({{ length: {CALLS} }}, (_, n) => MCP.files.%s({{ n }})));"
     "return 1"
 )
@@ -71,7 +71,7 @@ SETTINGS = CodeModeSettings(
 
 
 class Steps:
-    """How long each step took, milliseconds, and when the latest snapshot was begun."""
+    """Milliseconds that each step took, and the time at which the latest snapshot began."""
 
     def __init__(self) -> None:
         self.ms: defaultdict[str, list[float]] = defaultdict(list)
@@ -152,7 +152,7 @@ def _fields() -> dict[str, Any]:
 
 
 def forget_catalogs(it: Bench) -> None:
-    """As a process that has never gone on with a run of others."""
+    """Forget the catalogs, as in a process that has never taken over a run."""
     it.manager._restoring._catalogs.clear()
     store: Any = it.store
     store._manifests.clear()
@@ -175,7 +175,7 @@ def figures(times: list[float]) -> str:
 
 
 def disk(folder: Path) -> None:
-    """What one write costs that outlives a loss of power: nothing that is stored can take less."""
+    """Print the cost of one write that outlives a loss of power: nothing that is stored can take less."""
     kind = "unknown"
     for line in sorted(Path("/proc/mounts").read_text().splitlines(), key=lambda each: len(each.split()[1])):
         _, at, filesystem, *_ = line.split()
@@ -206,10 +206,10 @@ async def steps_of(engine: Engine, kind: Kind, place: str, source: Callable[[], 
         process(engine, kind, place, source(), there) as second,
     ):
 
-        async def once(goes_on: Bench, steps: Steps) -> tuple[float, float, float]:
+        async def once(resuming: Bench, steps: Steps) -> tuple[float, float, float]:
             waiting = await first.execute(SMALL)
             suspend = (time.perf_counter() - here.snapshot_began) * 1000
-            wait = await done(goes_on, waiting.run_id)
+            wait = await done(resuming, waiting.run_id)
             return suspend, wait, steps.ms["end"][-1]
 
         cases: list[tuple[str, Bench, Steps, bool]] = [
@@ -259,7 +259,7 @@ async def calls(engine: Engine, kind: Kind, place: str) -> None:
         return statistics.median(times)
 
     async with process(engine, kind, place, files(), steps) as it, process(engine, "memory", "", files()) as memory:
-        for name, code in ((f"{CALLS} in turn", IN_TURN), (f"{CALLS} at once", AT_ONCE)):
+        for name, code in ((f"{CALLS} in turn", IN_TURN), (f"{CALLS} concurrent", CONCURRENT)):
             for tool in ("write", "read"):
                 stored, kept = await each(it, code % tool), await each(memory, code % tool)
                 what = "not repeatable" if tool == "write" else "repeatable"
@@ -273,7 +273,7 @@ async def calls(engine: Engine, kind: Kind, place: str) -> None:
 
 
 async def ten_thousand(engine: Engine, kind: Kind, large: str, small: str, size: Callable[[], int]) -> None:
-    """So many suspended programs that wait for a call under way, half of them with a timer as well.
+    """Measure many suspended programs that wait for a call in flight, half of them with a timer as well.
 
     Args:
         large, small: where they are, and where ten are.
@@ -313,7 +313,7 @@ async def ten_thousand(engine: Engine, kind: Kind, large: str, small: str, size:
 
 async def suspend(it: Bench, count: int) -> None:
     for number in range(count):
-        code = WITH_TIMER if number % 2 else UNDER_WAY
+        code = WITH_TIMER if number % 2 else IN_FLIGHT
         waiting = await it.execute(code.format(number))
         assert waiting.status == "waiting", waiting
 
@@ -379,7 +379,7 @@ async def idle() -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process, all its threads."""
+    """Return the CPU time of a process with all its threads, in seconds."""
     nanoseconds = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         nanoseconds += int((task / "schedstat").read_text().split()[0])
@@ -436,5 +436,5 @@ def _server() -> Iterator[PostgresServer | None]:
 
 
 def _sqlite_bytes(path: Path) -> int:
-    """With its write-ahead log."""
+    """Return the size of a database with its write-ahead log."""
     return sum(each.stat().st_size for each in path.parent.glob(path.name + "*") if each.is_file())

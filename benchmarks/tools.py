@@ -64,7 +64,7 @@ class Quality:
 
 
 def measure_quality(find: Callable[[str], Sequence[str]], queries: Sequence[Mapping[str, Any]]) -> Quality:
-    """Of `find`, which gives the names of tools, `server/tool`, best first."""
+    """Measure `find`, which gives the names of tools, `server/tool`, best first."""
     ranks = []
     for query in queries:
         right = set(query["answers"])
@@ -78,7 +78,7 @@ def measure_quality(find: Callable[[str], Sequence[str]], queries: Sequence[Mapp
 
 
 def catalog_search(views: Sequence[UpstreamView], meaning: Meaning | None = None) -> Callable[[str], list[str]]:
-    """What `API.search` finds, with the extra `semantic` once its vectors are there."""
+    """Return a search as `API.search` does it, with the extra `semantic` once its vectors are there."""
     catalog = build(views, Policy(PolicyRules()), meaning)
     catalog.prepare_search()
     if meaning is not None:
@@ -90,7 +90,7 @@ def catalog_search(views: Sequence[UpstreamView], meaning: Meaning | None = None
 
 
 def words_alone(views: Sequence[UpstreamView]) -> Callable[[str], list[str]]:
-    """For comparison: BM25 over stemmed words of names and descriptions, without thesaurus, vectors and fields."""
+    """Return a search to compare with: BM25 over stemmed words of names and descriptions, no thesaurus."""
     named = [(f"{view.name}/{tool.name}", f"{tool.name} {tool.description}") for view in views for tool in view.tools]
     index = Index([(text,) for _, text in named], (Field(1.0),), Thesaurus(()))
 

@@ -27,7 +27,7 @@ CONFIG = ROOT / "docs" / "zensical.toml"
 BUILD = ROOT / "build"
 ROOT_PAGES = ("SECURITY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 ALSO = {"declarations/guest.d.ts": "reference/guest.md", "README.md": "index.md", "docs": "index.md"}
-"""Where a link to a file leads that the site has in another form."""
+"""Targets of links to files that the site has in another form."""
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^( *)(```+).*?^\1\2[ ]*$", re.DOTALL | re.MULTILINE)
@@ -75,7 +75,7 @@ def build(folder: Path) -> list[str]:
 
 
 def gather() -> dict[str, Path]:
-    """What goes into the site, by its place there."""
+    """Return the files of the site, by their path there."""
     docs = CONFIG.parent
     found = {path.relative_to(docs).as_posix(): path for path in sorted(docs.rglob("*")) if path.is_file()}
     del found[CONFIG.name]

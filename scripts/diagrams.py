@@ -147,7 +147,7 @@ EVENTS: Mapping[tuple[str, str], tuple[tuple[tuple[float, float], ...], tuple[fl
     ("waiting", "abort"): (((520, 192), (520, 214), (620, 262), (620, 304)), (642, 286)),
     ("waiting", "expire"): (((602, 155), (820, 155), (820, 304)), (852, 235)),
 }
-"""How each transition is drawn: its way, and where its name is."""
+"""Points of each transition's line, and the position of its name."""
 
 
 def states() -> str:
@@ -215,8 +215,8 @@ def calls() -> str:
 
 
 def timeline() -> str:
-    """What happens when, for a program that is suspended and resumed."""
-    d = Drawing(980, 400, "A program is suspended while its call goes on, and resumed by wait")
+    """Draw the times of a program that is suspended and resumed."""
+    d = Drawing(980, 400, "A program is suspended while its call is in flight, and resumed by wait")
     for y, name in ((90, "client"), (175, "program"), (260, "snapshot"), (330, "call")):
         d.text(24, y + 5, name, anchor="start", weight=600)
         d.line(120, y, 956, y)
@@ -225,7 +225,7 @@ def timeline() -> str:
     d.bar(150, 161, 70, 28, GREEN, "runs")
     d.bar(220, 161, 82, 28, GREY, "awaits")
     d.bar(310, 246, 420, 28, ORANGE, "a few kilobytes, and no thread")
-    d.bar(732, 161, 166, 28, GREEN, "goes on where it was")
+    d.bar(732, 161, 166, 28, GREEN, "continues where it was")
     d.bar(220, 316, 440, 28, GREY, "the upstream server works")
     d.arrow((220, 191), (220, 312))
     d.arrow((310, 191), (310, 243))

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 STEMS = 10_000
 DIMENSIONS = 96
 LESS = 0.5
-"""What one word or phrase alone weighs, beside a text."""
+"""Weight of one word or phrase alone, beside a text."""
 RIDGE = 1.0
 STEPS = 40
 

@@ -3,7 +3,7 @@
     .venv/bin/python scripts/record_snapshots.py
 
 Run it when the prelude, the engine or the form of snapshots has changed and the version in `codemode_mcp/__init__.py`
-is not released yet. `tests/sandbox/test_recorded_snapshots.py` goes on from every recording that this version can
+is not released yet. `tests/sandbox/test_recorded_snapshots.py` resumes every recording that this version can
 take, and has the others refused by name.
 """
 
@@ -72,7 +72,7 @@ return { lengths, read: reader.read };
 IN_A_TIMER: Final = """
 const order = [];
 const every = setInterval(() => order.push("tick"), 50);
-Promise.reject(new Error("nobody listens"));
+Promise.reject(new Error("not handled"));
 await new Promise((done) => setTimeout(done, 1000, order.push("begun")));
 clearInterval(every);
 return order;
@@ -155,7 +155,7 @@ def record(engine: Engine, folder: Path) -> None:
 
 
 def told(turn: Turn) -> Any:
-    """What a turn brought, as the prelude tells it."""
+    """Return the result of a turn, as the prelude reports it."""
     if turn.stopped is not None or turn.text is None:
         raise RuntimeError(f"the program was stopped: {turn}")
     return json.loads(turn.text)

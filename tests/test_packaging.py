@@ -1,4 +1,4 @@
-"""What is built and published: what the wheels and the sdist hold, that a wheel is enough, and the container file."""
+"""Packages that are published: contents of the wheels and the sdist, a bare install of a wheel, the container file."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[1]
-CHECKOUT = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: nobody says which files are ours")
+CHECKOUT = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: no list of tracked files")
 PACKAGES = ("codemode_mcp", "upstream_clients", "declarations")
 DEMO_SERVERS = ("join.ts", "reports.py", "tracker.py")
 KINDS = (".py", ".d.ts", ".schema.json", ".js", ".wat", ".txt", ".bin", "py.typed")
-"""Of files that packages consist of."""
+"""Suffixes of the files of packages."""
 SECONDS = 120
 
 
 def build(root: Path, target: str, out: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """What hatchling builds of this tree."""
+    """Build a package of this tree with hatchling, and return its path."""
     done = build_quietly(root, target, out, environ)
     assert done.returncode == 0, done.stdout
     return Path(done.stdout.strip().splitlines()[-1])
@@ -294,7 +294,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def alone(scripts: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """A command of the environment, on a machine that has nothing else: no Node, and nobody's folders."""
+    """Run a command of the environment as on a machine with nothing else: without Node and folders of a user."""
     kept = ("SYSTEMROOT", "TMPDIR", "TEMP")
     environ = {name: os.environ[name] for name in kept if name in os.environ}
     environ |= {"PATH": str(scripts), "HOME": str(cwd), "USERPROFILE": str(cwd), "PYTHONUTF8": "1"}

@@ -1,4 +1,4 @@
-"""The site builds, leads nowhere wrong, asks nobody for anything; what is generated is what the code says."""
+"""The site builds, its links lead somewhere, it loads nothing from elsewhere, and generated pages match the code."""
 
 from __future__ import annotations
 

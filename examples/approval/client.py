@@ -1,7 +1,7 @@
 """A client that runs `clean.js`, and asks you what the server asks it.
 
 python client.py          # the questions come here
-python client.py --mute   # a client that cannot ask: somebody decides in another terminal
+python client.py --mute   # a client that cannot ask: a person decides in another terminal
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 python client.py            # to the end
 python client.py --cancel   # gives it up after the first answer
-python client.py --restart  # ends the server after the first answer, and goes on with another one
+python client.py --restart  # ends the server after the first answer, and resumes with another one
 """
 
 from __future__ import annotations

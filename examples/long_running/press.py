@@ -18,7 +18,7 @@ class Printed(BaseModel):
 
 
 class Tray(BaseModel):
-    """What is done. Work that was cancelled is not there."""
+    """The reports that were printed. Cancelled ones are not in it."""
 
     printed: list[Printed]
 
@@ -27,7 +27,7 @@ server = MCPServer("press", log_level="ERROR")
 tray: list[Printed] = []
 
 
-# Idempotent: whoever does not know whether a report was printed, since the server ended, may ask again.
+# Idempotent: a client that lost the answer, since the server ended, may ask for the report again.
 PRINTS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
 

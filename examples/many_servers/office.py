@@ -1,4 +1,4 @@
-"""One office as an MCP server over stdio, in nothing but standard Python, so that a dozen of them start at once.
+"""One office as an MCP server over stdio, in nothing but standard Python, so that a dozen of them start fast.
 
 python office.py NAME ROOMS [--closed]
 """

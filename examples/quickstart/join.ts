@@ -24,5 +24,5 @@ const loads: Load[] = people.map(({ email, name, team }) => {
 });
 loads.sort((a, b) => b.openIssues - a.openIssues || b.hours - a.hours);
 
-text(`Week ${week.week}: ${issues.length} open issues, ${issues.filter((issue) => !issue.assignee).length} of nobody`);
+text(`Week ${week.week}: ${issues.length} open issues, ${issues.filter((issue) => !issue.assignee).length} unassigned`);
 return loads;

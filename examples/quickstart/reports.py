@@ -20,7 +20,7 @@ Week = Literal["2026-W21", "2026-W22", "2026-W23"]
 Kind = Literal["hours", "cost"]
 
 READ = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-# Making one anew changes nothing: it is the same report. So whoever does not know whether it was made may ask again.
+# Making one again changes nothing: it is the same report. A client that lost the answer may ask again.
 MAKE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
 HOURS: dict[Week, dict[str, float]] = {

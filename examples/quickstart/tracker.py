@@ -46,7 +46,7 @@ class Issue(BaseModel):
     title: str
     state: State
     label: Label
-    assignee: str | None = Field(description="E-mail address, or null when nobody has it")
+    assignee: str | None = Field(description="E-mail address, or null for an unassigned issue")
     created: str = Field(description="Date, as 2026-05-04")
 
 
@@ -92,7 +92,7 @@ ISSUES = [  # title, state, label, assignee, created
     ("Keyboard shortcut to assign an issue to oneself", "closed", "feature", "dina", "2026-05-11"),
     ("Quick start shows a removed option", "closed", "docs", "fay", "2026-05-12"),
     ("Nightly backup holds a table lock for 20 minutes", "open", "performance", "bo", "2026-05-12"),
-    ("Two people can close one issue at once", "open", "bug", "ada", "2026-05-13"),
+    ("Two people can close one issue at the same time", "open", "bug", "ada", "2026-05-13"),
     ("Saved filters", "open", "feature", "chen", "2026-05-13"),
     ("Time zone is ignored in due dates", "open", "bug", "emil", "2026-05-14"),
     ("Avatars are loaded at full size", "closed", "performance", "chen", "2026-05-15"),
@@ -147,7 +147,7 @@ def create_server(db: sqlite3.Connection) -> MCPServer:
 
     def check_person(email: str) -> None:
         if not db.execute("SELECT 1 FROM people WHERE email = ?", (email,)).fetchone():
-            raise ToolError(f"Nobody here has the address {email}; list_people gives the addresses.")
+            raise ToolError(f"No person here has the address {email}; list_people gives the addresses.")
 
     @server.tool(annotations=READ)
     async def list_issues(
@@ -203,7 +203,7 @@ def create_server(db: sqlite3.Connection) -> MCPServer:
 
     @server.resource("tracker://labels", mime_type="text/markdown")
     async def labels() -> str:
-        """What each label means."""
+        """Meanings of the labels."""
         return "- bug: it does not do what it says\n- feature: it does more\n- docs: words\n- performance: it is slow\n"
 
     @server.resource("issue://{issue_id}", mime_type="application/json")
@@ -217,9 +217,7 @@ def create_server(db: sqlite3.Connection) -> MCPServer:
     @server.prompt()
     async def triage(label: Label = "bug") -> str:
         """Go through the open issues of one label."""
-        return (
-            f"List the open {label} issues that nobody has. Propose an assignee for each, by the issues they have now."
-        )
+        return f"List the open {label} issues without an assignee. Propose one for each, by the issues they have now."
 
     return server
 

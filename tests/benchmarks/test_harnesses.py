@@ -101,7 +101,7 @@ def test_the_memory_of_a_server_is_measured_at_rest_and_after_mixed_programs(ben
         "a value: completed": 1,
         "computing: completed": 1,
         "a call: completed": 1,
-        "ten calls at once: completed": 1,
+        "ten concurrent calls: completed": 1,
         "a large result: completed": 1,
         "a search: completed": 1,
         "an error: internal_error": 1,

@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """Of module scope, so that a server can be shared by the tests of a module."""
+    """Return the backend, in module scope: the tests of a module can share a server."""
     return "asyncio"
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Literal, Self
 
 Line = Literal["good", "stalled", "lossy", "trickling", "endless headers", "silent"]
-"""What the line does. stalled: bytes wait until it is another one. lossy: bytes vanish, connections stay. trickling:
+"""State of the line. stalled: bytes wait until it is another one. lossy: bytes vanish, connections stay. trickling:
 answers come a byte at a time. endless headers: requests vanish, and each is answered with headers that have no end.
 silent: new connections are accepted and nothing is ever read from them."""
 
@@ -48,7 +48,7 @@ class Proxy:
         await asyncio.sleep(0)
 
     def line(self, line: Line) -> None:
-        """From now on, for connections that are there too."""
+        """Set the state of the line, also for open connections."""
         self._line = line
         self._changed.set()
         self._changed = asyncio.Event()

@@ -2,7 +2,7 @@
 
 Every call has an id of its own. What a program was told of a call is held against what the servers wrote into their
 ledgers: a call has one outcome; one that was answered was done once; one that failed with `dispatched: false` was never
-done; none was done twice, and nothing was done that nobody had asked for.
+done; none was done twice, and nothing was done that no program had asked for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SERVERS = Path(__file__).resolve().parent / "servers"
 SECONDS = 60
 """No program may take longer, whatever happens to its calls."""
-AT_ONCE = 128
+CONCURRENT = 128
 CALL_MS = 1000
 """`timeoutMs` of servers that are made to hang."""
 HASTY = "Hasty"
@@ -73,7 +73,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What the process of the server holds."""
+    """Resources that the process of the server holds."""
 
     sockets: int
     other_fds: int
@@ -85,7 +85,7 @@ class Footprint:
 
 
 class Rig:
-    """See the module."""
+    """A server under test, the servers behind it, and their ledgers."""
 
     def __init__(self, client: Client, folder: Path, tasks: Path, stderr: Path) -> None:
         self.client = client
@@ -99,7 +99,7 @@ class Rig:
     # programs
 
     def job(self, server: str, calls: int, how: str | Callable[[int], str] = "now", *, beacon: str = "") -> Job:
-        """A program of so many calls of one server at once; `beacon` is called behind the first hundred of them.
+        """Make a program of concurrent calls of one server; `beacon` is called behind the first hundred of them.
 
         When the beacon has been called, those before it have left for their server.
         """
@@ -115,7 +115,7 @@ class Rig:
         return job
 
     async def run(self, job: Job) -> Job:
-        """The program, to its end, and what is to be said of it at once."""
+        """Run the program to its end, and check what holds immediately after it."""
         code = PROGRAM % json.dumps(job.asked)
         with anyio.fail_after(SECONDS):
             answer = checked(await self.client.call_tool("exec", {"code": code}))
@@ -155,7 +155,7 @@ class Rig:
         return int(self.lines(server, "pid")[-1])
 
     def done(self, job: Job) -> int:
-        """How many of the calls of a program were done so far."""
+        """Return the number of a program's calls that were done so far."""
         acted = {server: set(self.lines(server, "act")) for server in {server for server, _, _ in job.asked}}
         return sum(name in acted[server] for server, name, _ in job.asked)
 
@@ -259,8 +259,8 @@ def stdio(folder: Path, name: str, *flags: str, **more: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def rig(folder: Path, servers: dict[str, Any], **code_mode: Any) -> AsyncIterator[Rig]:
     """The server with these upstreams, each of which has been tried once. In the end nothing of it may be left."""
-    limits = {"maxPendingToolCalls": AT_ONCE, "maxOutputBytes": 10_000_000, **code_mode}
-    entries = {name: {"maxConcurrentCalls": AT_ONCE, **entry} for name, entry in servers.items()}
+    limits = {"maxPendingToolCalls": CONCURRENT, "maxOutputBytes": 10_000_000, **code_mode}
+    entries = {name: {"maxConcurrentCalls": CONCURRENT, **entry} for name, entry in servers.items()}
     config = write_config(folder, entries, codeMode=limits)
     tasks, stderr = folder / "tasks", folder / "stderr"
     with stderr.open("w", encoding="utf-8") as errlog:

@@ -35,7 +35,7 @@ WAYS_NETWORK = (*["now"] * 30, "never")
 
 
 class Storm:
-    """See the module; made by `brewing`."""
+    """A series of random faults, made by `brewing`."""
 
     def __init__(self, chaos: Rig, servers: dict[str, HttpServer], lines: dict[str, Proxy], seed: int) -> None:
         self.chaos = chaos
@@ -43,7 +43,7 @@ class Storm:
         self._lines = lines
         self._random = random.Random(seed)
         self.log: list[str] = []
-        """What was done to whom, in order."""
+        """Faults so far, in order."""
 
     async def episode(self, seconds: float) -> None:
         """Trouble for so long, then repair, until everything answers."""
@@ -81,7 +81,7 @@ class Storm:
             await self.chaos.run(job)
 
     def _choose(self, chance: random.Random) -> tuple[Callable[[str], Awaitable[None]], str]:
-        local = [self.kill, self.stop, self.go_on, self.go_on]
+        local = [self.kill, self.stop, self.resume, self.resume]
         network = [self.cut, self.bend, self.bend, self.mend, self.mend, self.refuse, self.accept, self.accept]
         network += [self.pour, self.clear, self.clear, self.restart]
         if chance.random() < 0.3:
@@ -100,7 +100,7 @@ class Storm:
     async def stop(self, server: str) -> None:
         self._signal(server, signal.SIGSTOP)
 
-    async def go_on(self, server: str) -> None:
+    async def resume(self, server: str) -> None:
         self._signal(server, signal.SIGCONT)
 
     # of lines and servers over HTTP
@@ -133,7 +133,7 @@ class Storm:
 
     async def _repair(self) -> None:
         for server in LOCAL:
-            await self.go_on(server)
+            await self.resume(server)
         for server in NETWORK:
             await self.clear(server)
             await self.mend(server)

@@ -208,7 +208,7 @@ async def test_an_address_that_refuses_connections_for_a_while(upstream: Upstrea
     await upstream.works()
 
 
-async def test_a_server_that_is_stopped_and_goes_on(upstream: Upstream) -> None:
+async def test_a_server_that_is_stopped_and_resumed(upstream: Upstream) -> None:
     chaos = upstream.chaos
     upstream.server.send_signal(signal.SIGSTOP)
     job = chaos.job(upstream.name, 100, beacon="beacon")

@@ -85,7 +85,7 @@ async def test_a_server_that_is_killed_again_and_again(chaos: Rig) -> None:
     await chaos.works("victim")
 
 
-async def test_calls_of_a_stopped_server_are_answered_when_it_goes_on(chaos: Rig) -> None:
+async def test_calls_of_a_stopped_server_are_answered_when_it_is_resumed(chaos: Rig) -> None:
     os.kill(chaos.pid_of("victim"), signal.SIGSTOP)
     job = chaos.job("victim", 200, beacon="beacon")
     async with anyio.create_task_group() as tasks:
@@ -111,7 +111,7 @@ async def test_calls_of_a_stopped_server_end_at_their_timeout_and_are_not_made_a
     chaos.audit(job)
 
 
-async def test_a_stopped_server_whose_pipe_is_full_delays_nobody_else(chaos: Rig) -> None:
+async def test_a_stopped_server_whose_pipe_is_full_delays_no_other_server(chaos: Rig) -> None:
     pid = chaos.pid_of("hanging")
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -134,7 +134,7 @@ async def test_a_server_that_talks_nonsense_between_its_answers(chaos: Rig) -> N
     assert [job.ends for job in jobs] == [{"done": 50}] * 2
 
 
-async def test_answers_that_are_for_nobody_or_too_late_reach_nobody(chaos: Rig) -> None:
+async def test_answers_with_an_unknown_id_or_too_late_reach_no_program(chaos: Rig) -> None:
     ways = ("now", "strangers", "cancelled", "never")
     before = len(chaos.lines("hanging", "cancelled"))
     job = await chaos.run(chaos.job("hanging", 40, lambda i: ways[i % len(ways)]))
@@ -156,7 +156,7 @@ async def test_a_server_that_ends_in_every_call(chaos: Rig) -> None:
     await chaos.works("victim")
 
 
-async def test_servers_that_end_at_once_cost_only_their_own_calls_until_they_are_mended(
+async def test_servers_that_end_immediately_cost_only_their_own_calls_until_they_are_mended(
     chaos: Rig, folder: Path
 ) -> None:
     async def costs_its_own(server: str) -> None:

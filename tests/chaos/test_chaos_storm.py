@@ -1,4 +1,4 @@
-"""Trouble by chance, from a fixed seed; `python -m tests.chaos.soak` goes on from there."""
+"""Random faults from a fixed seed; `python -m tests.chaos.soak` runs longer ones."""
 
 from __future__ import annotations
 

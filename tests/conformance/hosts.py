@@ -1,4 +1,4 @@
-"""Where a test runs. All three are the same binary, and every test gets a fresh one.
+"""The three hosts of a test. All are the same binary, and every test gets a fresh one.
 
 - `Realm.bare`: the engine as it comes, with tests as the scripts they are.
 - `Program`: a program in a guest, as the server runs one. A program is no script, so the test is given to indirect
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.conformance.suite import Case
 
 SECONDS = 60.0
-"""What a test may compute: far more than the longest takes, so that a busy machine changes no answer."""
+"""Time limit of a test: far more than the longest takes, so that a busy machine changes no answer."""
 MEMORY = 512 * 1024 * 1024
 
 HOST = """
@@ -43,7 +43,7 @@ globalThis.$262 = {
   gc() {},
 };
 """
-"""What the suite asks of a host; `print` is each one's own."""
+"""Functions that the suite asks of a host; `print` is each one's own."""
 
 DONE = "Test262:AsyncTestComplete"
 
@@ -51,7 +51,7 @@ EMPTY_CATALOG = json.dumps({"servers": [], "tools": [], "named": []})
 
 
 def judge(case: Case, thrown: str | None, printed: str) -> str | None:
-    """Why a test failed, or None when it passed.
+    """Return the reason for which a test failed, or None when it passed.
 
     Args:
         thrown: what a script threw, as `describe` tells it, or None.
@@ -75,7 +75,7 @@ class Program:
         self._image = engine.image(EMPTY_CATALOG)
 
     def run(self, case: Case) -> str | None:
-        """Why the test failed, or None. Call it on a thread of the engine."""
+        """Return the reason for which the test failed, or None. Call it on a thread of the engine."""
         code = f"""{HOST}
             const say = console.log, script = eval, [harness, test] = {json.dumps([case.harness, case.script])};
             globalThis.print = (message) => say(String(message));
@@ -142,7 +142,7 @@ class Realm:
         return cls(engine, engine.modules, lambda instance: load_image(instance, image), context, runtime)
 
     def run(self, case: Case) -> str | None:
-        """Why the test failed, or None. Call it on a thread of the engine."""
+        """Return the reason for which the test failed, or None. Call it on a thread of the engine."""
         instance = Instance(self._modules, MEMORY)
         try:
             self._prepare(instance)
@@ -175,7 +175,7 @@ class _Scripts:
         self._describe, self._printed = (instance.call("JS_GetPropertyUint32", context, pair, i) for i in range(2))
 
     def run(self, case: Case) -> tuple[str | None, str]:
-        """What was thrown, as `describe` tells it, and what was printed."""
+        """Return what was thrown, as `describe` words it, and what was printed."""
         thrown = self._script(case.harness) or self._script(case.script)
         while (status := self._call("JS_ExecutePendingJob", self._runtime, self._scratch) & 0xFFFFFFFF) != 0:
             if status != 1:  # a job threw

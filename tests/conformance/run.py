@@ -35,12 +35,12 @@ CHANGED = {
     "built-ins/Math/random/length.js": "Math.random is the prelude's, seeded for each run; its functions are frozen",
     "built-ins/Math/random/name.js": "Math.random is the prelude's, seeded for each run; its functions are frozen",
 }
-"""What passes in the bare engine and not behind the prelude, and why that is wanted."""
+"""Tests that pass in the bare engine and not behind the prelude, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Why a case failed in each place, or None where it passed.
+    """The reasons for which a case failed in each place, None where it passed.
 
     Attributes:
         hardened: as a script among the guest's globals; not run, and None, where the program passed.
@@ -53,12 +53,12 @@ class Outcome:
 
     @property
     def broken(self) -> bool:
-        """By the prelude, and not by being given to `eval`."""
+        """Return True if the prelude breaks the case, and not `eval` alone."""
         return self.bare is None and self.hardened is not None
 
 
 class Places:
-    """Where tests run, made once."""
+    """The hosts of the tests, made once."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -72,7 +72,7 @@ class Places:
         return [future.result() for future in [submit(self._outcome, case) for case in chosen]]
 
     def everywhere(self, case: Case) -> list[str | None]:
-        """Why it failed in each place, or None."""
+        """Return the reason for which it failed in each place, or None."""
         places = (self.bare, self.program, self.hardened)
         return [self._engine.threads.submit(place.run, case).result() for place in places]
 
@@ -82,7 +82,7 @@ class Places:
 
 
 def numbers(outcomes: list[Outcome]) -> dict[str, Any]:
-    """How many cases there are in each folder of the suite, and how many pass where."""
+    """Count the cases in each folder of the suite, and those that pass in each place."""
     counts: dict[str, Counter[str]] = {}
     for one in outcomes:
         count = counts.setdefault(one.case.folder, Counter(cases=0, bare=0, program=0, hardened=0))

@@ -21,10 +21,10 @@ ARCHIVE = Path(__file__).parents[2] / ".cache" / "suites" / "gerhobbelt-test262-
 Mode = Literal["sloppy", "strict"]
 
 FOLDERS = ("annexB/", "built-ins/", "language/")
-"""Of the suite. `intl402` is of another standard, which the engine does not have, and `harness` tests the suite."""
+"""Folders of the suite to run. `intl402` is of another standard, which the engine lacks; `harness` tests the suite."""
 
 HOST = re.compile(r"\$262\.(?:agent|createRealm|evalScript|IsHTMLDDA)")
-"""What a test can ask of a host beyond the standard and is not to be had in a program: other agents and realms."""
+"""Functions of a host beyond the standard that programs do not have: other agents and realms."""
 
 _FRONT_MATTER = re.compile(r"/\*---(.*?)---\*/", re.DOTALL)
 _KEY = re.compile(r"^([a-zA-Z0-9_]+):[ \t]*(.*)$")

@@ -35,7 +35,7 @@ class Server:
         return self._answers.pop(0)
 
 
-def test_a_program_that_waits_for_a_person_is_told_of_once(
+def test_a_program_that_waits_for_a_person_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = importlib.util.spec_from_file_location("approval_client", CLIENT)

@@ -43,7 +43,7 @@ async def connect(script: str, mode: str, *args: str) -> AsyncIterator[Client]:
 
 @pytest.fixture(scope="module")
 async def tracker(mode: str) -> AsyncIterator[Client]:
-    """Of a server whose issues nobody changes."""
+    """Return a client of a server whose issues stay as they are."""
     async with connect("tracker.py", mode) as client:
         yield client
 
@@ -171,10 +171,10 @@ async def test_a_report_takes_its_time_and_tells_its_progress(reports: Client) -
 
 
 async def test_a_slow_report_blocks_no_other_call_and_can_be_given_up(reports: Client) -> None:
-    under_way = anyio.Event()
+    started = anyio.Event()
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        under_way.set()
+        started.set()
 
     async def generate() -> None:
         await reports.call_tool("generate_report", {"kind": "hours"}, progress_callback=on_progress)
@@ -183,7 +183,7 @@ async def test_a_slow_report_blocks_no_other_call_and_can_be_given_up(reports: C
     async with anyio.create_task_group() as group:
         group.start_soon(generate)
         with anyio.fail_after(30):
-            await under_way.wait()
+            await started.wait()
         assert await call(reports, "list_reports") == before
         group.cancel_scope.cancel()
 
@@ -202,7 +202,7 @@ async def test_the_people_of_both_servers_can_be_joined(tracker: Client, reports
 
 
 def test_the_configuration_names_both_servers() -> None:
-    """That they start by it, the command of the README shows."""
+    """Check the names only: the command of the README shows that the servers start."""
     config = load_config(QUICKSTART / "codemode-mcp.json", environ={"PYTHON": sys.executable})
     assert [upstream.name for upstream in config.upstreams] == ["tracker", "reports"]
     assert config.notes == ()

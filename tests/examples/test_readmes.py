@@ -1,4 +1,4 @@
-"""What the README of each example shows: its commands give its output.
+"""READMEs of the examples: their commands give the output that they show.
 
 In a block of `console`, a line with `$` is a command and the others are its output; `...` stands for any lines, and
 what follows `approve or deny? ` was typed. Commands of `sh` blocks only have to work.
@@ -39,12 +39,12 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no pyt
 
 
 def environment() -> dict[str, str]:
-    """That of somebody who has activated the environment of the checkout."""
+    """Return the environment of a user who has activated the checkout's virtual environment."""
     return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:
-    """Where each block is, and its text."""
+    """Yield the place and the text of each block."""
     for page in sorted(EXAMPLES.glob("*/README.md")):
         for number, block in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL)):
             yield f"{page.parent.name}-{number}", block
@@ -113,7 +113,7 @@ def has_esbuild() -> bool:
 
 
 def steady(output: str) -> list[str]:
-    """What does not depend on how fast a machine is: not how often one has to wait, nor what is seen meanwhile."""
+    """Return the lines that do not depend on the speed of a machine: without waits and what is seen meanwhile."""
     passing = ("→ wait", "← waiting: pending_tools")
     return [line for line in output.splitlines() if line not in passing and "progress:" not in line]
 

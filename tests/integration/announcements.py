@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Ear:
-    """What has been heard. Given to a client as its `message_handler`, for the older revisions."""
+    """Notifications that arrived. Given to a client as its `message_handler`, for the older revisions."""
 
     def __init__(self, mode: str) -> None:
         self.count = 0
@@ -42,7 +42,7 @@ class Ear:
 
 @asynccontextmanager
 async def listening(session: Session, mode: str, ear: Ear) -> AsyncIterator[None]:
-    """With a modern client: open the stream on which changes are told."""
+    """Open the stream for notifications of changes, with a modern client."""
     if mode == "legacy":
         yield
         return

@@ -1,4 +1,4 @@
-"""What the tests here share: the real command as a process, clients for it, upstream servers to put behind it.
+"""Parts that these tests share: the real command as a process, its clients, and upstream servers behind it.
 
 Everything goes over real pipes. `serve` gives the SDK's own client, `raw` one of bare JSON lines that sees every byte.
 """
@@ -154,7 +154,7 @@ def write_config(folder: Path, servers: dict[str, Any], *, name: str = "config.j
 
 
 def events(log: Path) -> list[str]:
-    """What a counting upstream has written down so far, without its process ids."""
+    """Return the log of a counting upstream so far, without its process ids."""
     return [line for line in _lines(log) if not line.startswith("pid ")]
 
 
@@ -168,7 +168,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, one that has ended and was not reaped left out."""
+    """Return True if the process exists and is no zombie."""
     stat = Path(f"/proc/{pid}/stat")
     if Path("/proc/self/stat").exists():
         try:
@@ -255,7 +255,7 @@ class Answer:
 
     @property
     def read(self) -> str:
-        """What a model reads."""
+        """Return the text that a model reads."""
         return "\n".join(block.text for block in self.content if block.type == "text")
 
 

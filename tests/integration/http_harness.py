@@ -1,4 +1,4 @@
-"""What the tests of serving HTTP share: the real process, SDK clients, bare requests, an authorization server."""
+"""Parts that tests over HTTP share: the real process, SDK clients, bare requests, an authorization server."""
 
 from __future__ import annotations
 

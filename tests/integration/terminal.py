@@ -58,7 +58,7 @@ class Terminal:
         await anyio.wait_readable(self._master)
         try:
             chunk = os.read(self._master, 65536)
-        except OSError:  # nobody has the other side open any more
+        except OSError:  # no process has the other side open any more
             return False
         self.screen += chunk
         return bool(chunk)

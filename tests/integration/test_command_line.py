@@ -69,10 +69,10 @@ def test_run_prints_json_on_request(config: str) -> None:
 
 def test_run_denies_what_a_person_would_have_to_approve(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, ask=["mcp:up:count"])
-    code = "await MCP.up.count({ name: 'a' }).catch((e) => text(e.message)); return 'went on'"
+    code = "await MCP.up.count({ name: 'a' }).catch((e) => text(e.message)); return 'continued'"
     done = invoke("run", "--config", str(config), "-e", code)
     assert done.exit_code == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "went on"
+    assert done.stdout.splitlines()[-1] == "continued"
     assert "MCP.up.count was not approved: denied by `codemode-mcp run`, which asks nobody" in done.stdout
     assert "runs approve" not in done.stderr, "no other process reaches this one"
     assert events(tmp_path / "log") == []

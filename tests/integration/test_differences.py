@@ -58,7 +58,7 @@ HELD = {
     "namespaces": "integration/test_serve_namespaces.py::"
     "test_the_first_list_of_a_process_has_the_namespaces_and_no_change_follows",
 }
-"""By the first cell of a row without a program: the test of what the row says."""
+"""Tests of rows without a program, by the first cell of the row."""
 
 
 def rows() -> Iterator[list[str]]:

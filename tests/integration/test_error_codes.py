@@ -97,7 +97,7 @@ PROGRAMS = {
     "after a suspension": Fails("await yield_control();\nthrow new Error('late')", "internal_error", "2:7", ("late",)),
     "never settles": Fails("await new Promise(() => {})", "internal_error", "", ("nothing can settle",)),
     "recursion": Fails("const f = () => f() + 1;\nf()", "internal_error", "1:17", ("Maximum call stack size",)),
-    # calls that nobody catches
+    # calls that are not caught
     "arguments": Fails(
         "text(1);\nawait MCP.tracker.getIssue({ issue_id: 0 })",
         "nested_tool_failed",
@@ -124,7 +124,7 @@ PROGRAMS = {
         "2:20",
         ("MCP.counting.reject", "server says no"),
     ),
-    "not awaited at once": Fails(
+    "awaited late": Fails(
         "const p = MCP.counting.reject({});\nawait MCP.counting.count({ name: 'a' });\nawait p",
         "nested_tool_failed",
         "1:24",
@@ -158,14 +158,14 @@ PROGRAMS = {
     "output after a suspension": Fails(
         "await yield_control(); return 'x'.repeat(5000)", "output_limit_exceeded", "", ("maxOutputBytes",)
     ),
-    "calls at once": Fails(
+    "concurrent calls": Fails(
         "const three = [1, 2, 3];\nawait Promise.all(three.map((n) => MCP.counting.count({ name: `${n}` })))",
         "too_many_pending_tool_calls",
         "2:49",
         ("too many calls at once", "await some"),
     ),
 }
-"""On a server with room for two calls, 16 MiB of memory and 2,000 bytes of output."""
+"""Programs on a server with room for two calls, 16 MiB of memory and 2,000 bytes of output."""
 
 NARROW = {
     "loop": Fails("let n = 0;\nfor (;;) n++;", "timeout", "", ("0.2 s", "do less")),
@@ -184,12 +184,12 @@ NARROW = {
         "await MCP.counting.peek({ name: 'long' })", "snapshot_limit_exceeded", "", ("maxSnapshotBytes", "keep less")
     ),
 }
-"""On a server with 200 ms for a program and 1,024 bytes for a suspended one."""
+"""Programs on a server with 200 ms for a program and 1,024 bytes for a suspended one."""
 
 
 @pytest.fixture(scope="module")
 async def sessions(folder: Path) -> AsyncIterator[dict[str, Session]]:
-    """By the language of what each is asked to run: a client of either era, with a server of its own."""
+    """Yield a client of either era by the language that it runs, each with a server of its own."""
     settings = {
         "memoryLimitBytes": 16 << 20,
         "maxOutputBytes": 2000,
@@ -314,7 +314,7 @@ async def test_the_error_of_a_call_keeps_its_code_whatever_a_program_writes_into
 
 
 class Told(NamedTuple):
-    """What somebody in front of a client, or a terminal, gets to read."""
+    """The texts that a person in front of a client, or a terminal, reads."""
 
     code: str
     error: str
@@ -433,7 +433,7 @@ async def a_run_left_alone_for_too_long(folder: Path) -> Answer:
         calling = await session.exec('return await MCP.counting.hold({ name: "old" })')
         suspended = await session.exec("await yield_control(); return 1")
         # The store drops it at its next look; what is past its time is refused before that too. The time itself has to
-        # pass: it began before the answer came, so that it is over for certain, however late this goes on.
+        # pass: it began before the answer came, so that it is over for certain, however late this line runs.
         await anyio.sleep(1.1)
         expired = await session.wait(suspended.run_id)
         await until(lambda: "cancelled old" in events(log))
@@ -515,7 +515,7 @@ async def one_suspended_run_more_than_there_may_be(strict: Session) -> Answer:
 
 
 @reaches("aborted", "cancelled")
-async def a_run_that_is_cancelled_while_somebody_waits_for_it(strict: Session, log: Path) -> Answer:
+async def a_run_that_is_cancelled_while_a_client_waits_for_it(strict: Session, log: Path) -> Answer:
     suspended = await strict.exec("await yield_control(); return await MCP.counting.hold({ name: 'x' })")
     answers: list[Answer] = []
 

@@ -1,4 +1,4 @@
-"""From the file of a client with ten servers to a working `exec`, in one command and the next start of the client."""
+"""One command, and the next start of the client, turn a client's file with ten servers into a working `exec`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ return { servers: servers.length, said: unwrap(await MCP.server7.say({ name: "x"
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """The home folder of somebody with ten servers in Cursor."""
+    """Return the home folder of a user with ten servers in Cursor."""
     (tmp_path / "tools.json").write_text(json.dumps([{"name": "say", "inputSchema": {"type": "object"}}]), "utf-8")
     entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(tmp_path)]}
     folder = tmp_path / "home" / ".cursor"

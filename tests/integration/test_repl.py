@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 def piped(config: Path, text: str) -> Result:
-    """In this process, at no terminal."""
+    """Run the REPL in this process, without a terminal."""
     arguments = ["repl", "--config", str(config)]
     return CliRunner().invoke(app, arguments, input=text, prog_name="codemode-mcp", catch_exceptions=False)
 
@@ -192,7 +192,7 @@ async def test_two_interrupts_leave_at_an_empty_prompt_and_never_with_text_typed
         assert await person.end() == 0
 
 
-async def test_nobody_decides_who_cannot_see_the_question(tmp_path: Path) -> None:
+async def test_a_person_who_cannot_see_the_question_decides_nothing(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, ask=["mcp:up:count"])
     with (tmp_path / "stderr").open("wb") as elsewhere:
         async with terminal("repl", "--config", str(config), stderr=elsewhere.fileno()) as person:

@@ -1,4 +1,4 @@
-"""`codemode-mcp run` as a person sees it: at a terminal, and while it goes on."""
+"""`codemode-mcp run` as a person sees it at a terminal, while the program runs."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_is_cut_from_an_answer_is_printed_whole_and_once(tmp_path: Path) ->
     assert answers[-1]["value"]["truncated"]
 
 
-def test_nobody_is_asked_where_no_terminal_is(config: str) -> None:
+def test_no_question_is_asked_where_no_terminal_is(config: str) -> None:
     done = invoke("run", "-e", REMEMBERING, "--config", config, text="yes\nyes\nyes\n")
     assert done.stdout == ", ".join(["not made"] * 6) + "\n"
     assert os.linesep.join(done.stderr.splitlines()) == ""

@@ -1,4 +1,4 @@
-"""Approvals of calls over the real server: the client's user is asked in the way of its era, or somebody at a terminal
+"""Approvals of calls over the real server: the client's user is asked in the way of its era, or a person at a terminal
 decides."""
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ async def test_whatever_is_no_approval_sends_nothing(asked: Asked) -> None:
     assert asked.events == []
 
 
-async def test_a_loop_of_approvals_goes_on_by_wait_where_a_client_takes_no_more_questions(asked: Asked) -> None:
+async def test_a_loop_of_approvals_continues_by_wait_where_a_client_takes_no_more_questions(asked: Asked) -> None:
     asked.person.decides("approve")
     code = "for (let n = 0; n < 12; n++) await MCP.one.count({ name: 'x' + n }); return 'all'"
     assert (await asked.session.finish(await asked.session.exec(code))).value == "all"
@@ -302,7 +302,7 @@ async def test_a_call_in_pass_through_is_put_to_its_client_and_an_approval_for_e
     assert events(log) == ["call a", "call c", "call d", "call e"]
 
 
-async def test_a_call_in_pass_through_is_answered_in_time_though_nobody_decides(tmp_path: Path) -> None:
+async def test_a_call_in_pass_through_is_answered_in_time_without_a_decision(tmp_path: Path) -> None:
     config, log = asking(tmp_path, codeMode={"enabled": False, "maxRequestMs": 1000})
     taken_back = anyio.Event()
 

@@ -1,4 +1,4 @@
-"""What the real server records: who may see it, what is in it, what is in none of it, and that its end is in it."""
+"""Records of the real server: who may see them, what they hold, what none of them holds, and their end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CANARIES = {
     "command": "canary-command-95",
     "query": "canary-query-96",
 }
-"""Of the configuration: in nothing that anybody sees, but where a server itself says them."""
+"""Secrets of the configuration: in no output, except where a server itself says them."""
 
 IN_ARGUMENTS = {
     "named": "canary-argument-31",
@@ -42,7 +42,7 @@ IN_ARGUMENTS = {
     "plain": "canary-argument-35",
     "key": "canary-argument-36@host.example",
 }
-"""Of a program: in its client's messages, of course."""
+"""Secrets of a program: in its client's messages, of course."""
 
 SITE = """
 import sys
@@ -140,7 +140,7 @@ async def test_no_secret_is_in_any_log_span_trajectory_or_message_and_nothing_un
     assert ends[suspended["runId"]] == "failed"
     assert sorted(ends.values()) == ["aborted", "failed"]
     kept = [event["id"] for event in lines(tmp_path / "runs.jsonl") if event["kind"] == "left"]
-    assert kept == [left], "the next process may go on with it"
+    assert kept == [left], "the next process may take it over"
     kinds = {event["kind"] for event in lines(tmp_path / "runs.jsonl")}
     told = ["exec", "wait", "run_started", "call_started", "call_ended", "parked", "restored", "run_ended", "answered"]
     assert kinds == {*told, "left"}

@@ -103,7 +103,7 @@ async def test_a_program_applies_the_model_to_a_hundred_rows_one_after_the_other
     assert answer.value == [f"plain: row {row} (1000)" for row in range(100)]
 
 
-async def test_a_program_applies_the_model_to_many_rows_at_once(able: Session) -> None:
+async def test_a_program_applies_the_model_to_many_rows_concurrently(able: Session) -> None:
     answer = await able.finish(
         await able.exec(
             "const rows = Array.from({ length: 100 }, (_, n) => n);"

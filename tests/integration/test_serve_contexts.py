@@ -179,7 +179,7 @@ async def test_groups_of_an_access_token_choose_the_context(roles: tuple[Issuer,
         assert (await eve.client.list_tools()).tools == []
 
 
-async def test_who_has_left_a_group_goes_on_by_the_rules_of_the_others(
+async def test_a_member_who_has_left_a_group_continues_by_the_rules_of_the_others(
     roles: tuple[Issuer, Served], folder: Path
 ) -> None:
     server, served = roles
@@ -211,7 +211,7 @@ async def test_a_token_whose_groups_cannot_be_told_is_refused(roles: tuple[Issue
 # without authentication
 
 
-async def test_whoever_shows_no_credentials_is_anonymous_and_waits_for_no_server_that_it_may_not_see(
+async def test_a_caller_without_credentials_is_anonymous_and_waits_for_no_server_that_it_may_not_see(
     tmp_path: Path,
 ) -> None:
     never = counting(tmp_path / "never", f"wait_for={tmp_path / 'nothing'}", connectTimeoutMs=120_000, start="eager")
@@ -257,7 +257,7 @@ async def test_pass_through_shows_each_caller_its_own_tools(tmp_path: Path) -> N
 # over stdio
 
 
-async def test_whoever_started_the_server_may_have_a_context_too_which_may_change_while_the_server_runs(
+async def test_the_user_who_started_the_server_may_have_a_context_too_which_may_change_while_it_runs(
     tmp_path: Path,
 ) -> None:
     user = getpass.getuser()

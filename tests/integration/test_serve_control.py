@@ -57,7 +57,7 @@ async def listening(runtime: dict[str, str], count: int = 1) -> None:
 
 
 async def runs(runtime: dict[str, str], *arguments: str) -> str:
-    """What `codemode-mcp runs` prints, in this process."""
+    """Return the output of `codemode-mcp runs`, run in this process."""
 
     def run() -> Result:
         return CliRunner().invoke(app, ["runs", *arguments], prog_name="codemode-mcp", env=runtime)
@@ -79,7 +79,7 @@ class Asking:
     log: Path
 
     async def server(self) -> dict[str, Any]:
-        """What is listed of it."""
+        """Return the listed entry of the server."""
         server: dict[str, Any]
         (server,) = json.loads(await runs(self.runtime, "list", "--json", "--config", str(self.config)))["servers"]
         return server
@@ -192,7 +192,7 @@ async def test_a_program_cannot_write_on_the_terminal_of_the_person(asking: Aski
             assert await person.end() == 0
             assert all(char.isprintable() or char in "\r\n" for char in person.text)
             for line in person.text.splitlines():
-                # A longer one would go on in the next line, and look like another; a path of ours is no program's.
+                # A longer one would wrap, and look like another; a path of ours is no program's.
                 assert len(line) <= 80 or line.startswith("  process")
                 if "approve 1234" in line:
                     assert line.startswith("  │ ")
@@ -295,7 +295,7 @@ async def test_in_pass_through_mode_the_process_is_there_too_and_what_it_leaves_
         assert sockets(runtime) == []
 
 
-async def test_a_process_ends_in_time_and_leaves_no_socket_whoever_holds_on_to_it(
+async def test_a_process_ends_in_time_and_leaves_no_socket_while_clients_hold_on_to_it(
     tmp_path: Path, runtime: dict[str, str]
 ) -> None:
     async with raw(write_config(tmp_path, {}), env=runtime) as client:

@@ -72,7 +72,7 @@ async def test_text_that_is_json_is_seen_as_unwrap_gives_it(session: Session) ->
     assert "McpToolResult<{ jsonrpc: string; id: number; method: string; params: {" in part
 
 
-async def test_a_program_that_was_suspended_goes_on_with_what_it_saw_at_its_start(session: Session) -> None:
+async def test_a_program_that_was_suspended_keeps_the_declarations_that_it_saw_at_its_start(session: Session) -> None:
     await give(session, "first")
     waiting = await session.exec(f"const read = async () => {{ {PART} }}; await yield_control(); return await read()")
     await give(session, "second")

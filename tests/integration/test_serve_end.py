@@ -1,4 +1,4 @@
-"""The end of input ends the server and everything that it has started, in time, whatever is going on."""
+"""The end of input ends the server and everything that it has started, in time, whatever it does."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_a_signal_suspends_what_is_open_where_a_store_keeps_it_and_lets_ca
     async with raw(config) as client:
         await call(client, 1, "wait", {"runId": suspended["runId"]})
         ended = (await client.answer_to(1))["result"]["structuredContent"]
-        assert ended["code"] == "nested_tool_failed", "nobody knows whether it was done"
+        assert ended["code"] == "nested_tool_failed", "it is unknown whether it was done"
         assert events(log).count("call x") == 1
         await call(client, 2, "wait", {"runId": opened["runId"]})
         await until(lambda: events(log).count("call z") == 2)
@@ -121,7 +121,7 @@ async def test_a_signal_suspends_what_is_open_where_a_store_keeps_it_and_lets_ca
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
-async def test_calls_under_way_through_the_proxy(tmp_path: Path) -> None:
+async def test_calls_in_flight_through_the_proxy(tmp_path: Path) -> None:
     pid_file, log = tmp_path / "pid", tmp_path / "log"
     servers = {"stubborn": other("raw_server.py", "stubborn", f"pid={pid_file}"), "one": counting(log)}
     async with raw(write_config(tmp_path, servers, codeMode=False)) as client:

@@ -210,7 +210,7 @@ async def test_calls_of_a_plugin_that_does_not_load_are_refused_where_it_has_to_
 # duplicates and results, which come with the product
 
 
-async def test_a_program_that_repeats_a_call_is_told_of_it_also_across_suspending(
+async def test_a_program_that_repeats_a_call_is_warned_also_across_suspensions(
     guarded: tuple[Session, Path],
 ) -> None:
     session, place = guarded

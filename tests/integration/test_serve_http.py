@@ -36,7 +36,7 @@ NEVER = "await new Promise(done => setTimeout(done, 3600000))"
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_programs_run_suspend_and_go_on_in_both_eras(tmp_path: Path, mode: str) -> None:
+async def test_programs_run_suspend_and_resume_in_both_eras(tmp_path: Path, mode: str) -> None:
     log = tmp_path / "log"
     async with (
         serve_http(write_http_config(tmp_path, {"counting": counting(log)})) as served,
@@ -49,7 +49,7 @@ async def test_programs_run_suspend_and_go_on_in_both_eras(tmp_path: Path, mode:
         assert (await session.finish(suspended)).value == "end"
 
 
-async def test_clients_of_both_eras_are_served_at_once_and_get_their_own_answers(tmp_path: Path) -> None:
+async def test_clients_of_both_eras_are_served_concurrently_and_get_their_own_answers(tmp_path: Path) -> None:
     async with serve_http(write_http_config(tmp_path)) as served:
         values: dict[int, object] = {}
 
@@ -236,7 +236,7 @@ async def test_calls_that_take_longer_are_told_that_their_run_is_aborted(tmp_pat
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
-async def test_where_a_store_keeps_them_open_programs_are_suspended_and_the_next_process_goes_on(
+async def test_where_a_store_keeps_them_open_programs_are_suspended_and_the_next_process_resumes_them(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "log"

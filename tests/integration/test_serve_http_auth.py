@@ -1,4 +1,4 @@
-"""Who is let in over HTTP, and that nobody reaches what is another's."""
+"""Authentication over HTTP, and the separation of principals."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_a_run_of_one_principal_is_nothing_to_another(two_tokens: Served, 
         assert await alice.value("return await load('k')") == "of alice"
 
 
-async def test_a_principal_goes_on_over_another_connection_and_in_the_other_era(two_tokens: Served) -> None:
+async def test_a_principal_resumes_over_another_connection_and_in_the_other_era(two_tokens: Served) -> None:
     async with two_tokens.client("legacy", ALICE) as first:
         suspended = await first.exec("await yield_control(); return 'still there'")
     async with two_tokens.client("auto", ALICE) as second:
@@ -120,7 +120,7 @@ async def test_a_session_of_another_principal_does_not_exist(two_tokens: Served)
     assert mine.status_code == 200
 
 
-async def test_failed_logins_are_slowed_down_and_those_of_others_go_on(tmp_path: Path) -> None:
+async def test_failed_logins_are_slowed_down_and_those_of_others_are_not(tmp_path: Path) -> None:
     async with serve_http(write_http_config(tmp_path, **TWO_TOKENS)) as served:
         head = f"PUT /mcp HTTP/1.1\r\nhost: localhost:{served.port}\r\nauthorization: Bearer {'x' * 20}\r\n\r\n"
 
@@ -174,7 +174,7 @@ async def test_a_legacy_session_owns_its_runs_and_values(open_to_all: Served) ->
         assert (await one.wait(suspended.run_id)).value == "mine"
 
 
-async def test_in_the_modern_era_a_run_belongs_to_whoever_holds_its_id(open_to_all: Served) -> None:
+async def test_in_the_modern_era_a_run_belongs_to_the_holder_of_its_id(open_to_all: Served) -> None:
     async with open_to_all.client("auto") as one:
         suspended = await one.exec("await yield_control(); return 'found'")
     async with open_to_all.client("auto") as other:
@@ -235,7 +235,7 @@ async def test_a_token_of_the_issuer_lets_its_subject_in(protected: Served, serv
 
 
 def from_now(claims: dict[str, Any]) -> dict[str, Any]:
-    """With its times, given in seconds from now, as those of a clock: tables are made long before their tests."""
+    """Return claims with times of the clock for times in seconds from now: tables are made long before their tests."""
     now = int(time.time())
     return {key: now + value if key in ("exp", "nbf") and value is not None else value for key, value in claims.items()}
 
@@ -272,7 +272,7 @@ async def test_keys_of_elliptic_curves_do_as_well(protected: Served, server: Iss
     ],
     ids=str,
 )
-async def test_a_token_for_somebody_or_sometime_else_is_refused(
+async def test_a_token_for_another_audience_or_time_is_refused(
     protected: Served, server: Issuer, claims: dict[str, Any], message: str
 ) -> None:
     token = server.issue(scope="mcp run", **from_now(claims))
@@ -292,7 +292,7 @@ async def test_a_token_that_is_forged_is_refused(protected: Served, server: Issu
     head, body, signature = server.issue(scope="mcp").split(".")
     wider = server.issue(scope="mcp run").split(".")[1]
     for token in (
-        other,  # signed by somebody else with a key of the same name
+        other,  # signed by another issuer with a key of the same name
         f"{head}.{wider}.{signature}",
         f"{head}.{body}.",
         jwt.encode(claims, None, "none"),

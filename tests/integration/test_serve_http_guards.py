@@ -1,4 +1,4 @@
-"""What is not let in over HTTP, and how much of what is."""
+"""Guards over HTTP: requests that are refused, and limits of the others."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_our_own_names_are_let_in(served: Served, host: str) -> None:
         ),
     ],
 )
-async def test_a_name_that_somebody_points_at_this_machine_is_not_let_in(served: Served, host: str) -> None:
+async def test_a_foreign_name_that_points_at_this_machine_is_refused(served: Served, host: str) -> None:
     answer = await served.request(headers={"host": host.format(port=served.port)})
     assert answer.status_code == 421
     assert "http.allowedHosts" in answer.json()["error"]["message"]
@@ -310,7 +310,7 @@ async def test_connections_that_are_not_used_make_room_for_others(tmp_path: Path
             await anyio.to_thread.run_sync(healthy_answer, opened[0])
 
 
-async def test_half_sent_requests_keep_nobody_out(tmp_path: Path) -> None:
+async def test_half_sent_requests_keep_no_client_out(tmp_path: Path) -> None:
     async with serve_http(write_http_config(tmp_path, **TWO_TOKENS, maxConnections=20)) as served:
         with ExitStack() as stack:
             for number in range(30):

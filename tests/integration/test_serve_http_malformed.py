@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 BODY_SECONDS = 10.0
-"""For one body, on a machine that is busy with other tests."""
+"""Time for one body, on a machine that is busy with other tests."""
 
 NEXT = b"GET /healthz HTTP/1.1\r\nhost: HOST\r\n\r\n"
 """A request that is answered only where the end of the one before it was taken for somewhere else."""

@@ -180,7 +180,7 @@ async def test_what_takes_too_much_memory_is_told_so(session: Session, code: str
     assert answer.texts == ["before"]
 
 
-async def test_a_program_goes_on_after_it_caught_the_end_of_its_memory(session: Session) -> None:
+async def test_a_program_continues_after_it_caught_the_end_of_its_memory(session: Session) -> None:
     code = """
         let kept = [];
         try { for (;;) kept.push(new Array(1e5).fill(0)) } catch (error) { kept = null; text(error.message) }

@@ -137,7 +137,7 @@ def test_a_browser_that_stays_in_the_foreground_keeps_no_login_waiting(
         os.kill(int(shown.read_text("utf-8").split()[0]), signal.SIGKILL)
 
 
-def test_a_login_that_nobody_makes_ends_in_time(config: Path, home: dict[str, str]) -> None:
+def test_a_login_without_a_person_ends_in_time(config: Path, home: dict[str, str]) -> None:
     done = cli("login", "tracker", "--config", str(config), "--timeout", "1", env=home)
     assert done.returncode == 1
     assert done.stderr == "no login to server 'tracker': nobody has logged in within 1 s\n"

@@ -79,7 +79,7 @@ def write(folder: Path, plugins: dict[str, Any], **tools: Any) -> Path:
 
 
 async def described(session: Session) -> str:
-    """What the two tools say."""
+    """Return the descriptions of the two tools."""
     with anyio.fail_after(SECONDS):
         tools = (await session.client.list_tools(cache_mode="refresh")).tools
     assert [tool.name for tool in tools] == ["exec", "wait"]
@@ -118,7 +118,7 @@ def person() -> Person:
 
 @pytest.fixture(scope="module")
 async def session(folder: Path, person: Person) -> AsyncIterator[Session]:
-    """With a plugin whose namespace is in order, and others with which something is the matter."""
+    """Yield a session with a plugin whose namespace is in order, and with faulty ones."""
     plugins = {
         "tracker": plugin(folder),
         "asked": plugin(folder, "asked", "desk"),

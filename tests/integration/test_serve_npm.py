@@ -148,7 +148,7 @@ async def test_files_are_written_read_and_listed(session: Session) -> None:
     assert (session.files / "ü 😀.txt").read_text("utf-8") == "file 2"
 
 
-async def test_a_file_outside_is_refused_by_its_server_and_the_program_goes_on(session: Session) -> None:
+async def test_a_file_outside_is_refused_by_its_server_and_the_program_continues(session: Session) -> None:
     code = """
         const result = await MCP.filesystem.readTextFile({ path: "/etc/hostname" });
         return { isError: result.isError, text: result.content[0].text };

@@ -52,7 +52,7 @@ async def call(client: Raw, tool: str, **arguments: Any) -> dict[str, Any]:
     return answer["result"]["structuredContent"]
 
 
-async def test_a_killed_server_that_is_started_again_goes_on_with_a_program_that_waits(tmp_path: Path) -> None:
+async def test_a_killed_server_that_is_started_again_resumes_a_program_that_waits(tmp_path: Path) -> None:
     """Nothing is configured: what is written is in the user's own folder."""
     config = write_config(tmp_path, quickstart(), codeMode={"timeoutMs": 1000})
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
@@ -166,7 +166,7 @@ def balancer(replicated: tuple[Balancer, list[Served]]) -> Balancer:
     return replicated[0]
 
 
-async def test_any_replica_goes_on_with_any_program(balancer: Balancer, folder: Path) -> None:
+async def test_any_replica_resumes_any_program(balancer: Balancer, folder: Path) -> None:
     code = """
         const seen = [];
         for (const name of ["a", "b", "c", "d"]) {
@@ -214,14 +214,16 @@ async def test_a_session_of_a_legacy_client_is_of_one_replica_and_its_programs_a
         with pytest.raises(MCPError, match="Session not found"):  # which says: open another one
             await session.exec("return 1")
     async with one.client("legacy", ALICE) as session:
-        run_id = (await session.exec("await yield_control(); return 'went on'")).run_id
+        run_id = (await session.exec("await yield_control(); return 'resumed'")).run_id
     async with other.client("legacy", ALICE) as session:
-        assert (await session.wait(run_id)).value == "went on"
+        assert (await session.wait(run_id)).value == "resumed"
 
 
 async def test_the_death_of_a_replica_ends_no_program(tmp_path: Path, postgres: PostgresServer) -> None:
-    """Of one that has sent the call of a program, and waits for that of another one, which it has taken over. Nobody
-    is authenticated: a program is whoever's that has its id."""
+    """Kill a replica that has sent a call of one program, and waits for that of another one, which it has taken over.
+
+    Clients are not authenticated here: whichever client has the id of a program may resume it.
+    """
     schema = f"outlives_{uuid.uuid4().hex[:8]}"
     async with replicas(tmp_path, postgres.url(schema)) as (balancer, opened):
 
@@ -251,7 +253,7 @@ async def test_the_death_of_a_replica_ends_no_program(tmp_path: Path, postgres: 
             await until(lambda: postgres.sql(f"SELECT 1 FROM {schema}.runs WHERE holder IS NOT NULL"))
             dying.process.kill()
         refused = await ask(front, "wait", runId=suspended["runId"])
-        assert "being waited for" in refused["error"], "others cannot know at once that its process is dead"
+        assert "being waited for" in refused["error"], "others learn only later that its process is dead"
         # As if the seconds were over for which a process is taken for alive.
         dead = f"process = (SELECT holder FROM {schema}.runs WHERE holder IS NOT NULL)"
         postgres.sql(f"UPDATE {schema}.processes SET expires = 0 WHERE {dead}")

@@ -89,7 +89,7 @@ class Open:
     mode: str
     ear: Ear
     folder: Path
-    """Of the server `s`: what `give` gives is here. The log of the server `one` is in `log`."""
+    """Folder of the server `s`, with the results of `give`. The log of the server `one` is in `log`."""
 
     @property
     def log(self) -> Path:
@@ -381,7 +381,7 @@ async def test_a_client_that_never_answers_holds_a_call_no_longer_than_it_may(tm
 
 @pytest.fixture(scope="module")
 async def served(folder: Path) -> AsyncIterator[Served]:
-    """With the tools `give` and `ask` of a server whose folder is `folder / "http"`."""
+    """Serve the tools `give` and `ask` of a server whose folder is `folder / "http"`."""
     place = folder / "http"
     place.mkdir()
     config = proxy(place, {"s": scripted(place, [{"name": name, "inputSchema": ANY} for name in ("give", "ask")])})
@@ -392,7 +392,7 @@ async def served(folder: Path) -> AsyncIterator[Served]:
 
 @pytest.fixture
 def called(served: Served, folder: Path) -> Callable[[], list[str]]:
-    """What has been called since the test began."""
+    """Return a function that lists the calls since the test began."""
     path = folder / "http" / "called"
     path.unlink(missing_ok=True)
     return lambda: path.read_text("utf-8").split()
@@ -418,7 +418,7 @@ async def given_beside_lists(one: Session, another: Session) -> tuple[Any, list[
 
 
 @pytest.mark.parametrize("kind", ["parts", "odd parts", "values"])
-async def test_a_result_of_very_many_parts_holds_up_nobody_else(kind: str, served: Served, folder: Path) -> None:
+async def test_a_result_of_very_many_parts_delays_no_other_client(kind: str, served: Served, folder: Path) -> None:
     many = MAX_VALUES + 1
     results = {
         "parts": {"content": [{"type": "text", "text": ""}] * many},
@@ -433,7 +433,7 @@ async def test_a_result_of_very_many_parts_holds_up_nobody_else(kind: str, serve
         assert max(waited) < 10
 
 
-async def test_the_largest_result_that_is_passed_on_holds_up_nobody_else(served: Served, folder: Path) -> None:
+async def test_the_largest_result_that_is_passed_on_delays_no_other_client(served: Served, folder: Path) -> None:
     icons = [{"src": "a"}] * (MAX_VALUES // 2 // 100 - 4)
     link = {"type": "resource_link", "name": "a", "uri": "file:///a", "icons": icons}
     (folder / "http" / "result").write_text(json.dumps({"content": [link] * 100}), "utf-8")
@@ -475,7 +475,7 @@ async def asked(served: Served, token: str | None = None) -> str:
 
 
 def over(answer: dict[str, Any]) -> bool:
-    """Whether a call was refused because there is none to go on with."""
+    """Return True if a reply was refused because no call waits for it."""
     result = answer.get("result", {"isError": False})
     return result["isError"] is True and "this call is over" in result["content"][0]["text"]
 
@@ -500,7 +500,7 @@ async def test_the_answer_to_a_question_can_be_given_once(served: Served, called
     assert called() == ["ask"]
 
 
-async def test_nobody_else_can_answer_a_question(served: Served, called: Callable[[], list[str]]) -> None:
+async def test_no_other_client_can_answer_a_question(served: Served, called: Callable[[], list[str]]) -> None:
     state = await asked(served, ALICE)
     foreign = await raw_call(served, BOB, state, "eve")
     assert over(foreign) or "error" in foreign

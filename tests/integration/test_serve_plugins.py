@@ -316,12 +316,12 @@ async def change(session: Session, folder: Path, plugins: dict[str, Any], words:
     await until(lambda: session.stderr.count(words) > before)
 
 
-async def test_programs_wait_for_plugins_listing_does_not_and_plugins_come_and_go_but_not_from_a_run_under_way(
+async def test_programs_wait_for_plugins_listing_does_not_and_plugins_come_and_go_but_not_from_an_open_run(
     tmp_path: Path,
 ) -> None:
-    go_on = tmp_path / "go on"
+    proceed = tmp_path / "proceed"
     code = f"""
-        while not os.path.exists({str(go_on)!r}):
+        while not os.path.exists({str(proceed)!r}):
             time.sleep(0.01)
     """
     first = in_file(tmp_path, "p", textwrap.dedent(code) + textwrap.dedent(HELLO))
@@ -340,7 +340,7 @@ async def test_programs_wait_for_plugins_listing_does_not_and_plugins_come_and_g
             # Other requests are answered meanwhile.
             await session.client.list_tools(cache_mode="refresh")
             assert values == []
-            go_on.touch()
+            proceed.touch()
         assert values == ["hello"]
 
         suspended = await session.exec(

@@ -54,7 +54,7 @@ def test_a_wrong_configuration_is_refused_with_its_place(tmp_path: Path, mistake
     assert "Traceback" not in done.stderr
 
 
-def test_all_mistakes_of_one_file_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_of_one_file_are_reported_together(tmp_path: Path) -> None:
     servers: dict[str, Any] = {
         "one": {"comand": "x"},
         "two": {},
@@ -98,7 +98,7 @@ def test_a_transport_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 async def busy(client: Raw, logs: list[Path]) -> None:
-    """Bring up two upstreams, one call under way in each, and one suspended run."""
+    """Start two upstreams, one call in flight in each, and one suspended run."""
     await client.request("tools/list", MODERN)
     code = 'MCP.one.hold({ name: "parked" }); await yield_control(); return await MCP.two.hold({ name: "never" })'
     answer = await client.request("tools/call", {**MODERN, "name": "exec", "arguments": {"code": code}})
@@ -174,7 +174,7 @@ async def test_an_endless_loop_does_not_keep_the_server_from_ending(tmp_path: Pa
         assert time.monotonic() - began < ENDS_WITHIN
 
 
-async def test_input_that_ends_at_once_ends_the_server(tmp_path: Path) -> None:
+async def test_input_that_ends_immediately_ends_the_server(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"one": counting(tmp_path / "one")})
     async with raw(config) as client:
         with anyio.fail_after(ENDS_WITHIN):

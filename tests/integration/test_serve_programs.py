@@ -39,7 +39,7 @@ async def session(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator
 @pytest.mark.usefixtures("esbuild")
 async def test_one_program_joins_two_servers(session: Session) -> None:
     answer = await session.exec((QUICKSTART / "join.ts").read_text("utf-8"), language="typescript")
-    assert answer.texts == ["Week 2026-W23: 24 open issues, 3 of nobody"]
+    assert answer.texts == ["Week 2026-W23: 24 open issues, 3 unassigned"]
     assert answer.value[0] == {
         "name": "Ada Moreau",
         "team": "platform",
@@ -176,7 +176,7 @@ async def test_a_mistyped_call_is_found_before_anything_is_sent(session: Session
     assert "call typo" not in seen
 
 
-async def test_an_endless_loop_ends_in_time_and_delays_nobody(folder: Path) -> None:
+async def test_an_endless_loop_ends_in_time_and_delays_no_other_program(folder: Path) -> None:
     config = write_config(folder, {}, name="short.json", codeMode={"timeoutMs": 4000})
     async with serve(config) as session, anyio.create_task_group() as group:
         await session.value("return 1")

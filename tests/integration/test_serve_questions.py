@@ -1,4 +1,4 @@
-"""What upstream servers ask reaches the connected client in the way of its era, or waits until somebody can answer."""
+"""Questions of upstream servers reach the connected client in the way of its era, or wait for one that can answer."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def test_a_client_that_cannot_be_asked_sees_what_the_program_waits_for(tmp
         await sees_what_its_program_waits_for(session)
 
 
-def test_run_ends_when_only_a_person_could_go_on(tmp_path: Path) -> None:
+def test_run_ends_when_only_a_person_could_answer(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"asker": asking("modern")})
     code = "return unwrap(await MCP.asker.name({ label: 'ada' }))"
     done = CliRunner().invoke(app, ["run", "--config", str(config), "-e", code], catch_exceptions=False)
@@ -193,7 +193,7 @@ async def test_clients_over_http_are_asked_about_their_own_programs_only(upstrea
             ) as client,
         ):
             session = Session(client, served.stderr_path)
-            # Of an old server over stdio, the first question that may be anybody's is refused.
+            # Of an old server over stdio, a first question that any client's call may have caused is refused.
             code = f"""
                 const found = [];
                 while (found.length < 3)

@@ -86,7 +86,7 @@ def settle(
 
 
 @ERAS
-async def test_servers_are_added_and_removed_and_nobody_else_is_disturbed(mode: str, tmp_path: Path) -> None:
+async def test_servers_are_added_and_removed_without_disturbing_others(mode: str, tmp_path: Path) -> None:
     one, two, three = (counting(tmp_path / name) for name in ("one", "two", "three"))
     config = write_config(tmp_path, {"one": one, "two": two})
     ear = Ear(mode)
@@ -112,7 +112,7 @@ async def test_servers_are_added_and_removed_and_nobody_else_is_disturbed(mode: 
         assert ear.count == 1
 
 
-async def test_only_the_server_that_changed_is_restarted_and_calls_of_others_go_on(
+async def test_only_the_server_that_changed_is_restarted_and_calls_of_others_continue(
     running: Session, settle: Any, folder: Path, tmp_path: Path
 ) -> None:
     one, two = counting(tmp_path / "one"), counting(tmp_path / "two")
@@ -135,7 +135,7 @@ async def test_only_the_server_that_changed_is_restarted_and_calls_of_others_go_
     assert len(pids(tmp_path / "two")) == 2
 
 
-async def test_a_broken_file_is_told_of_and_the_one_before_stays(
+async def test_a_broken_file_is_reported_and_the_one_before_stays(
     running: Session, settle: Any, folder: Path, tmp_path: Path
 ) -> None:
     config, one = folder / "config.json", counting(tmp_path / "one")

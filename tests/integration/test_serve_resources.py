@@ -49,7 +49,7 @@ async def test_a_list_of_resources_comes_whole(session: Session) -> None:
     assert await session.value(code) == expected
 
 
-async def test_a_list_without_an_end_is_cut_and_says_where_to_go_on(session: Session) -> None:
+async def test_a_list_without_an_end_is_cut_and_says_where_it_continues(session: Session) -> None:
     code = """
         const first = await MCP.bare.resources.list();
         const next = await MCP.bare.resources.list({ cursor: first.nextCursor });
@@ -326,7 +326,7 @@ async def test_a_result_of_a_thousand_blocks_arrives_whole(session: Session) -> 
 # the time of one call
 
 
-async def test_a_call_ends_at_its_own_timeout_and_the_program_goes_on(session: Session) -> None:
+async def test_a_call_ends_at_its_own_timeout_and_the_program_continues(session: Session) -> None:
     code = """
         await MCP.slow.sleep({ seconds: 0 });
         try { await MCP.slow.sleep({ seconds: 2 }, { timeoutMs: 50 }) }

@@ -1,4 +1,4 @@
-"""What a configuration keeps secret is not in the file that suspended programs are kept in."""
+"""Secrets of a configuration are not in the file of suspended programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ throw new Error(told.join());
 
 
 def unpacked(data: bytes) -> bytes:
-    """What is packed in there, by whatever was begun that way; a search finds nothing in it otherwise."""
+    """Return the data with all packed parts unpacked, so that a search finds text in them."""
     found = [data]
     at = data.find(b"\x78\x01")
     while at >= 0:
@@ -64,13 +64,13 @@ async def test_no_secret_of_the_configuration_is_in_the_database(
         ended = await session.finish(await session.exec(CODE))
         assert ended.status == "failed"
         assert (await session.exec(CODE)).status == "waiting"
-        # With the write-ahead log, which is gone when nobody has the file open any more.
+        # With the write-ahead log, which is gone once no process has the file open.
         data = b"".join(each.read_bytes() for each in (tmp_path / "kept").iterdir() if each.is_file())
     with closing(sqlite3.connect(tmp_path / "kept" / "runs.sqlite3")) as connection:
         for table in ("runs", "snapshots", "calls", "outputs", "catalogs", "kept"):
             rows = connection.execute(f"SELECT * FROM {table}").fetchall()
             data += b"".join(unpacked(value) for row in rows for value in row if isinstance(value, bytes))
-    assert data.count(b"yield_control(told.join())") > 0, "it is looked for where it would be"
+    assert data.count(b"yield_control(told.join())") > 0, "the text is found where it would be"
     assert data.count(b"server 'remote'") > 2
     for name, secret in SECRETS.items():
         assert secret.encode() not in data, name

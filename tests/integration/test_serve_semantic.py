@@ -72,7 +72,7 @@ async def test_a_damaged_cache_is_made_again(config: Path, tmp_path: Path) -> No
     assert (folder / "vectors.bin").read_bytes().startswith(b"codemode-mcp vectors 1\n")
 
 
-async def test_other_weights_are_refused_and_search_goes_on_by_words(config: Path, tmp_path: Path) -> None:
+async def test_other_weights_are_refused_and_search_falls_back_to_words(config: Path, tmp_path: Path) -> None:
     package = tmp_path / "packages" / WEIGHTS.package
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise SystemExit('its code was run')")

@@ -22,10 +22,10 @@ def write(folder: Path, store: object) -> Path:
 
 
 ALONE = "suspended in this process alone"
-CODE = 'await yield_control("now"); return "went on"'
+CODE = 'await yield_control("now"); return "resumed"'
 
 
-async def test_a_store_that_cannot_be_opened_keeps_nobody_waiting_and_is_used_as_soon_as_it_can_be(
+async def test_a_store_that_cannot_be_opened_delays_no_client_and_is_used_as_soon_as_it_can_be(
     tmp_path: Path,
 ) -> None:
     blocked = tmp_path / "blocked"
@@ -35,12 +35,12 @@ async def test_a_store_that_cannot_be_opened_keeps_nobody_waiting_and_is_used_as
         answer = await session.exec(CODE)
         assert answer.status == "waiting"
         assert ALONE in str(answer.content)
-        assert (await session.finish(answer)).value == "went on"
+        assert (await session.finish(answer)).value == "resumed"
         blocked.unlink()
         with anyio.fail_after(30):
             while ALONE in str((answer := await session.exec(CODE)).content):
-                assert (await session.finish(answer)).value == "went on"
+                assert (await session.finish(answer)).value == "resumed"
         assert answer.status == "waiting"
-        assert (await session.finish(answer)).value == "went on"
+        assert (await session.finish(answer)).value == "resumed"
         assert "it is tried again and again" in session.stderr
     assert (blocked / "runs.sqlite3").exists()

@@ -1,4 +1,4 @@
-"""What a client sees before it runs anything: two tools, in both eras, at once, and nothing but JSON-RPC."""
+"""The surface that a client sees before it runs anything: two tools, in both eras, fast, and nothing but JSON-RPC."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_lines_that_are_no_messages_do_not_end_the_server(tmp_path: Path) 
         assert [tool["name"] for tool in message["result"]["tools"]] == ["exec", "wait"]
 
 
-async def test_unknown_methods_are_refused_and_the_server_goes_on(tmp_path: Path) -> None:
+async def test_unknown_methods_are_refused_and_the_server_keeps_serving(tmp_path: Path) -> None:
     async with raw(write_config(tmp_path, {})) as client:
         await client.initialize("2025-06-18")
         for method in ("resources/list", "prompts/list", "no/such/method"):

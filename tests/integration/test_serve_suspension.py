@@ -195,7 +195,7 @@ async def test_calls_that_are_not_waited_for_are_named(session: Session, log: Pa
     assert f"end {name}-hold" in events(log)
 
 
-async def test_more_calls_than_may_run_at_once_queue_and_all_are_made(folder: Path, name: str) -> None:
+async def test_more_calls_than_may_run_concurrently_queue_and_all_are_made(folder: Path, name: str) -> None:
     log = folder / f"log-{name}"
     settings = {"timeoutMs": 300, "maxPendingToolCalls": 2, "maxQueuedToolCalls": 3}
     config = write_config(folder, {"counting": counting(log)}, name="queue.json", codeMode=settings)

@@ -64,7 +64,7 @@ async def test_remote_servers_are_called_like_local_ones(session: Session, serve
     assert await session.value(f"return unwrap(await MCP.{server}.big({{ bytes: {size} }})).length") == size
 
 
-async def test_one_program_calls_several_transports_at_once(session: Session) -> None:
+async def test_one_program_calls_several_transports_concurrently(session: Session) -> None:
     code = """
         const servers = ["remote", "older", "oldest"];
         const all = servers.map((name) => MCP[name].echo({ text: name }));
@@ -93,7 +93,7 @@ async def test_a_call_of_a_server_that_is_down_says_which_and_why(
     assert "token-of-exits" not in answer.read
 
 
-async def test_a_program_can_go_on_without_a_server_that_is_down(session: Session) -> None:
+async def test_a_program_can_continue_without_a_server_that_is_down(session: Session) -> None:
     code = """
         const names = ["missing", "good"];
         const calls = names.map((server) => MCP[server].count({ name: server }).then(unwrap));

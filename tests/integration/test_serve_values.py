@@ -172,7 +172,7 @@ async def test_an_argument_reaches_the_server_as_the_documentation_says(
     request = await session.value(f"return (await MCP.echo.echo({expression})).content[0].text")
     params = json.loads(request)["params"]
     assert json.dumps(params["arguments"], ensure_ascii=False) == json.dumps(json.loads(expected), ensure_ascii=False)
-    # Not only what it means: the text too, so that nothing was read and written anew on the way.
+    # Not only the value, the text too: it was not decoded and encoded again on the way.
     assert f'"arguments":{expected}' in request
 
 

@@ -1,4 +1,4 @@
-"""What `codemode-mcp types` writes, as an editor's compiler sees it: with the `tsconfig.json` that comes with it."""
+"""Output of `codemode-mcp types` as an editor's compiler sees it, with the `tsconfig.json` that comes with it."""
 
 from __future__ import annotations
 

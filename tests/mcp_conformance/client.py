@@ -1,4 +1,4 @@
-"""What our upstream client does in each of the suite's client scenarios: what a program does, through `UpstreamPool`.
+"""Our upstream client in each of the suite's client scenarios, used as programs use it, through `UpstreamPool`.
 
 A scenario is a server that looks at what comes in. Most want the client to connect, to list, and to call each tool with
 arguments that its schema asks for; a person at a browser is played by `browse`.
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 METADATA_URL = "https://conformance-test.local/client-metadata.json"
-"""Where a document about this client would be; the suite expects this address and never looks there."""
+"""Address of a document about this client; the suite expects this address and never fetches it."""
 
 LOGINS = 3
-"""How often the person at the browser is willing to log in."""
+"""Number of times that the person at the browser logs in."""
 
 SECONDS = 60
-"""For one scenario."""
+"""Time limit of one scenario."""
 
-AT_ONCE = 6
+CONCURRENT = 6
 """The suite starts all of them at the same time; on a busy machine, none would get far in that."""
 
 
@@ -54,7 +54,7 @@ class Task:
 
 @asynccontextmanager
 async def client() -> AsyncIterator[str]:
-    """A client that performs scenarios for `relay.py`, all at once; the address of it."""
+    """Yield the address of a client that performs scenarios for `relay.py` concurrently."""
 
     async def serve(stream: anyio.abc.SocketStream) -> None:
         async with stream:
@@ -72,7 +72,7 @@ async def client() -> AsyncIterator[str]:
             with suppress(anyio.BrokenResourceError):
                 await stream.send(said.encode())
 
-    limiter = anyio.Semaphore(AT_ONCE)
+    limiter = anyio.Semaphore(CONCURRENT)
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, serve)
@@ -109,7 +109,7 @@ async def perform(task: Task, tasks: anyio.abc.TaskGroup) -> None:
 
 
 class News:
-    """That the view of the server has changed."""
+    """A signal that the view of the server has changed."""
 
     def __init__(self) -> None:
         self.came = anyio.Event()

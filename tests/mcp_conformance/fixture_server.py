@@ -106,7 +106,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "additionalProperties": False,
     },
 }
-"""Of tools that take arguments."""
+"""Schemas of tools that take arguments."""
 
 
 # questions
@@ -160,7 +160,7 @@ def ask(requests: dict[str, dict[str, Any]], state: str | None = None) -> types.
 
 
 def given(context: Context) -> dict[str, Any]:
-    """What the client answered to the questions of the last round, as it was sent."""
+    """Return the client's answers to the questions of the last round, as they were sent."""
     answers = (context.params or {}).get("inputResponses")
     return answers if isinstance(answers, dict) else {}
 

@@ -44,7 +44,7 @@ def required(revision: str, role: Role) -> list[str]:
 
 @dataclass(frozen=True)
 class Expected:
-    """What is known to fail: scenarios, or `scenario:check`, each with its reason."""
+    """Known failures: scenarios, or `scenario:check`, each with its reason."""
 
     path: Path
     reasons: dict[str, str]
@@ -84,7 +84,7 @@ class Report:
     expected: Expected
 
     def surprises(self, scenario: str) -> list[str]:
-        """What failed that was not expected to, and what was and did not; in words."""
+        """Return unexpected failures and unexpected passes, in words."""
         checks = self.checks.get(scenario)
         if not checks:
             return [f"the suite made no check in {scenario}\n{self.output[-3000:]}"]
@@ -114,7 +114,7 @@ def cases(role: Role) -> list[Any]:
 
 
 def revisions() -> list[Any]:
-    """The parameter `revision` of a test, likewise."""
+    """Return the parameter `revision` of a test."""
     return [pytest.param(revision, marks=() if SUITE.is_dir() else _MISSING) for revision in REVISIONS]
 
 

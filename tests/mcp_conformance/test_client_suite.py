@@ -26,13 +26,13 @@ RELAY = [sys.executable, "-I", "-S", str(ROOT / "tests" / "mcp_conformance" / "r
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """Of module scope, so that the tests share the runs."""
+    """Return the backend, in module scope: the tests share the runs."""
     return "asyncio"
 
 
 @pytest.fixture(scope="module")
 async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Report]]:
-    """By revision."""
+    """Run the suite and return its reports by revision."""
     folder = tmp_path_factory.mktemp("suite")
     # The suite splits the command at spaces and gives it to a shell.
     command = shlex.join(RELAY) if os.name == "posix" else " ".join(f'"{part}"' for part in RELAY)

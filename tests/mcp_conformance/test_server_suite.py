@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """Of module scope, so that the tests of one revision share a run."""
+    """Return the backend, in module scope: the tests of one revision share a run."""
     return "asyncio"
 
 
@@ -48,7 +48,7 @@ async def fixture_server() -> AsyncIterator[str]:
 
 @pytest.fixture(scope="module")
 async def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    """By revision."""
+    """Run the suite and return its reports by revision."""
     folder, expected = tmp_path_factory.mktemp("suite"), Expected.read("fixture")
     async with fixture_server() as url:
         return {revision: await run("server", revision, expected, folder, "--url", url) for revision in REVISIONS}
@@ -66,7 +66,7 @@ async def test_the_suite_agrees(reports: dict[str, Report], revision: str) -> No
 
 @pytest.fixture(scope="module")
 async def two_tool_reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    """Of `codemode-mcp serve --transport http`, by revision."""
+    """Run the suite on `codemode-mcp serve --transport http` and return its reports by revision."""
     folder = tmp_path_factory.mktemp("two-tools")
     async with serve_http(write_http_config(folder, DOWN)) as served:
         return {

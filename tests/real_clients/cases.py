@@ -249,4 +249,4 @@ CHECKS: dict[str, Callable[[Seen, Driver], str]] = {
     "big": big,
     "input": question,
 }
-"""By the key of its case."""
+"""Expectations by the key of the case."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """Of module scope, so that the servers can be shared by the tests of a module."""
+    """Return the backend, in module scope: the tests of a module can share the servers."""
     return "asyncio"
 
 
@@ -74,7 +74,7 @@ def _repository(folder: Path) -> None:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git itself says."""
+    """Return the output of git itself."""
     done = subprocess.run(
         ["git", *arguments], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", check=True
     )

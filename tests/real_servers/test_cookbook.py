@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 PAGE = (REPOSITORY / "docs" / "cookbook.md").read_text("utf-8")
 ENVIRONMENTS = {"mcp-server-sqlite": "mcp-1", "mcp-server-calculator": "mcp-1"}
 ANSWER = {"name": "release-2"}
-"""What the user of the page says."""
+"""Answer of the user of the page."""
 
 WORKBOOK = """
     const rows = [["day", "region", "amount"]];

@@ -74,7 +74,7 @@ async def test_memory_keeps_a_graph_in_its_file(bench: Bench) -> None:
         await MCP.memory.createEntities({ entities: [
             { name: "Engine", entityType: "machine", observations: ["computes"] } ] });
         await MCP.memory.addObservations({ observations: [{ entityName: "Engine", contents: ["weighs tons"] }] });
-        const failed = await MCP.memory.addObservations({ observations: [{ entityName: "Nobody", contents: ["x"] }] });
+        const failed = await MCP.memory.addObservations({ observations: [{ entityName: "Absent", contents: ["x"] }] });
         const { entities } = unwrap(await MCP.memory.openNodes({ names: ["Engine"] }));
         return { entities, failed: failed.isError };
     """

@@ -60,7 +60,7 @@ def register(api: PluginApi) -> None:
         )
     )
 
-    # Made for each caller, whom the factory knows: nobody can write in another one's name.
+    # Made for each caller, whom the factory knows: no caller can write in the name of another one.
     def for_caller(context: ToolContext) -> list[PluginTool]:
         def create(new: CreateInput) -> Issue:
             for label in new.labels:

@@ -1,6 +1,6 @@
-"""What the servers of these tests share: a file with one line for everything that they did.
+"""The ledger of the servers of these tests: a file with one line for each thing that they did.
 
-`pid N` and `act ID`, `cancelled ID`, `refused STATUS`. A line is written before its answer, whole and at once, so that
+`pid N` and `act ID`, `cancelled ID`, `refused STATUS`. A line is written before its answer, in one write, so that
 a process which is killed at any time has either done a thing and said so, or not done it.
 """
 

@@ -1,10 +1,10 @@
 """A legacy server of bare JSON lines that acts once for each call, and answers as that says: `stdio_server.py LEDGER`.
 
-`how` of a call: `now`; `never`; `twice`; `wrong_id` (answers to nobody, then rightly); `strangers` (only to nobody);
-`junk` (noise round the answer); `changed` (a storm of list_changed before it); `cancelled` (answers after the call was
-cancelled, and not before); `torn` (half a line, then the end); `die` (acts, then ends); `refuse` (ends, not acting).
-Flags: `exit` ends at once, `exit_after_hello` once it has been asked for its tools, `unless=FILE` neither of them while
-that file exists, and `silent` never says anything.
+`how` of a call: `now`; `never`; `twice`; `wrong_id` (an unknown id, then the right one); `strangers` (only
+such); `junk` (noise round the answer); `changed` (a storm of list_changed before it); `cancelled` (answers after the
+call was cancelled, and not before); `torn` (half a line, then the end); `die` (acts, then ends); `refuse` (ends, not acting).
+Flags: `exit` ends immediately, `exit_after_hello` once it has been asked for its tools, `unless=FILE` neither of them
+while that file exists, and `silent` never says anything.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def act(request: object, name: str, how: str) -> None:
             send(id=request, result=result)
         case "wrong_id" | "strangers":
             for stranger in (10**9, f"stranger-{name}", -1, None):
-                send(id=stranger, result={"content": [{"type": "text", "text": "for somebody else"}]})
+                send(id=stranger, result={"content": [{"type": "text", "text": "for another one"}]})
             if how == "strangers":
                 return
         case "junk":

@@ -1,7 +1,7 @@
 """An upstream of bare JSON lines that writes down what reaches it: `counting.py LOG [flag ...]`.
 
-LOG gets one line per event: `pid N`, `call NAME`, `end NAME`, `cancelled NAME`. `hold` answers only when somebody
-calls `release` with the same name, so that tests decide how long a call takes. Flags: `wait_for=FILE` answers nothing
+LOG gets one line per event: `pid N`, `call NAME`, `end NAME`, `cancelled NAME`. `hold` answers only when `release`
+is called with the same name, so that tests decide how long a call takes. Flags: `wait_for=FILE` answers nothing
 before that file exists; `tool=NAME` adds a tool; `junk` writes noise between its messages, `noise=TEXT` a line of that;
 `malformed` lists one tool that is none; `stderr=TEXT` writes that there.
 """

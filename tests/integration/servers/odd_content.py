@@ -27,7 +27,7 @@ TOOLS = [
 
 
 def noise(size: int) -> str:
-    """So many bytes that do not compress, as base64."""
+    """Return bytes that do not compress, as base64."""
     blocks = (hashlib.sha256(str(number).encode()).digest() for number in range(size // 32 + 1))
     return base64.b64encode(b"".join(blocks)[:size]).decode()
 
