@@ -1,4 +1,4 @@
-"""Positions of failures of programs: the first frame of every kind of error is the author's own line, in both languages.
+"""Positions of failures: the first frame of every kind of error is the author's own line, in both languages.
 
 TypeScript stands behind lines that are types alone. What is expected is what is right; rows that fail are marked
 with what is wrong.

@@ -2,7 +2,8 @@
 
 `how` of a call: `now`; `never`; `twice`; `wrong_id` (an unknown id, then the right one); `strangers` (only
 such); `junk` (noise round the answer); `changed` (a storm of list_changed before it); `cancelled` (answers after the
-call was cancelled, and not before); `torn` (half a line, then the end); `die` (acts, then ends); `refuse` (ends, not acting).
+call was cancelled, and not before); `torn` (half a line, then the end); `die` (acts, then ends); `refuse` (ends, not
+acting).
 Flags: `exit` ends immediately, `exit_after_hello` once it has been asked for its tools, `unless=FILE` neither of them
 while that file exists, and `silent` never says anything.
 """
