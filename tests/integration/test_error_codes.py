@@ -446,14 +446,14 @@ DAMAGE = b"""
 from dataclasses import replace
 from codemode_mcp.runs.store import MemoryStore
 
-park = MemoryStore.park
+suspend = MemoryStore.suspend
 
 async def damage(self, run):
     if run.reason == "yield":
         run = replace(run, snapshot=run.snapshot[:-1] + bytes([run.snapshot[-1] ^ 1]))
-    await park(self, run)
+    await suspend(self, run)
 
-MemoryStore.park = damage
+MemoryStore.suspend = damage
 """
 
 
