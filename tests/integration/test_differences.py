@@ -50,7 +50,7 @@ HELD = {
     "test_exec_says_what_is_wrong_with_its_arguments",
     "a request of `wait` is cancelled": "integration/test_serve_suspension.py::test_cancelling_wait_only_lets_go",
     "another session asks for a run": "integration/test_serve_http_auth.py::"
-    "test_a_principal_goes_on_over_another_connection_and_in_the_other_era",
+    "test_a_principal_resumes_over_another_connection_and_in_the_other_era",
     "a program is too large to suspend": "runs/test_manager.py::"
     "test_a_program_too_large_to_suspend_leaves_calls_that_may_change_something",
     "too many suspended programs": "runs/test_manager.py::test_too_many_suspended_runs_are_refused",
