@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.cli.mcp_clients.entries import Converted, Itself, LeftOut, convert, fitting_name
@@ -278,6 +278,10 @@ KEYS = st.sampled_from(
     (
         *("command", "args", "env", "cwd", "envFile", "url", "serverUrl", "headers", "auth", "oauth", "type"),
         *("timeout", "timeoutMs", "disabled", "disabledTools", "enabledTools", "allow", "deny", "description", "start"),
+        # Keys of single clients.
+        *("env_vars", "http_headers", "env_http_headers", "bearer_token_env_var", "scopes", "enabled_tools", "tools"),
+        *("environment", "httpUrl", "trust", "tcp", "includeTools", "settings", "config", "cmd", "uri", "envs"),
+        *("env_keys", "available_tools", "startup_timeout_sec", "tool_timeout_sec", "deferTools", "enabled"),
     )
 )
 WORDS = st.text(max_size=12) | st.sampled_from(
@@ -299,7 +303,13 @@ VALUES: Any = st.recursive(
     name=st.text(max_size=10),
     client=st.sampled_from((None, *CLIENTS)),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=200, deadline=None)
+@example(given_entry={"type": []}, name="", client="goose")
+@example(given_entry={"cmd": "x", "envs": "x"}, name="", client="goose")
+@example(given_entry={"cmd": "x", "env_keys": 5}, name="", client="goose")
+@example(given_entry={"command": "x", "env_vars": 5}, name="", client="codex")
+@example(given_entry={"command": "x", "http_headers": "x"}, name="", client="codex")
+@example(given_entry={"command": "x", "env_vars": ["A"], "env": 5}, name="", client="codex")
 def test_whatever_an_entry_holds_it_is_refused_or_our_configuration_loads_it(
     given_entry: dict[str, Any], name: str, client: ClientName | None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -60,12 +60,12 @@ def shared(client: ClientName | None, given: Mapping[str, Any]) -> tuple[dict[st
 def _from_codex(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     made = dict(given)
     notes: list[str] = []
-    variables = made.pop("env_vars", None) or []
+    variables = _list(made, "env_vars")
     names = [each if isinstance(each, str) else each.get("name") for each in variables if isinstance(each, str | dict)]
     if names := [name for name in names if isinstance(name, str)]:
-        made["env"] = {**{name: f"${{{name}:-}}" for name in names}, **(made.get("env") or {})}
-    headers = dict(made.pop("http_headers", None) or {})
-    for header, variable in (made.pop("env_http_headers", None) or {}).items():
+        made["env"] = {**{name: f"${{{name}:-}}" for name in names}, **_object(made, "env")}
+    headers = _object(made, "http_headers")
+    for header, variable in _object(made, "env_http_headers").items():
         headers[header] = f"${{{variable}}}"
     if token := made.pop("bearer_token_env_var", None):
         headers["Authorization"] = f"Bearer ${{{token}}}"
@@ -163,13 +163,13 @@ def _from_goose(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ..
     made = {**given, **inner} if isinstance(inner, dict) else dict(given)
     made.pop("config", None)
     kind = made.get("type")
-    if kind in _OF_GOOSE or (made.get("cmd") is None and made.get("uri") is None):
+    if (isinstance(kind, str) and kind in _OF_GOOSE) or (made.get("cmd") is None and made.get("uri") is None):
         raise LeftOut("it is a part of Goose, and only Goose can start it")
     notes = []
     _renamed(made, "cmd", "command")
     _renamed(made, "uri", "url")
-    env = dict(made.pop("envs", None) or {})
-    kept = [name for name in made.pop("env_keys", None) or [] if isinstance(name, str) and name not in env]
+    env = _object(made, "envs")
+    kept = [name for name in _list(made, "env_keys") if isinstance(name, str) and name not in env]
     if kept:
         env |= {name: f"${{{name}:-}}" for name in kept}
         notes.append(f"set {', '.join(kept)} where codemode-mcp starts: Goose has the value in its keyring")
@@ -185,6 +185,30 @@ def _from_goose(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ..
     for key in ("bundled", "display_name"):
         made.pop(key, None)
     return made, tuple(notes)
+
+
+def _object(made: dict[str, Any], key: str) -> dict[str, Any]:
+    """Take an object out of an entry; an absent one is empty.
+
+    Raises:
+        LeftOut: the value is no object.
+    """
+    value = made.pop(key, None) or {}
+    if not isinstance(value, dict):
+        raise LeftOut(f"its `{key}` is not an object")
+    return dict(value)
+
+
+def _list(made: dict[str, Any], key: str) -> list[Any]:
+    """Take a list out of an entry; an absent one is empty.
+
+    Raises:
+        LeftOut: the value is no list.
+    """
+    value = made.pop(key, None) or []
+    if not isinstance(value, list):
+        raise LeftOut(f"its `{key}` is not a list")
+    return value
 
 
 def _renamed(made: dict[str, Any], theirs: str, common: str) -> None:
