@@ -1,5 +1,7 @@
 """The test command: `python3 tests/run.py [ARGUMENTS FOR PYTEST]`.
 
+`python3 tests/run.py quick` is the inner loop: the checks of the sources and the unit tests, without the slow ones.
+
 `python3 tests/run.py clients [--update] [ARGUMENTS FOR PYTEST]` installs real clients in `.cache/clients` (2 GB) and
 tests what their models read; `--update` writes what came out into the table of `docs/clients.md`.
 
@@ -78,6 +80,41 @@ ARCHIVES = {
 SPREAD = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "--no-loadscope-reorder")
 """Options that divide the tests among processes. More of these than cores let limits of time in tests pass too early.
 A file's tests share its servers and stay together; `tests/conftest.py` orders the files."""
+WAITING = (
+    "tests/chaos/test_chaos_processes.py",
+    "tests/crashes/test_crashes.py",
+    "tests/runs/test_questions.py",
+    "tests/stores/test_runs_that_outlive.py",
+    "tests/test_mistakes.py",
+    "tests/upstream_clients/test_upstream_direct.py",
+    "tests/upstream_clients/test_upstream_hostile.py",
+    "tests/upstream_clients/test_upstream_life.py",
+    "tests/upstream_clients/test_upstream_nasty.py",
+    "tests/upstream_clients/test_upstream_questions.py",
+)
+"""Files whose tests mostly wait for slow or dead servers: a process of their own runs them beside the others."""
+UNIT = (
+    *("app", "audit", "calls", "catalog", "cli", "clients", "config", "control", "declarations", "plugins", "policy"),
+    *("program", "repl", "runs", "sandbox", "savings", "search", "server", "test_prose.py", "test_public_names.py"),
+)
+"""Folders and files under `tests` with unit tests, which start no server."""
+SLOW = (
+    "tests/calls/test_arguments.py",
+    "tests/declarations/test_declaration_types.py",
+    "tests/program/test_preflight.py",
+    "tests/program/test_program_form.py",
+    "tests/program/test_typescript.py",
+    "tests/runs/test_limits.py",
+    "tests/runs/test_questions.py",
+    "tests/sandbox/test_engine.py",
+    "tests/sandbox/test_guest.py",
+    "tests/sandbox/test_limits.py",
+    "tests/sandbox/test_natives.py",
+    "tests/sandbox/test_pool.py",
+    "tests/savings/test_savings_command.py",
+    "tests/server/test_descriptions.py",
+)
+"""Files of these that take 3 s or more; `quick` leaves them out."""
 DECIDES_PYTHON = ("pyproject.toml", "hatch_build.py", "codemode_mcp/program/esbuild_pin.py")
 """Files whose change calls for a new installation."""
 
@@ -88,6 +125,11 @@ def main() -> int:
         return 2
     try:
         npm = shutil.which("npm")
+        if sys.argv[1:] == ["quick"]:
+            install_python()
+            test_quickly()
+            headline("all quick checks passed")
+            return 0
         if sys.argv[1:2] == ["clients"]:
             install_python()
             test_clients(npm, sys.argv[2:])
@@ -105,7 +147,8 @@ def main() -> int:
             run("pytest", *pytest, *sys.argv[1:], live=True)
         else:
             together(
-                partial(run, "pytest", *pytest, *SPREAD, live=True),
+                partial(run, "pytest", *pytest, *SPREAD, *(f"--ignore={file}" for file in WAITING), live=True),
+                partial(run, "pytest of tests that wait", *pytest, "-q", *WAITING),
                 partial(run, "pytest with the extra", *pytest, *SEMANTIC_TESTS, environ={"PYTHONPATH": str(SEMANTIC)}),
             )
     except StepFailed as failed:
@@ -113,6 +156,12 @@ def main() -> int:
         return failed.code
     headline("all checks passed")
     return 0
+
+
+def test_quickly() -> None:
+    """Check the sources and run the unit tests at the same time, without what takes long."""
+    tests = [f"tests/{name}" for name in UNIT] + [f"--ignore={file}" for file in SLOW]
+    together(check_sources, partial(run, "unit tests", tool("python"), "-m", "pytest", "-q", *SPREAD, *tests))
 
 
 def check_sources() -> None:
