@@ -82,7 +82,7 @@ def test_this_version_is_recorded_as_it_is(engine: Engine) -> None:
     assert set(noted["programs"]) == set(PROGRAMS)
 
 
-def test_what_is_recorded_anew_is_what_is_recorded(engine: Engine, tmp_path: Path) -> None:
+def test_a_new_recording_is_equal_to_the_kept_one(engine: Engine, tmp_path: Path) -> None:
     engine.threads.submit(record, engine, tmp_path).result()
     assert recording(tmp_path) == recording(FOLDER / VERSION)
     for name in PROGRAMS:
