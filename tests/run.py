@@ -100,11 +100,14 @@ UNIT = (
 """Folders and files under `tests` with unit tests, which start no server."""
 SLOW = (
     "tests/calls/test_arguments.py",
+    "tests/cli/test_doctor.py",
+    "tests/declarations/test_declaration_agreement.py",
     "tests/declarations/test_declaration_types.py",
     "tests/program/test_preflight.py",
     "tests/program/test_program_form.py",
     "tests/program/test_typescript.py",
     "tests/runs/test_limits.py",
+    "tests/runs/test_manager.py",
     "tests/runs/test_questions.py",
     "tests/sandbox/test_engine.py",
     "tests/sandbox/test_guest.py",
