@@ -64,7 +64,8 @@ class EsbuildHook(BuildHookInterface[Any]):
             self._fetched.cleanup()
 
     def _fetch_for(self, key: str, pin: ModuleType) -> Path:
-        """The esbuild of a platform that need not be this one, which therefore cannot be asked for its version."""
+        """Return the esbuild of a platform that need not be this one, which therefore cannot be asked for its
+        version."""
         if key not in WHEEL_PLATFORMS:
             self.app.abort(f"{PLATFORM_VARIABLE} is {key!r}; it can be {', '.join(WHEEL_PLATFORMS)}")
         self._fetched = tempfile.TemporaryDirectory(prefix="codemode-mcp-")

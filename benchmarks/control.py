@@ -57,7 +57,7 @@ def register(api):
 
 
 def rules() -> dict[str, list[str]]:
-    """A thousand, of all kinds; of the tool that is called none says anything but the last one of `allow`."""
+    """Return a thousand, of all kinds; of the tool that is called none says anything but the last one of `allow`."""
     kinds = ("mcp:server{}:delete_*", "mcp:*:drop{}_?", "mcp:s{}:exact", "plugin:p{}:*", "mcp:e?ho{}:*")
     some = [kind.format(number) for number in range(RULES // len(kinds)) for kind in kinds]
     quarter = len(some) // 4
@@ -73,7 +73,7 @@ def rules() -> dict[str, list[str]]:
 
 
 def dispatchers() -> dict[str, Dispatcher]:
-    """The one road over an upstream that costs nothing, with and without all that may stand on it."""
+    """Return the one road over an upstream that costs nothing, with and without all that may stand on it."""
 
     async def look(event: Any) -> None:
         pass
@@ -124,7 +124,7 @@ async def in_process() -> dict[str, float]:
 
 @asynccontextmanager
 async def served(**more: Any) -> AsyncIterator[Client]:
-    """One of codemode-mcp with the echo server behind it; warm. `more` are sections of the configuration."""
+    """Yield one of codemode-mcp with the echo server behind it; warm. `more` are sections of the configuration."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "codemode-mcp.json"
         plugin = more.pop("plugin", None)

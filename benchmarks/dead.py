@@ -32,7 +32,7 @@ USE_FIGURES = ("100 calls", f"{LISTS} tools/list")
 
 @contextmanager
 def black_hole() -> Iterator[str]:
-    """An address of loopback where packets vanish: its queue is full, and a connection gets no answer at all."""
+    """Yield an address of loopback where packets vanish: its queue is full, and a connection gets no answer at all."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)

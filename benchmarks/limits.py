@@ -27,7 +27,7 @@ MIB = 1024 * 1024
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below `pid`."""
+    """Return the processes below `pid`."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(OSError):
@@ -37,7 +37,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def server_process() -> int:
-    """The one `serve` that this process has started."""
+    """Return the one `serve` that this process has started."""
     for pid in descendants(os.getpid()):
         if b"codemode_mcp\0serve" in Path(f"/proc/{pid}/cmdline").read_bytes():
             return pid

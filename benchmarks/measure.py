@@ -26,7 +26,7 @@ def ours(config: Path) -> StdioServerParameters:
 
 
 def write_config(folder: str, **code_mode: Any) -> Path:
-    """A configuration with the echo server; `code_mode` are fields of `tools.codeMode`."""
+    """Return a configuration with the echo server; `code_mode` are fields of `tools.codeMode`."""
     config = Path(folder) / "codemode-mcp.json"
     servers = {"echo": {"command": sys.executable, "args": [str(ECHO)]}}
     config.write_text(json.dumps({"mcpServers": servers, "tools": {"codeMode": code_mode}}))

@@ -105,7 +105,7 @@ def plain() -> StdioServerParameters:
 
 @asynccontextmanager
 async def clients() -> AsyncIterator[tuple[Client, Client]]:
-    """One of codemode-mcp with the echo server behind it, one of the echo server itself; both warm."""
+    """Yield one of codemode-mcp with the echo server behind it, one of the echo server itself; both warm."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "codemode-mcp.json"
         config.write_text(json.dumps({"mcpServers": {"echo": {"command": sys.executable, "args": [str(ECHO)]}}}))

@@ -126,7 +126,7 @@ async def opened_database(kind: Kind, place: str) -> AsyncIterator[Database]:
 async def process(
     engine: Engine, kind: Kind, place: str, source: ScriptedSource, steps: Steps | None = None
 ) -> AsyncIterator[Bench]:
-    """One process, as far as others can tell: a manager over `source` and the store at `place`."""
+    """Yield one process, as far as others can tell: a manager over `source` and the store at `place`."""
     async with AsyncExitStack() as stack:
         kept: dict[str, Any] = {}
         if kind != "memory":

@@ -171,7 +171,7 @@ def _many(lists: Path) -> dict[str, float]:
 
 
 def repeated(views: Sequence[UpstreamView], count: int) -> list[UpstreamView]:
-    """The same servers again and again under other names, their tools too, until there are `count` tools."""
+    """Return the same servers again and again under other names, their tools too, until there are `count` tools."""
     result: list[UpstreamView] = []
     room = count
     while room:

@@ -26,12 +26,12 @@ _MIN_REPLACED = 8
 
 
 def plain(name: str) -> str:
-    """The letters and digits of a name in lower case: `max_results`, `maxResults` and `max-results` are one."""
+    """Return the letters and digits of a name in lower case: `max_results`, `maxResults` and `max-results` are one."""
     return re.sub(r"[\W_]+", "", name[:_MAX_LENGTH]).lower()
 
 
 def nearest(wanted: str, names: Iterable[str], *, count: int = 3) -> list[str]:
-    """The closest of `names`, best first; of names that differ in case and punctuation alone only the first.
+    """Return the closest of `names`, best first; of names that differ in case and punctuation alone only the first.
 
     A name that contains what was written is near as well: `create` is far from `createIssue` by edit distance, but
     not to a reader.

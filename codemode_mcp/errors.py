@@ -129,7 +129,7 @@ class StoreUnavailable(RuntimeUnavailable):
         self.args = (self.detail,)
 
     def again(self) -> StoreUnavailable:
-        """The same as a new one: one that is raised twice would collect tracebacks."""
+        """Return the same as a new one: one that is raised twice would collect tracebacks."""
         new = StoreUnavailable(self.message, unsure=self.unsure)
         new.detail, new.args = self.detail, self.args
         return new

@@ -90,7 +90,7 @@ class Fields:
         return Fields(self._raw.pop(name)) if name in self._raw else None
 
     def each(self, name: str, read: Callable[[Any], Value]) -> list[Value]:
-        """The elements of a list."""
+        """Return the elements of a list."""
         return [read(item) for item in items(self._raw.pop(name))]
 
 
@@ -117,7 +117,7 @@ def number(raw: object) -> float:
 
 
 def items(raw: object, count: int | None = None) -> list[Any]:
-    """A list, of so many elements."""
+    """Return a list, of so many elements."""
     if not isinstance(raw, list):
         raise TypeError
     if count is not None and len(raw) != count:
@@ -142,7 +142,7 @@ def parsed(text: str) -> Any:
 
 
 def first_of(text: str) -> Any:
-    """The first element of a JSON list, without a look at the others. Raises as `parsed`."""
+    """Return the first element of a JSON list, without a look at the others. Raises as `parsed`."""
     if not text.startswith("["):
         raise ValueError
     return _DECODER.raw_decode(text, 1)[0]

@@ -85,7 +85,7 @@ def gather() -> dict[str, Path]:
 
 
 def fitted(text: str, source: Path, place: str, pages: Mapping[str, Path]) -> str:
-    """A page with links that fit its place; what the site does not have is named and not linked."""
+    """Return a page with links that fit its place; what the site does not have is named and not linked."""
     places = {path: where for where, path in pages.items()} | {ROOT / name: where for name, where in ALSO.items()}
 
     def relink(match: re.Match[str]) -> str:

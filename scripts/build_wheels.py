@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def build(name: str, out: Path) -> int:
-    """One of `EVERYTHING`; the exit code of the build."""
+    """Return one of `EVERYTHING`; the exit code of the build."""
     target = "sdist" if name == "sdist" else "wheel"
     environ = {
         key: value for key, value in os.environ.items() if key not in (PLATFORM_VARIABLE, "HATCH_BUILD_NO_HOOKS")

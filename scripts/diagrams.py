@@ -151,7 +151,7 @@ EVENTS: Mapping[tuple[str, str], tuple[tuple[tuple[float, float], ...], tuple[fl
 
 
 def states() -> str:
-    """The states of a run, and what leads from one to another."""
+    """Return the states of a run, and what leads from one to another."""
     drawn = {(state, event) for state, events in TRANSITIONS.items() for event in events}
     assert drawn == set(EVENTS), f"runs/state has other transitions: {drawn ^ set(EVENTS)}"
     d = Drawing(980, 420, "The states of a run")
@@ -193,7 +193,7 @@ CALL_EVENTS: Mapping[tuple[str, str], tuple[tuple[tuple[float, float], ...], tup
 
 
 def calls() -> str:
-    """The states of a nested call, and what leads from one to another."""
+    """Return the states of a nested call, and what leads from one to another."""
     open_states = [state for state, events in CALL_TRANSITIONS.items() if events]
     ends = {(state, event) for state in open_states for event in ("settle", "abandon")}
     drawn = {(state, event) for state, events in CALL_TRANSITIONS.items() for event in events}

@@ -69,7 +69,7 @@ def thesaurus_phrases() -> list[str]:
 
 
 def choose(texts: Sequence[str], words: Sequence[str], phrases: Sequence[str]) -> dict[str, int]:
-    """The stems that get a vector: frequent in texts, common in English, or in the thesaurus."""
+    """Return the stems that get a vector: frequent in texts, common in English, or in the thesaurus."""
     worth: Counter[str] = Counter()
     for text in texts:
         worth.update(set(telling_words(text)))

@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference"
 SCHEMA = ROOT / "declarations" / "configuration.schema.json"
+LINE = 120
 MADE = "<!-- Written by scripts/reference.py; change what it is made from, and run that. -->\n"
 
 
@@ -43,8 +45,18 @@ def main() -> None:
 # commands
 
 
+def broken(page: str) -> str:
+    """Return a page with its long lines broken, but for rows of tables and code, which cannot be."""
+    lines, fenced = [], False
+    for line in page.split("\n"):
+        fenced ^= line.startswith("```")
+        stays = fenced or line.startswith(("|", "<")) or len(line) <= LINE
+        lines.append(line if stays else textwrap.fill(line, LINE, break_long_words=False, break_on_hyphens=False))
+    return "\n".join(lines)
+
+
 def commands() -> str:
-    """Every command: what it does, an example, its arguments and options."""
+    """Write the page of commands: what each does, an example, its arguments and options."""
     group = typer.main.get_command(app)
     parts = [
         MADE,
@@ -55,11 +67,11 @@ def commands() -> str:
     ]
     for path, command in _walk(group, ("codemode-mcp",)):
         parts += _command(path, command)
-    return "\n".join(parts)
+    return broken("\n".join(parts))
 
 
 def _walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The commands under a group, and those under them."""
+    """Yield the commands under a group, and those under them."""
     if hasattr(command, "list_commands"):
         context = command.context_class(command)
         for name in command.list_commands(context):
@@ -85,7 +97,7 @@ def _command(path: tuple[str, ...], command: Any) -> Iterator[str]:
 
 
 def _named(name: str) -> str:
-    """An option with its kind of value, in words; without `|`, which not all renderers take in a table alike."""
+    """Return an option with its kind of value, in words; without `|`, which not all renderers take in a table alike."""
     for kind, word in _VALUES.items():
         name = name.replace(kind, word)
     return re.sub(r"<([^<>]*)>", r"\1", name).replace("|", " or ")
@@ -180,7 +192,7 @@ _SERVER = (
 
 
 def sections() -> tuple[Section, ...]:
-    """The whole file, object by object."""
+    """Return the whole file, object by object."""
     code_mode = (
         *fields(settings.CodeModeSettings, settings.CLAMPS),
         ("runtime", '`"quickjs-wasi"`', '`"quickjs-wasi"`', "The only one there is."),
@@ -287,7 +299,7 @@ def sections() -> tuple[Section, ...]:
 
 
 def configuration() -> str:
-    """Every key of the configuration file: type, default, bounds, meaning."""
+    """Write the page of the configuration file: type, default, bounds and meaning of every key."""
     parts = [
         MADE,
         "# Configuration reference\n",
@@ -302,14 +314,14 @@ def configuration() -> str:
             for key, kind, default, text in section.rows
         )
         parts.append("| key | type | default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
-    return "\n".join(parts)
+    return broken("\n".join(parts))
 
 
 # the schema of the configuration
 
 
 def schema() -> str:
-    """A JSON Schema of the configuration file, made of the tables of the reference."""
+    """Return a JSON Schema of the configuration file, made of the tables of the reference."""
     tables = {section.path: section for section in sections()}
 
     def table(path: str) -> dict[str, Any]:
@@ -401,7 +413,7 @@ def _words(text: str) -> str:
 
 
 def fields(model: Any, clamps: Clamps, *, without: tuple[str, ...] = ()) -> tuple[tuple[str, str, str, str], ...]:
-    """A row for each field of a dataclass of settings, out of its annotation, default and docstring."""
+    """Return a row for each field of a dataclass of settings, out of its annotation, default and docstring."""
     docs = _docs(model)
     found = []
     for each in dataclasses.fields(model):
@@ -416,7 +428,7 @@ def fields(model: Any, clamps: Clamps, *, without: tuple[str, ...] = ()) -> tupl
 
 
 def _said(text: str) -> str:
-    """A docstring as the file has it: its words for values."""
+    """Return a docstring as the file has it: its words for values."""
     return text.replace("`False`", "`false`").replace("; None:", "; by default:").replace("None:", "By default:")
 
 
@@ -465,7 +477,7 @@ def _default(key: str, field: dataclasses.Field[Any]) -> str:
 
 
 def _docs(model: Any) -> dict[str, str]:
-    """The docstrings behind the fields of a class."""
+    """Return the docstrings behind the fields of a class."""
     tree = ast.parse(inspect.getsource(model)).body[0]
     assert isinstance(tree, ast.ClassDef)
     found = {}
@@ -492,7 +504,7 @@ def _sentence(model: Any) -> str:
 
 
 def guest() -> str:
-    """`guest.d.ts`, declaration by declaration: what is said of it, and how it is declared."""
+    """Write the page of `guest.d.ts`, with the comment and the text of each declaration."""
     text = (ROOT / "declarations" / "guest.d.ts").read_text("utf-8")
     parts = [
         MADE,
@@ -515,7 +527,7 @@ def guest() -> str:
         n for g in _GUEST.values() for n in g
     }
     assert not missing, f"give {', '.join(sorted(missing))} a place in _GUEST"
-    return "\n".join(parts)
+    return broken("\n".join(parts))
 
 
 _GUEST: Mapping[str, tuple[str, ...]] = {
@@ -533,7 +545,7 @@ _GUEST: Mapping[str, tuple[str, ...]] = {
 
 
 def _declaration(text: str, name: str) -> tuple[str, str]:
-    """The comment above a declaration, as prose, and the declaration."""
+    """Return the comment above a declaration, as prose, and the declaration."""
     found = re.search(rf"^(?:declare \w+|interface) {name}\b", text, re.MULTILINE)
     assert found, name
     line = text[found.start() : text.index("\n", found.start())]

@@ -59,7 +59,7 @@ class Picture:
 
 
 def pictures() -> dict[str, Picture]:
-    """All pictures by name."""
+    """Return all pictures by name."""
     found = {}
     for client in CLIENTS:
         found[client] = Picture(client, (move(client),))
@@ -69,7 +69,7 @@ def pictures() -> dict[str, Picture]:
 
 
 def move(client: str) -> str:
-    """The command that puts the servers of a client behind this one."""
+    """Return the command that puts the servers of a client behind this one."""
     return f"codemode-mcp install --client {client} --move-servers"
 
 
@@ -211,7 +211,7 @@ SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http:/
 
 
 def svg(name: str, shown: str) -> str:
-    """The transcript as a picture."""
+    """Return the transcript as a picture."""
     import io
 
     from rich.console import Console
@@ -225,7 +225,7 @@ def svg(name: str, shown: str) -> str:
 
 
 def shown_by(picture: str) -> str:
-    """The text of a picture, line by line."""
+    """Return the text of a picture, line by line."""
     lines: dict[float, list[str]] = {}
     for y, text in re.findall(r'<text[^>]*\by="([\d.]+)"[^>]*>(.*?)</text>', picture, re.DOTALL):
         lines.setdefault(float(y), []).append(unescape(text).replace("\xa0", " "))

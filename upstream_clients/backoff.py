@@ -25,13 +25,13 @@ class Backoff:
     _failures: int = 0
 
     def after_failure(self, count: int = 1) -> float:
-        """An attempt ended before the server was ready. One that is worth no haste counts as several."""
+        """Return the seconds to wait after a failed attempt. One that is worth no haste counts as several."""
         self._failures += count
         # Between half and all of the step: many clients of one restarted server do not come back together.
         return min(self.cap, self.base * 2.0 ** min(self._failures - 1, 30)) * (0.5 + 0.5 * self.jitter())
 
     def after_loss(self, lived: float) -> float:
-        """A connection that had been ready for `lived` seconds ended."""
+        """Return the seconds to wait after the loss of a connection that was ready for `lived` seconds."""
         if lived >= self.stable_after:
             self._failures = 0
         if self._failures == 0:

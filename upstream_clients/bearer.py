@@ -64,7 +64,7 @@ class Bearer:
         return self._stamp
 
     async def token(self) -> str | None:
-        """A token to try. Raises `LoginError` when there is a login that cannot be used just now."""
+        """Return a token to try. Raises `LoginError` when there is a login that cannot be used just now."""
         if self._store.stamp() != self._stamp:
             async with self._lock:
                 await self._read()
@@ -81,7 +81,7 @@ class Bearer:
             raise
 
     async def renewed(self, rejected: str) -> str | None:
-        """A token other than `rejected`; `None` when somebody has to log in.
+        """Return a token other than `rejected`; `None` when somebody has to log in.
 
         Raises:
             LoginError: the login could not be renewed, and not because it is over.

@@ -16,7 +16,7 @@ class Challenge:
 
 
 def read_challenge(header: str | None) -> Challenge | None:
-    """The `Bearer` challenge of a `WWW-Authenticate` header, if there is one."""
+    """Return the `Bearer` challenge of a `WWW-Authenticate` header, if there is one."""
     if header is None or not re.search(r"(?:^|,)\s*bearer(?:\s|,|$)", header, re.IGNORECASE):
         return None
     found = {

@@ -215,7 +215,7 @@ class Connection:
             pausing.cancel_scope.cancel()
 
     async def _live(self) -> _Ended:
-        """One connection, by the first transport that the server accepts."""
+        """Return one connection, by the first transport that the server accepts."""
         deadline = anyio.current_time() + self._spec.connect_timeout
         kind: Kind = "http" if self._spec.transport == "auto" else self._spec.transport
         ended = await self._live_over(kind, deadline)

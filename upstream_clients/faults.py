@@ -61,7 +61,7 @@ class HttpFault:
 
 
 def is_transport_failure(error: JsonRpcError) -> bool:
-    """No answer of the server, but a connection that broke or was never made."""
+    """Return no answer of the server, but a connection that broke or was never made."""
     fault = HttpFault.of(error)
     if fault is not None:
         return fault.status is None
@@ -70,7 +70,7 @@ def is_transport_failure(error: JsonRpcError) -> bool:
 
 
 def is_session_lost(error: JsonRpcError) -> bool:
-    """A restarted legacy HTTP server: it did not look at the request, and a new session is needed."""
+    """Return a restarted legacy HTTP server: it did not look at the request, and a new session is needed."""
     fault = HttpFault.of(error)
     if fault is not None:
         return fault.session_lost
@@ -78,7 +78,7 @@ def is_session_lost(error: JsonRpcError) -> bool:
 
 
 def is_logged_out(error: JsonRpcError) -> bool:
-    """The server wants somebody to log in before it looks at any request."""
+    """Return the server wants somebody to log in before it looks at any request."""
     fault = HttpFault.of(error)
     return fault is not None and fault.login and fault.status == HTTPStatus.UNAUTHORIZED
 
@@ -89,7 +89,7 @@ def login_needed(spec: UpstreamSpec) -> str:
 
 
 def more_rights_needed(spec: UpstreamSpec, scope: str | None) -> str:
-    """The login does not reach far enough for one request."""
+    """Return the login does not reach far enough for one request."""
     named = "" if scope is None else f" ({' '.join(word for word in scope.split() if word.isprintable())[:200]})"
     return (
         f"server {spec.name!r} wants a login with more rights for this{named}: "
@@ -161,12 +161,12 @@ def is_not_there(spec: UpstreamSpec, cause: BaseException) -> bool:
 
 
 def not_started(spec: UpstreamSpec, reason: str) -> str:
-    """The sentence round a reason."""
+    """Return the sentence round a reason."""
     return spec.redact(f"server {spec.name!r} did not start: {reason}")
 
 
 def connect_timeout(spec: UpstreamSpec, said: str = "", stray: str = "") -> str:
-    """The server was silent for `spec.connect_timeout`."""
+    """Return the error for a server that was silent for `spec.connect_timeout`."""
     where = f"command {spec.command!r}" if spec.url is None else spec.address
     reason = (
         f"no complete answer from {where} within {spec.connect_timeout:g} s; "
@@ -176,7 +176,7 @@ def connect_timeout(spec: UpstreamSpec, said: str = "", stray: str = "") -> str:
 
 
 def lost(spec: UpstreamSpec, said: str = "") -> str:
-    """A connection that had been ready ended from the other side."""
+    """Return the error for a ready connection that the server has closed."""
     what = "its process ended" if spec.url is None else f"the connection to {spec.address} ended"
     return f"server {spec.name!r} is gone: {what}; it is being connected again" + _quote(said)
 
@@ -195,7 +195,7 @@ def _leaves(cause: BaseException) -> Iterator[BaseException]:
 
 
 def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | None) -> str | None:
-    """The reason, or `None` for an exception that only followed from another one."""
+    """Return the reason, or `None` for an exception that only followed from another one."""
     key = f"mcpServers.{spec.name}"
     # Its errors are there only where it was imported.
     http: Any = sys.modules.get("httpx2")
@@ -266,7 +266,7 @@ def http_reason(spec: UpstreamSpec, status: int) -> str:
 
 
 def unreachable(spec: UpstreamSpec, error: httpx2.TransportError) -> str:
-    """No HTTP answer at all."""
+    """Return the reason for a request that got no HTTP answer."""
     if isinstance(error, sys.modules["httpx2"].LocalProtocolError):
         # Its text may quote a header's value.
         return f'the request to {spec.address} is not valid HTTP; check "headers" of mcpServers.{spec.name}'

@@ -33,7 +33,7 @@ def protects() -> bool:
 
 
 def read(service: str, user: str) -> str | None:
-    """The entry, if there is one. Raises `NoKeychain`."""
+    """Return the entry, if there is one. Raises `NoKeychain`."""
     found: str | None = _guarded(lambda backend: backend.get_password(service, user))
     return found
 

@@ -111,7 +111,8 @@ class Link:
         on_progress: ProgressFn | None = None,
         call: CallQuestions | None = None,
     ) -> JsonObject:
-        """The raw result of one request. No timeout of its own. `call`: whose questions the server may ask meanwhile.
+        """Return the raw result of one request. No timeout of its own. `call`: whose questions the server may ask
+        meanwhile.
 
         Raises:
             UrlElicitationRequired: the user has to open a URL first.
@@ -249,7 +250,7 @@ class Link:
         return give_up
 
     async def list_tools(self) -> Listing:
-        """All tools. Raises `UpstreamCallError`."""
+        """Return all tools. Raises `UpstreamCallError`."""
         listing = await list_tools(self.send, self._spec.name)
         if not self.modern:
             return listing

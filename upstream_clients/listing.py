@@ -31,7 +31,7 @@ class Listing(NamedTuple):
 
 
 async def list_tools(send: SendFn, server: str = "") -> Listing:
-    """Every page through `send`, in order. What `send` raises passes through.
+    """Return every page through `send`, in order. What `send` raises passes through.
 
     `server`: its name, for the log.
     """

@@ -152,7 +152,7 @@ def _quotes_a_secret(spec: UpstreamSpec, view: UpstreamView) -> bool:
 
 
 def _strings(value: Any) -> list[str]:
-    """Every string in `value`, names of properties too. Not recursive: schemas come from strangers."""
+    """Return every string in `value`, names of properties too. Not recursive: schemas come from strangers."""
     found: list[str] = []
     rest = [value]
     while rest:

@@ -19,7 +19,7 @@ def is_loopback(host: str) -> bool:
 
 
 def literal(host: str) -> Address | None:
-    """The address, when `host` is one and no name; an IPv4 address in the form of IPv6 is what it stands for."""
+    """Return the address, when `host` is one and no name; an IPv4 address in the form of IPv6 is what it stands for."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:

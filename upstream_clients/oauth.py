@@ -266,7 +266,7 @@ def _scope(
 
 
 async def become_client(spec: UpstreamSpec, fetcher: Fetcher, offer: Offer, redirect_uri: str) -> Client:
-    """The configured client, a metadata document, or a client registered for this login. Raises `LoginError`."""
+    """Return the configured client, a metadata document, or a client registered for this login. Raises `LoginError`."""
     metadata, settings = offer.metadata, spec.oauth
     methods = metadata.token_endpoint_auth_methods_supported
     if settings is not None and settings.client_id is not None:
@@ -318,7 +318,7 @@ def _auth_method(secret: str | None, supported: list[str] | None) -> str:
 
 
 def begin(offer: Offer, client: Client, redirect_uri: str) -> Attempt:
-    """The address for the browser, with PKCE and a state."""
+    """Return the address for the browser, with PKCE and a state."""
     verifier = secrets.token_urlsafe(64)
     state = secrets.token_urlsafe(32)
     digest = hashlib.sha256(verifier.encode()).digest()
@@ -347,7 +347,7 @@ def is_answer_to(attempt: Attempt, answer: Mapping[str, str]) -> bool:
 
 
 def read_code(attempt: Attempt, answer: Mapping[str, str]) -> str:
-    """The code in an answer whose state is right.
+    """Return the code in an answer whose state is right.
 
     Raises:
         LoginRefused: the user or the authorization server said no.

@@ -87,11 +87,11 @@ class UpstreamPool:
         return await self._tasks.__aexit__(exc_type, exc, traceback)
 
     def views(self) -> tuple[UpstreamView, ...]:
-        """Every server as it is now, in the order of the specs."""
+        """Return every server as it is now, in the order of the specs."""
         return tuple(member.upstream.view() for member in self._members.values())
 
     def source(self, name: str) -> ToolSource:
-        """The tools of one server. Raises `KeyError` for an unknown name."""
+        """Return the tools of one server. Raises `KeyError` for an unknown name."""
         return self._members[name].upstream
 
     async def wait_settled(self, names: Collection[str] | None, timeout: float) -> None:

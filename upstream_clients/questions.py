@@ -167,7 +167,7 @@ class CallQuestions:
         self._asked += count
 
     async def ask(self, method: str, params: JsonObject) -> JsonObject:
-        """The MCP result of one question that `take` and `check_question` let pass. Raises `QuestionRefused`."""
+        """Return the MCP result of one question that `take` and `check_question` let pass. Raises `QuestionRefused`."""
         if self.asking is None:
             raise QuestionRefused("nobody can be asked on behalf of this call")
         question = Question(self.server, method, params)  # type: ignore[arg-type]  # checked
@@ -459,7 +459,7 @@ class ConnectionQuestions:
 async def converse(
     send: Callable[[Mapping[str, Any]], Awaitable[JsonObject]], params: Mapping[str, Any], call: CallQuestions
 ) -> JsonObject:
-    """The raw result of a call in the end, however often the server needs something before.
+    """Return the raw result of a call in the end, however often the server needs something before.
 
     Args:
         send: sends the call with the given params, over the connection that there is then. Between two rounds nothing
@@ -507,7 +507,7 @@ async def converse(
 
 
 async def _ask_all(requests: Mapping[str, tuple[str, JsonObject]], call: CallQuestions) -> dict[str, JsonObject]:
-    """All answers, asked for at the same time. One that is refused takes the others back."""
+    """Return all answers, asked for at the same time. One that is refused takes the others back."""
     answers: dict[str, JsonObject] = {}
     refusals: list[QuestionRefused] = []
 

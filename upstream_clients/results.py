@@ -14,7 +14,7 @@ OutputCheck = Callable[[object], str | None]
 
 
 def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOutcome:
-    """The outcome of one raw `tools/call` result; odd parts are repaired and noted, never refused.
+    """Return the outcome of one raw `tools/call` result; odd parts are repaired and noted, never refused.
 
     `structuredContent` is passed on even when `check_output` objects to it. A result that needs no repair is passed on
     as the object that it is; a large one keeps its text.
@@ -51,8 +51,8 @@ def is_plain(raw: JsonObject) -> bool:
 
 
 def without_plumbing(raw: JsonObject) -> dict[str, Any]:
-    """A result without what the modern revision (2026-07-28) adds for the client alone: the kind of result, how long it
-    may be cached, and the server's identity stamp."""
+    """Return a result without what the modern revision (2026-07-28) adds for the client alone: the kind of result, how
+    long it may be cached, and the server's identity stamp."""
     result = {key: value for key, value in raw.items() if key not in _PLUMBING}
     meta = result.get("_meta")
     if isinstance(meta, dict) and _IDENTITY in meta:

@@ -36,7 +36,7 @@ def is_legacy(schema: JsonObject) -> bool:
 
 
 def compile_schema(schema: JsonObject) -> jsonschema_rs.Validator:
-    """A validator that fetches nothing and takes bounded time.
+    """Return a validator that fetches nothing and takes bounded time.
 
     Raises:
         UnusableSchema: the schema is invalid, refers to something outside itself, has patterns that do not match in
@@ -100,7 +100,7 @@ class SchemaParts:
 
 
 def compile_check(schema: JsonObject) -> OutputCheck | None:
-    """A function that says what is wrong with a value, or `None` when the schema cannot be used safely."""
+    """Return a function that says what is wrong with a value, or `None` when the schema cannot be used safely."""
     try:
         validator = compile_schema(schema)
     except UnusableSchema:
@@ -150,7 +150,7 @@ def _complaint(schema: JsonObject, parts: SchemaParts, value: Any) -> str:
 def _first_wrong(
     here: Mapping[str, Any], pointer: str, parts: SchemaParts, value: Any
 ) -> tuple[str | int, str, Mapping[str, Any]] | None:
-    """The first member or item that does not fit what the schema says of it: its key, and its schema."""
+    """Return the first member or item that does not fit what the schema says of it: its key, and its schema."""
     properties, items = here.get("properties"), here.get("items")
     if isinstance(value, dict) and isinstance(properties, Mapping):
         for name, rule in properties.items():
@@ -220,7 +220,7 @@ class _Expansion:
         self._anchors: dict[str, list[tuple[Any, Bases]]] = {}
 
     def measure(self) -> int:
-        """The larger one of what there is to compile and what there is to visit."""
+        """Return the larger one of what there is to compile and what there is to visit."""
         size = self._bounded(_size(self._root))
         total = self._schema(self._root, (), 0, set())
         done: set[int] = set()
@@ -256,7 +256,7 @@ class _Expansion:
             raise UnusableSchema("its references are too many to follow")
 
     def _schema(self, node: Any, bases: Bases, depth: int, met: set[int]) -> int:
-        """A schema, or a list of them. `met` takes the targets of references that it meets."""
+        """Return a schema, or a list of them. `met` takes the targets of references that it meets."""
         self._spend()
         if depth > _MAX_NESTED:
             raise UnusableSchema(f"it is nested deeper than {_MAX_NESTED} levels")

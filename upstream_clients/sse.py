@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 async def open_events(
     url: str, client: httpx2.AsyncClient
 ) -> AsyncIterator[tuple[MemoryObjectReceiveStream[SdkItem], MemoryObjectSendStream[SessionMessage]]]:
-    """The streams of what the server says and what is said to it; `client` turns failures of POSTs into answers.
+    """Yield the streams of what the server says and what is said to it; `client` turns failures of POSTs into answers.
 
     Raises:
         httpx2.HTTPError: no stream of events.

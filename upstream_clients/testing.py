@@ -32,7 +32,7 @@ Answer = JsonObject | Exception | Callable[[JsonObject], JsonObject]
 
 
 def text_result(text: str, **more: Any) -> dict[str, Any]:
-    """The commonest result: one text block."""
+    """Return the commonest result: one text block."""
     return {"content": [{"type": "text", "text": text}], **more}
 
 

@@ -80,7 +80,7 @@ class Login:
 
 
 def logins_folder() -> Path:
-    """The user's folder of logins."""
+    """Return the user's folder of logins."""
     return Path(platformdirs.user_data_dir("codemode-mcp", appauthor=False)) / "logins"
 
 

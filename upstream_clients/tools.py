@@ -231,7 +231,7 @@ class ToolSource(Protocol):
         on_sent: SentFn | None = None,
         begin: BeginFn | None = None,
     ) -> JsonObject:
-        """One of `resources/list`, `resources/read`, `resources/templates/list`, `prompts/list`, `prompts/get`,
+        """Return one of `resources/list`, `resources/read`, `resources/templates/list`, `prompts/list`, `prompts/get`,
         `completion/complete`."""
         ...
 

@@ -79,7 +79,7 @@ class Link(Protocol):
     async def send(
         self, method: str, params: Mapping[str, Any], on_progress: ProgressFn | None, call: CallQuestions
     ) -> JsonObject:
-        """The raw result. Raises `UpstreamCallError`; cancelling it cancels the request upstream."""
+        """Return the raw result. Raises `UpstreamCallError`; cancelling it cancels the request upstream."""
         ...
 
     def try_turn(self, call: CallQuestions) -> bool:
@@ -383,7 +383,8 @@ class Upstream:
         on_sent: SentFn | None = None,
         begin: BeginFn | None = None,
     ) -> JsonObject:
-        """One of `REQUESTS`, within the default timeout. Raises as `call_tool`, and `ValueError` for other methods."""
+        """Return one of `REQUESTS`, within the default timeout. Raises as `call_tool`, and `ValueError` for other
+        methods."""
         if method not in REQUESTS:
             raise ValueError(f"{method!r} is none of {', '.join(sorted(REQUESTS))}")
         raw = await self._send(method, params, None, None, asking, on_sent, begin)
@@ -471,7 +472,7 @@ class Upstream:
         return UpstreamUnavailable(self.name, f"server {self.name!r} {what} after {limit:g} s; nothing was sent")
 
     def sent(self) -> set[Call]:
-        """The calls that are with the server."""
+        """Return the calls that are with the server."""
         return {call for call in self.calls if call.sent}
 
     def _stir(self) -> None:

@@ -103,7 +103,7 @@ class LineBuffer:
     """Of the present line, once it is too long; then `_parts` has only its last bytes."""
 
     def feed(self, chunk: bytes) -> list[bytes | TooLong]:
-        """The lines that end in `chunk`, without their ends."""
+        """Return the lines that end in `chunk`, without their ends."""
         *ends, rest = chunk.split(b"\n")
         lines = []
         for end in ends:
@@ -143,7 +143,7 @@ def _read_large(line: bytes | memoryview) -> Incoming:
 
 
 def read_message(line: bytes | memoryview) -> Incoming:
-    """One line of a server."""
+    """Return one line of a server."""
     text = str(line, "utf-8", "replace")
     try:
         value = _load(text)
@@ -161,7 +161,7 @@ def failed_by(value: Any) -> Message | None:
 
 
 def too_long(line: TooLong) -> Incoming:
-    """The error of the request that such a line answers, if it can be seen."""
+    """Return the error of the request that such a line answers, if it can be seen."""
     head, tail = line.head.decode("utf-8", "replace"), line.tail.decode("utf-8", "replace")
     found = _ID.search(head[:200]) or _ID.search(tail[-200:])
     why = f"the answer is larger than {MAX_MESSAGE_BYTES} bytes; ask for less at a time"
@@ -186,7 +186,7 @@ def _same(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _integer(digits: str) -> int | float:
-    """One that no program can calculate with is the infinity that it would be in JavaScript."""
+    """Return one that no program can calculate with is the infinity that it would be in JavaScript."""
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 

@@ -223,11 +223,11 @@ class App:
                 await self._plugins.ready()
 
     def configured(self) -> Sequence[str]:
-        """All servers there are, whoever may see them."""
+        """Return all servers there are, whoever may see them."""
         return [spec.name for spec in self._config.upstreams]
 
     def settings(self) -> ToolSettings:
-        """The newest: a changed configuration file makes others."""
+        """Return the newest: a changed configuration file makes others."""
         return self._config.tools
 
     def has_nothing(self) -> bool:
@@ -250,7 +250,7 @@ class App:
         return not self._visible(policy) and not any(map(policy.may_admit, ("plugin:", "core:", "client:")))
 
     def namespaces(self) -> Sequence[OfferedNamespace]:
-        """All that are registered."""
+        """Return all that are registered."""
         return () if self._plugins is None else self._plugins.namespaces()
 
     async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]:
@@ -325,7 +325,7 @@ class App:
         return [] if self._store is None else await self._store.secrets("state of requests")
 
     async def stored(self, owner: str, key: str) -> str | None:
-        """The JSON text of what a program of this owner has kept by `store`."""
+        """Return the JSON text of what a program of this owner has kept by `store`."""
         return None if self._values is None else await self._values.load(owner, key)
 
     async def retire(self) -> None:
@@ -368,13 +368,13 @@ class App:
         return self._plugins
 
     async def engine(self) -> Engine:
-        """The compiled engine. Raises `RuntimeUnavailable`."""
+        """Return the compiled engine. Raises `RuntimeUnavailable`."""
         return await self._engine.get()
 
     # for the runs
 
     def catalog(self) -> Catalog:
-        """The current catalog of the operator's MCP tools."""
+        """Return the current catalog of the operator's MCP tools."""
         assert self._catalogs is not None
         return self._catalogs.servers_of(self.operator)
 
@@ -384,7 +384,7 @@ class App:
         return await self._catalogs.of(caller, client)
 
     def catalog_of(self, caller: Caller) -> Catalog:
-        """The current catalog of the caller's MCP tools."""
+        """Return the current catalog of the caller's MCP tools."""
         assert self._catalogs is not None
         return self._catalogs.servers_of(caller)
 
@@ -467,7 +467,8 @@ class App:
         self._changed()
 
     def _visible(self, policy: Policy) -> dict[str, str]:
-        """The servers of which anybody with this policy may come to see something: configured names by identifier."""
+        """Return the servers of which anybody with this policy may come to see something: configured names by
+        identifier."""
         found = self._identifiers.get(policy)
         if found is None:
             names = [spec.name for spec in self._config.upstreams if policy.may_admit(f"mcp:{spec.name}:")]

@@ -58,7 +58,7 @@ class EngineLoader:
         return self._engine is not None and self._engine.forget_unused()
 
     async def get(self) -> Engine:
-        """The engine, once it is there.
+        """Return the engine, once it is there.
 
         Raises:
             RuntimeUnavailable: it cannot be had.

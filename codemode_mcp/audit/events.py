@@ -124,10 +124,10 @@ class Auditor:
 
 
 def request_id() -> str:
-    """An id for a request that comes; what clients number is not unique."""
+    """Return an id for a request that comes; what clients number is not unique."""
     return "req_" + secrets.token_hex(8)
 
 
 def call_id(run_id: str, number: int) -> str:
-    """The id of a nested call in events."""
+    """Return the id of a nested call in events."""
     return f"{run_id}/{number}"

@@ -155,7 +155,7 @@ _NAMED_TEXT: Final = re.compile(
 
 
 def without_named_secrets(source: str) -> str:
-    """A program without the texts that it gives to names like `password`."""
+    """Return a program without the texts that it gives to names like `password`."""
 
     def hide(found: re.Match[str]) -> str:
         if not is_secret_name(found[2]):
@@ -213,7 +213,8 @@ def shape(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
 
 
 def _name(key: str, redact: Callable[[str], str]) -> str:
-    """A key where it looks like the name of a field. Maps have data in that place: addresses, numbers, sentences."""
+    """Return a key where it looks like the name of a field. Maps have data in that place: addresses, numbers,
+    sentences."""
     plain = redact(key)
     if plain == HIDDEN or (_FIELD.fullmatch(plain) and sum(map(str.isdigit, plain)) <= _MAX_DIGITS):
         return plain

@@ -256,7 +256,7 @@ class AppendedFile:
             self._descriptor = None
 
     def _current(self) -> tuple[int, int]:
-        """The descriptor of the file that has the name at the moment, and its size."""
+        """Return the descriptor of the file that has the name at the moment, and its size."""
         if self._descriptor is not None:
             here = os.fstat(self._descriptor)
             if self._is_at_path(here):
@@ -285,7 +285,7 @@ class AppendedFile:
 
 
 def aside(path: Path, number: int) -> Path:
-    """The name of a file that was put aside; 1 is the latest."""
+    """Return the name of a file that was put aside; 1 is the latest."""
     return path.with_name(f"{path.name}.{number}")
 
 

@@ -99,7 +99,7 @@ def prompt(question: ApprovalQuestion, width: int) -> str:
 
 
 def meant(typed: str, question: ApprovalQuestion) -> JsonObject:
-    """The answer as a client's form would give it."""
+    """Return the answer as a client's form would give it."""
     match typed.strip().casefold():
         case "yes" | "y":
             return {"action": "accept", "content": {"decision": "approve"}}

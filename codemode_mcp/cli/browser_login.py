@@ -47,7 +47,7 @@ class NoLoginHere(Exception):
 
 
 def find_server(config: Config, name: str) -> UpstreamSpec:
-    """The server of this name. Raises `NoLoginHere`."""
+    """Return the server of this name. Raises `NoLoginHere`."""
     for spec in config.upstreams:
         if spec.name == name:
             if spec.url is None:
@@ -181,7 +181,7 @@ def _together(*scopes: str | None) -> str:
 
 @asynccontextmanager
 async def _listening(port: int | None) -> AsyncIterator[tuple[str, MemoryObjectReceiveStream[Answer]]]:
-    """The address that the browser is to come back to, and what it brings."""
+    """Yield the address that the browser is to come back to, and what it brings."""
     try:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port or 0)
     except OSError as error:

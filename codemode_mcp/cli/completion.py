@@ -61,7 +61,7 @@ def _offered(incomplete: str, names: Callable[[], Iterable[Any]]) -> list[str]:
 
 
 def _configuration(ctx: typer.Context) -> tuple[Path, dict[str, Any]]:
-    """The file as it is written: no variable is expanded and no program is run for a value."""
+    """Return the file as it is written: no variable is expanded and no program is run for a value."""
     import platformdirs
 
     from codemode_mcp.config import find_config

@@ -171,7 +171,7 @@ class _Demo:
         return result
 
     async def _finish(self, result: types.CallToolResult) -> tuple[types.CallToolResult, int]:
-        """The end of a program, and how often it had to be waited for."""
+        """Return the end of a program, and how often it had to be waited for."""
         waits = 0
         while _status(result) == "waiting" and waits < 10:
             waits += 1

@@ -106,7 +106,7 @@ def say_command(text: str) -> None:
 
 
 def fitted(text: str) -> str:
-    """The text in lines of at most `COLUMNS`, broken between words; what continues a line is indented under it.
+    """Return the text in lines of at most `COLUMNS`, broken between words; what continues a line is indented under it.
 
     A word that is longer, such as a path, stays whole: it is there to be copied.
     """

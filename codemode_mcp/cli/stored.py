@@ -39,7 +39,7 @@ class Stored:
 
 
 def look(config: str | None, known: Collection[str]) -> Stored:
-    """The store that `serve` with this configuration would use, unless it is one of those `known` by name."""
+    """Return the store that `serve` with this configuration would use, unless it is one of those `known` by name."""
     from codemode_mcp.cli.confirming import refuse_unknown
     from codemode_mcp.config import find_config, load_store
     from codemode_mcp.config.trust import Gate

@@ -19,12 +19,12 @@ _ALLOWED = 'allowed: "stdio", "stdio:<login name>", "principal:<name>", "group:<
 
 
 def rules_of(fields: dict[str, Node]) -> dict[str, Any]:
-    """The lists of rules that are given, by key."""
+    """Return the lists of rules that are given, by key."""
     return {key: tuple(map(id_pattern, fields[key].items())) for key in RULE_KEYS if key in fields}
 
 
 def read_contexts(node: Node, base: PolicyRules) -> tuple[PolicyContext, ...]:
-    """The contexts in the order of the file; `base` are the rules of `tools`, by which they are completed."""
+    """Return the contexts in the order of the file; `base` are the rules of `tools`, by which they are completed."""
     if node.value is None:
         return ()
     return tuple(_context(name, entry, base) for name, entry in node.entries().items())
@@ -56,7 +56,7 @@ def _context(name: str, node: Node, base: PolicyRules) -> PolicyContext:
 
 
 def _caller(node: Node) -> str:
-    """One of `for`: a kind of caller, and a name or a glob of it."""
+    """Return one of `for`: a kind of caller, and a name or a glob of it."""
     described = node.filled()
     if not node.sound:
         return described

@@ -94,7 +94,7 @@ class Expander:
     reading: Reading = field(default_factory=Reading)
 
     def text(self, node: Node) -> str:
-        """The string with its references expanded.
+        """Return the string with its references expanded.
 
         `${VAR}` and `${env:VAR}` must be set, `${VAR:-default}` stands in for an unset or empty variable as in a
         shell, `${workspaceFolder}` is where VS Code looks from. What a variable holds is not expanded again.
@@ -102,7 +102,7 @@ class Expander:
         return _REFERENCE.sub(lambda match: self._value(node, match), node.text())
 
     def path(self, node: Node) -> Path:
-        """The string as an absolute path; what is relative starts in the folder of the configuration file."""
+        """Return the string as an absolute path; what is relative starts in the folder of the configuration file."""
         return resolve(self.text(node), self.folder)
 
     def _value(self, node: Node, match: re.Match[str]) -> str:
@@ -179,7 +179,7 @@ def run_program(node: Node, argv: tuple[str, ...], expander: Expander) -> str | 
 
 
 def read_keyring(node: Node, name: str) -> str | None:
-    """The value of this name in the system keyring. `None`, with the problem reported, when there is none."""
+    """Return the value of this name in the system keyring. `None`, with the problem reported, when there is none."""
     from upstream_clients import keychain
 
     answers: queue.SimpleQueue[str | keychain.NoKeychain | None] = queue.SimpleQueue()
@@ -233,7 +233,7 @@ def secret_source(node: Node, expander: Expander) -> Callable[[], str | None] | 
 
 
 def _unquote(text: str) -> str | None:
-    """The value of one `KEY=VALUE` line; `None` when a quote is not closed."""
+    """Return the value of one `KEY=VALUE` line; `None` when a quote is not closed."""
     if not text.startswith(("'", '"')):
         return re.sub(r"(^|\s+)#.*$", "", text)
     quoted = _QUOTED.fullmatch(text)

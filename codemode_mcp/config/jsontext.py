@@ -29,7 +29,7 @@ _REST_OF_LINE = re.compile(r"(?:[ \t]*(?://[^\r\n\u2028\u2029]*|/\*(?:[^*\r\n]|\
 
 
 def with_member(text: str, keys: Sequence[str], name: str, value: object) -> str:
-    """The text whose object at `keys` has this member; objects that are missing on the way are made.
+    """Return the text whose object at `keys` has this member; objects that are missing on the way are made.
 
     Raises:
         SourceError: it is not JSON, or holds something else there.
@@ -38,7 +38,7 @@ def with_member(text: str, keys: Sequence[str], name: str, value: object) -> str
 
 
 def without_member(text: str, keys: Sequence[str], name: str) -> str:
-    """The text whose object at `keys` has no such member.
+    """Return the text whose object at `keys` has no such member.
 
     Raises:
         SourceError: it is not JSON, or holds something else there.
@@ -47,7 +47,7 @@ def without_member(text: str, keys: Sequence[str], name: str) -> str:
 
 
 def with_members(text: str, keys: Sequence[str], members: Mapping[str, object], without: Collection[str] = ()) -> str:
-    """The text whose object at `keys` has these members, and none of `without`.
+    """Return the text whose object at `keys` has these members, and none of `without`.
 
     Raises:
         SourceError: it is not JSON, or holds something else there.
@@ -64,7 +64,7 @@ def with_members(text: str, keys: Sequence[str], members: Mapping[str, object], 
 
 
 def with_items(text: str, keys: Sequence[str], items: Sequence[str]) -> str:
-    """The text whose list at `keys` also holds these items, in front of which nothing changes.
+    """Return the text whose list at `keys` also holds these items, in front of which nothing changes.
 
     Raises:
         SourceError: it is not JSON, or holds something else there.
@@ -89,7 +89,7 @@ def with_items(text: str, keys: Sequence[str], items: Sequence[str]) -> str:
 
 
 def _at(value: object, keys: Sequence[str], kind: str) -> Any:
-    """The object or list at `keys`; None where it is missing or null."""
+    """Return the object or list at `keys`; None where it is missing or null."""
     for key in keys:
         if not isinstance(value, dict):
             raise SourceError(f"could not be changed: {_way(keys)} does not lead to {_a(kind)}")
@@ -270,7 +270,7 @@ def _line(text: str, at: int) -> int:
 
 
 def _with(piece: str, style: _Style, name: str, value: object, *, inline: bool) -> str:
-    """An object with another value for a member that it has; `inline` where that stays on one line."""
+    """Return an object with another value for a member that it has; `inline` where that stays on one line."""
     old = next(each for each in _Text(piece).container(0).members if each.name == name)
     written = _spaced(value) if inline else style.value(value)
     if style.indent is not None and old.begin != _line(piece, old.begin) + len(_line_indent(piece, old.begin)):
@@ -328,7 +328,7 @@ def _ends(text: str, at: int) -> int:
 
 
 def _without(piece: str, name: str) -> str:
-    """An object without a member, its comma and the comments behind it on its line."""
+    """Return an object without a member, its comma and the comments behind it on its line."""
     container = _Text(piece).container(0)
     number = next(number for number, each in enumerate(container.members) if each.name == name)
     member = container.members[number]

@@ -65,7 +65,7 @@ class Secret:
 
 
 def secrets_of(entry: Mapping[str, Any]) -> list[Secret]:
-    """All literal secrets of a server entry, in the order of its texts."""
+    """Return all literal secrets of a server entry, in the order of its texts."""
     found: list[Secret] = []
     for keys, text, name in _texts(entry):
         spans = _spans(text, name)
@@ -86,7 +86,7 @@ def secret_args(args: Sequence[object]) -> dict[int, tuple[str, ...]]:
 
 
 def _texts(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str, str | None]]:
-    """Every text that may hold a secret, the way to it, and the name that it stands under if it has one."""
+    """Yield every text that may hold a secret, the way to it, and the name that it stands under if it has one."""
     for table in ("env", "headers"):
         values = entry.get(table)
         for key, value in values.items() if isinstance(values, dict) else ():
@@ -176,7 +176,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _apart(spans: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """The spans in order; what overlaps becomes one, called as the first that was found of it."""
+    """Return the spans in order; what overlaps becomes one, called as the first that was found of it."""
     order = {span: number for number, span in enumerate(spans)}
     joined: list[tuple[int, int, str, int]] = []
     for span in sorted(set(spans), key=lambda each: each[:2]):

@@ -68,7 +68,7 @@ class Node:
         self.fail(f"expected {expected}, got {describe(self.value, secret=self.secret)}{_repair(expected, self.value)}")
 
     def entries(self, example: str = "") -> dict[str, Node]:
-        """The members of an object, whatever their names. `example` is shown where the value is no object."""
+        """Return the members of an object, whatever their names. `example` is shown where the value is no object."""
         if not isinstance(self.value, dict):
             self.fail_type(f"an object such as {example}" if example else "an object")
             return {}
@@ -82,7 +82,7 @@ class Node:
     def fields(
         self, known: Collection[str], *, foreign: Mapping[str, str | None] | None = None, example: str = ""
     ) -> dict[str, Node]:
-        """The members of an object that has `known` keys only.
+        """Return the members of an object that has `known` keys only.
 
         `foreign` keys are noted and left out; each comes with the name of what to use instead, or an empty string. With
         None a key is left out without a note.
@@ -98,7 +98,7 @@ class Node:
         return {key: node for key, node in members.items() if key in known}
 
     def items(self) -> Iterator[Node]:
-        """The members of an array."""
+        """Yield the members of an array."""
         if not isinstance(self.value, list):
             self.fail_type("an array of strings")
             return
@@ -106,7 +106,7 @@ class Node:
             yield Node(value, f"{self.path}[{index}]", self.report, self.secret)
 
     def text(self) -> str:
-        """A string that the operating system can take."""
+        """Return a string that the operating system can take."""
         if not isinstance(self.value, str):
             self.fail_type("a string")
             return ""
@@ -127,7 +127,7 @@ class Node:
         return self.value is True
 
     def integer(self, expected: str = "an integer") -> int | None:
-        """A whole number, `1e4` included as in JSON Schema; `None` when it is none."""
+        """Return a whole number, `1e4` included as in JSON Schema; `None` when it is none."""
         if isinstance(self.value, int) and not isinstance(self.value, bool):
             return self.value
         if isinstance(self.value, float) and self.value.is_integer():
@@ -136,7 +136,7 @@ class Node:
         return None
 
     def choice(self, *allowed: str) -> str | None:
-        """One of `allowed`; `None` when it is none of them."""
+        """Return one of `allowed`; `None` when it is none of them."""
         if isinstance(self.value, str) and self.value in allowed:
             return self.value
         hint = did_you_mean(self.value, allowed) if isinstance(self.value, str) and len(allowed) > 1 else ""
@@ -146,7 +146,7 @@ class Node:
 
 
 def nearest(name: str, allowed: Collection[str]) -> str | None:
-    """The one of `allowed` that `name` most likely stands for, if any is close."""
+    """Return the one of `allowed` that `name` most likely stands for, if any is close."""
     return next(iter(nearest_names(name, allowed, count=1)), None)
 
 
@@ -195,7 +195,8 @@ def did_you_mean(name: str, allowed: Collection[str]) -> str:
 
 
 def _join(path: str, key: str) -> str:
-    """The path of a member: `mcpServers.github`, or `mcpServers["my server"]` where the name is no plain word."""
+    """Return the path of a member: `mcpServers.github`, or `mcpServers["my server"]` where the name is no plain
+    word."""
     if re.fullmatch(r"[A-Za-z0-9_$-]+", key):
         return f"{path}.{key}" if path else key
     return f"{path}[{quote(key)}]"

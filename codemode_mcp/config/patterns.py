@@ -24,7 +24,7 @@ _ALLOWED = (
 
 
 def id_pattern(node: Node) -> str:
-    """An annotation test or a glob on whole ids."""
+    """Return an annotation test or a glob on whole ids."""
     pattern = node.text()
     literal = re.split(r"[*?]", pattern, maxsplit=1)[0]
     if literal == pattern:
@@ -37,7 +37,7 @@ def id_pattern(node: Node) -> str:
 
 
 def tool_pattern(server: str, node: Node) -> str:
-    """A tool name or glob from a server's own `allow` or `deny`; as an id glob."""
+    """Return a tool name or glob from a server's own `allow` or `deny`; as an id glob."""
     pattern = node.filled()
     if pattern in ANNOTATION_TESTS:
         node.fail(f"{quote(pattern)} is an annotation test; it goes into the lists under `tools`")

@@ -27,7 +27,7 @@ _MAX_DEPTH = 100
 def read_plugins(
     node: Node, *, environ: Mapping[str, str], folder: Path, reading: Reading
 ) -> tuple[PluginSettings, ...]:
-    """The plugins in the order of the file, the disabled ones too; problems go into the node's report."""
+    """Return the plugins in the order of the file, the disabled ones too; problems go into the node's report."""
     if node.value is None:
         return ()
     expander = Expander(environ, folder, reading=reading)
@@ -58,7 +58,7 @@ def _plugin(name: str, node: Node, expander: Expander) -> PluginSettings:
 
 
 def _named_secret(value: Any, *, named: bool = False) -> Iterator[str]:
-    """The texts that stand under names such as `password`."""
+    """Yield the texts that stand under names such as `password`."""
     match value:
         case str() if named:
             yield value
@@ -93,7 +93,7 @@ def _granted(node: Node) -> str:
 
 
 def _expanded(node: Node, expander: Expander, depth: int = 0) -> Any:
-    """The value, references to variables expanded in its strings, as in the entries of servers."""
+    """Return the value, references to variables expanded in its strings, as in the entries of servers."""
     if depth > _MAX_DEPTH:
         node.fail(f"is nested deeper than {_MAX_DEPTH} levels")
         return None

@@ -86,7 +86,7 @@ class Servers:
     reading: Reading = field(default_factory=Reading)
 
     def add_to(self, rules: PolicyRules) -> PolicyRules:
-        """The rules of `tools` together with those of the entries."""
+        """Return the rules of `tools` together with those of the entries."""
         return replace(
             rules,
             deny=(*rules.deny, *self.deny),
@@ -293,7 +293,7 @@ class _Entry:
         return life
 
     def _table(self, table: Table) -> dict[str, str]:
-        """The values of `env` or `headers`, except those that programs print: these are put on the list."""
+        """Return the values of `env` or `headers`, except those that programs print: these are put on the list."""
         values: dict[str, str] = {}
         if table not in self.fields:
             return values

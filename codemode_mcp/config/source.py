@@ -55,7 +55,7 @@ def look(paths: Iterable[Path]) -> tuple[Seen, ...]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a small UTF-8 file, with or without a byte order mark."""
+    """Return the text of a small UTF-8 file, with or without a byte order mark."""
     return read_file(path)[0]
 
 
@@ -88,7 +88,7 @@ def text_of(data: bytes) -> str:
 
 
 def parse(text: str) -> Any:
-    """The JSON value that `text` holds, its objects as `JsonObject`."""
+    """Return the JSON value that `text` holds, its objects as `JsonObject`."""
     if not text.strip():
         raise SourceError('is empty; the least it can hold is {"mcpServers": {}}')
     try:
@@ -122,7 +122,7 @@ def _parse(text: str) -> Any:
 
 
 def plain(text: str) -> str:
-    """The text with blanks for its comments and trailing commas: everything else stays where it is."""
+    """Return the text with blanks for its comments and trailing commas: everything else stays where it is."""
     return _TRAILING.sub(_blanks, _COMMENTS.sub(_blanks, text))
 
 

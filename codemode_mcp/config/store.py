@@ -154,7 +154,7 @@ class StoreSection:
 
 
 def key_of(text: str) -> bytes | None:
-    """The bytes that hexadecimal, or base64 of either alphabet, stands for."""
+    """Return the bytes that hexadecimal, or base64 of either alphabet, stands for."""
     if _HEX.fullmatch(text) and len(text) % 2 == 0:
         return bytes.fromhex(text)
     if not _BASE64.fullmatch(text):

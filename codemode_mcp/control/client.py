@@ -52,7 +52,7 @@ class Found:
 
 
 async def ask(place: places.Place, request: protocol.Request) -> dict[str, Any]:
-    """The answer of one server.
+    """Return the answer of one server.
 
     Raises:
         NoAnswer: see there.
@@ -76,7 +76,7 @@ async def ask(place: places.Place, request: protocol.Request) -> dict[str, Any]:
 
 
 async def ask_all(request: protocol.Request, folders: Sequence[Path] | None = None) -> Found:
-    """The answers of all serving processes of this user."""
+    """Return the answers of all serving processes of this user."""
     problems: list[str] = []
     answers: list[tuple[places.Place, dict[str, Any]]] = []
     limiter = anyio.CapacityLimiter(AT_ONCE)

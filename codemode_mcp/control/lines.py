@@ -24,7 +24,7 @@ class Lines:
         self._size = 0
 
     async def next(self) -> bytes:
-        """The next line, without its end.
+        """Return the next line, without its end.
 
         Raises:
             BadMessage: it is too long, or not whole.
@@ -45,7 +45,7 @@ class Lines:
 
 
 def peer_of(connected: socket.socket) -> int | None:
-    """The user id of the process at the other end of a Unix socket; None where the system does not tell."""
+    """Return the user id of the process at the other end of a Unix socket; None where the system does not tell."""
     try:
         if hasattr(socket, "SO_PEERCRED"):
             found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

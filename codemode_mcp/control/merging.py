@@ -30,7 +30,7 @@ class Claimed(Generic[Source]):
 
 
 def merged(told: Iterable[tuple[Source, Iterable[Mapping[str, Any]]]]) -> list[Claimed[Source]]:
-    """Each run once, in the order in which they are told."""
+    """Return each run once, in the order in which they are told."""
     found: dict[str, Claimed[Source]] = {}
     for source, views in told:
         for view in views:
@@ -53,7 +53,7 @@ def where(view: Mapping[str, Any]) -> str:
 
 
 def rank(view: Mapping[str, Any]) -> int:
-    """The lower, the more a process has to do with a run."""
+    """Return the lower, the more a process has to do with a run."""
     if is_here(view):
         return 0 if view["observed"] else 1 if view["endedMs"] is not None else 2
     if where(view) == "elsewhere":

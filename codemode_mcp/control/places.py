@@ -69,7 +69,7 @@ def folders() -> list[Path]:
 
 
 def new_place(kind: Literal["sock", "json"], candidates: Sequence[Path] | None = None) -> Place:
-    """A name that nobody has, in the first folder that will do; the folder is made.
+    """Return a name that nobody has, in the first folder that will do; the folder is made.
 
     Raises:
         NoPlace: none of the candidates will do.

@@ -84,7 +84,7 @@ def decode_request(line: bytes) -> Request:
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """A line. Whatever is in the message, it is ASCII without control characters."""
+    """Return a line. Whatever is in the message, it is ASCII without control characters."""
     return json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 

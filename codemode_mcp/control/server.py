@@ -77,13 +77,13 @@ class Runs(Protocol):
     def view(self, run_id: str) -> RunView | None: ...
 
     def approvals(self, run_id: str) -> Sequence[ApprovalRequest]:
-        """The calls that wait for a person; none of a run that does not exist."""
+        """Return the calls that wait for a person; none of a run that does not exist."""
         ...
 
     def decide(
         self, run_id: str, calls: Collection[int] | None, *, approved: bool, remember: Remember = "no", by: str
     ) -> list[int]:
-        """The calls that were decided, which others may have decided in between. Raises `ProgramError`."""
+        """Return the calls that were decided, which others may have decided in between. Raises `ProgramError`."""
         ...
 
     async def cancel(self, run_id: str, adopts: Callable[[str], bool]) -> bool: ...
@@ -148,7 +148,7 @@ class Control:
         self._turn = anyio.Lock()
 
     async def answer(self, line: bytes) -> dict[str, Any]:
-        """The answer to one request, whatever it is; never raises."""
+        """Return the answer to one request, whatever it is; never raises."""
         try:
             request = protocol.decode_request(line)
             async with self._turn:
@@ -201,7 +201,8 @@ class Control:
         }
 
     async def _find(self, run_id: str) -> tuple[RunView, Where]:
-        """A run, which is of this process from now on if nobody else has it. Raises `BadMessage`, `CodeModeError`."""
+        """Return a run, which is of this process from now on if nobody else has it. Raises `BadMessage`,
+        `CodeModeError`."""
         problem: CodeModeError | None = None
         if self._runs.view(run_id) is None:
             try:

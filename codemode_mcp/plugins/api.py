@@ -174,7 +174,7 @@ class NamespaceTool:
 
 
 def namespace_tool(name: str, input_mapper: Callable[..., JsonObject] | None = None) -> NamespaceTool:
-    """A function in a scope that calls the plugin's own tool `name`."""
+    """Return a function in a scope that calls the plugin's own tool `name`."""
     return NamespaceTool(name, input_mapper)
 
 

@@ -146,7 +146,7 @@ class Plugins:
     # what they offer
 
     async def offered(self, caller: Caller) -> tuple[Offered, ...]:
-        """The tools for a caller; the same object while nothing has changed."""
+        """Return the tools for a caller; the same object while nothing has changed."""
         await self.ready()
         found = [
             made.offered
@@ -167,7 +167,7 @@ class Plugins:
         return tuple(plugin.groups for plugin in self.loaded if plugin.source == "plugin")
 
     def namespaces(self) -> tuple[OfferedNamespace, ...]:
-        """All that are registered."""
+        """Return all that are registered."""
         return self._namespaces
 
     def namespace(self, namespace_id: str) -> Namespace | None:
@@ -176,7 +176,7 @@ class Plugins:
         return next((each for each in found if each.id == namespace_id), None)
 
     def find(self, name: str) -> Plugin | None:
-        """One of those that the operator has configured."""
+        """Return one of those that the operator has configured."""
         return self._loaded.get(("plugin", name))
 
     def source(self, source: str, source_name: str, caller: Caller, run_id: str, owner: str) -> PluginSource:

@@ -52,7 +52,7 @@ class _Half:
 
 
 def installed() -> dict[str, list[str]]:
-    """The entry points of the group by name, each with the distributions that have it."""
+    """Return the entry points of the group by name, each with the distributions that have it."""
     from importlib import metadata  # takes 12 ms, and most servers have no plugins
 
     found: dict[str, list[str]] = {}
@@ -62,7 +62,7 @@ def installed() -> dict[str, list[str]]:
 
 
 def find_register(settings: PluginSettings, folder: Path) -> Callable[[PluginApi], object]:
-    """The function of a plugin. Imports its module, whatever that does.
+    """Return the function of a plugin. Imports its module, whatever that does.
 
     Args:
         folder: what the path of a file is relative to.
@@ -135,7 +135,7 @@ async def load(
     *,
     source: Literal["plugin", "core"] = "plugin",
 ) -> Plugin:
-    """A plugin with all that it has registered.
+    """Return a plugin with all that it has registered.
 
     Args:
         find: gives its `register`.

@@ -376,7 +376,7 @@ class _Reader:
 
 
 def _plain(value: Any) -> Any:
-    """A value of JSON, or a Mapping, Set or Sequence of anything; what is neither comes back as it is."""
+    """Return a value of JSON, or a Mapping, Set or Sequence of anything; what is neither comes back as it is."""
     match value:
         case None | bool():
             return value

@@ -61,7 +61,7 @@ async def run_code(plugin: Owner, what: str, seconds: float, function: Callable[
 
 
 async def run_async(plugin: Owner, what: str, seconds: float, function: Callable[..., Any], *args: Any) -> Any:
-    """The same for what is known to be async."""
+    """Return the same for what is known to be async."""
     try:
         awaitable = function(*args)
         coroutine: Any = awaitable if inspect.iscoroutine(awaitable) else _awaited(awaitable)

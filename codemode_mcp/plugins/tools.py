@@ -72,7 +72,7 @@ class MadeTool:
 
 
 def check_name(name: object) -> str:
-    """The name, if a tool may have it. Raises `BadTool`."""
+    """Return the name, if a tool may have it. Raises `BadTool`."""
     if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
         raise BadTool(
             f"{name!r:.100} is no name of a tool: up to 128 letters, digits and _ . - that do not begin with . or -"
@@ -81,7 +81,7 @@ def check_name(name: object) -> str:
 
 
 def make(tool: object, *, ours: bool = False) -> MadeTool:
-    """A tool as a plugin gives it, made ready.
+    """Return a tool as a plugin gives it, made ready.
 
     Args:
         ours: of a plugin that comes with the product: its schemas are compiled when the tool is first called.
@@ -217,7 +217,7 @@ def _output(name: str, given: object, *, ours: bool) -> tuple[JsonObject | None,
 
 
 def plain_json(value: Any) -> Any:
-    """A copy of a value that is JSON but for models in it.
+    """Return a copy of a value that is JSON but for models in it.
 
     Raises:
         _NotJson: it is not.
@@ -407,7 +407,8 @@ class PluginSource:
         raise self._error(why, dispatched=True)
 
     async def _run(self, made: MadeTool, what: str, *given: Any) -> Any:
-        """The result as JSON, or why it is none. Where it can be, it is made in the thread that the tool ran in."""
+        """Return the result as JSON, or why it is none. Where it can be, it is made in the thread that the tool ran
+        in."""
 
         def write(result: Any) -> Any:
             try:

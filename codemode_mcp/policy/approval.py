@@ -112,7 +112,7 @@ class ApprovalQuestion:
 def ask_for(
     requests: Sequence[ApprovalRequest], *, remember: tuple[Remember, ...] = (), who: str = "a program"
 ) -> tuple[ApprovalQuestion, int]:
-    """One question for as many of the calls as it has room for, from the first on, and how many these are.
+    """Return one question for as many of the calls as it has room for, from the first on, and how many these are.
 
     `who`: makes the calls, in words.
     """
@@ -217,7 +217,7 @@ _GOES_ON = "      | "
 
 
 def shown(request: ApprovalRequest) -> list[str]:
-    """One call for a person's eyes, in lines of printable characters.
+    """Return one call for a person's eyes, in lines of printable characters.
 
     No text of a program's or a server's can begin a line of its own or be taken for one of ours: it is JSON, between
     quotes, and a line that is too long goes on behind a mark.

@@ -132,12 +132,13 @@ class Rules:
         return bool(self.rules)
 
     def first(self, tool_id: str, tool: Effects) -> str | None:
-        """The first rule that applies to a tool."""
+        """Return the first rule that applies to a tool."""
         number = min(self._matching(tool_id, tool), default=None)
         return None if number is None else self.rules[number]
 
     def all(self, tool_id: str, tool: Effects) -> list[str]:
-        """Every rule that applies, but of equal ones, and of those that differ in asterisks at their ends, one."""
+        """Return every rule that applies, but of equal ones, and of those that differ in asterisks at their ends,
+        one."""
         return [self.rules[number] for number in sorted(self._matching(tool_id, tool))]
 
     def _matching(self, tool_id: str, tool: Effects) -> Iterator[int]:
@@ -305,7 +306,7 @@ class Policies:
         return next((policy for context, policy in self._contexts if belongs(caller, context)), self.default)
 
     def context_of(self, caller: Caller) -> PolicyContext | None:
-        """The context whose rules count for the caller; None: those of `tools` do."""
+        """Return the context whose rules count for the caller; None: those of `tools` do."""
         return next((context for context, _ in self._contexts if belongs(caller, context)), None)
 
 
@@ -373,7 +374,7 @@ def _applies(rules: Rules, tool: Effects) -> bool:
 
 
 def _server_of(tool_id: str) -> str:
-    """The name in an id of an MCP tool; of other ids, and of bare sources, nothing."""
+    """Return the name in an id of an MCP tool; of other ids, and of bare sources, nothing."""
     source, _, rest = tool_id.partition(":")
     return rest.partition(":")[0] if source == "mcp" else ""
 

@@ -63,7 +63,7 @@ class Idle:
 
 
 def idle_rules(tools: ToolSettings, known: Sequence[Known], unknown: Collection[str]) -> list[Idle]:
-    """The rules that do nothing to any of these tools.
+    """Return the rules that do nothing to any of these tools.
 
     Args:
         known: all tools that there are, as far as that is known.
@@ -172,7 +172,7 @@ def _matched(rules: Rules, known: Iterable[Known]) -> set[str]:
 
 
 def out_of_reach(tools: ToolSettings, known: Iterable[Known]) -> list[str]:
-    """The ids of those tools that nobody can call, in whatever context."""
+    """Return the ids of those tools that nobody can call, in whatever context."""
     policies = Policies(tools).all
     return [
         tool_id
@@ -182,7 +182,7 @@ def out_of_reach(tools: ToolSettings, known: Iterable[Known]) -> list[str]:
 
 
 def empty_contexts(tools: ToolSettings, http: HttpSettings, operator: Caller) -> list[tuple[str, str]]:
-    """The contexts that nobody can be in, by name, with the reason."""
+    """Return the contexts that nobody can be in, by name, with the reason."""
     policies = Policies(tools)
     callers = list(_possible(tools, http, operator))
     inhabited = {context.name for caller in callers if (context := policies.context_of(caller)) is not None}

@@ -43,7 +43,7 @@ class Program:
 
 
 def javascript(found: Preflight) -> Program:
-    """The program of a JavaScript cell."""
+    """Return the program of a JavaScript cell."""
     source = _as_body(found.source)
     if found.called is not None:
         text = _as_body(found.called.text)
@@ -57,7 +57,7 @@ def javascript(found: Preflight) -> Program:
 
 
 async def typescript(found: Preflight, transform: Transform) -> Program:
-    """The program of a TypeScript cell. Raises as `Transform`."""
+    """Return the program of a TypeScript cell. Raises as `Transform`."""
     lines = _line_count(found.source)
     rewritten, inserted, plain = found.returning, found.inserted, found.source
     if found.called is not None:
@@ -77,7 +77,7 @@ async def typescript(found: Preflight, transform: Transform) -> Program:
 
 
 def _as_body(script: str) -> str:
-    """A script as the body of a function, which may not start with `#!`. Every position stays what it is."""
+    """Return a script as the body of a function, which may not start with `#!`. Every position stays what it is."""
     return _HASHBANG.sub(r"\1//", script)
 
 

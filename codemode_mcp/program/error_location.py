@@ -69,7 +69,7 @@ def _stumbles(units: str) -> Iterator[Span]:
 
 
 def stray_await(source: str, line: int) -> int | None:
-    """The column of an `await` on `line`, in a function that is not async; None when there is none."""
+    """Return the column of an `await` on `line`, in a function that is not async; None when there is none."""
     units = utf16_units(source)
     tree = parse(units)
     lines = Lines(units)
@@ -427,7 +427,7 @@ _SHORT = 60
 
 
 def _short(units: str, span: Span) -> str:
-    """A piece of code on one line; nothing when it is too long to be read in a message."""
+    """Return a piece of code on one line; nothing when it is too long to be read in a message."""
     if span.end - span.start > 4 * _SHORT:
         return ""
     line = re.sub(r"\s*\n\s*", "", units[span.start : span.end])

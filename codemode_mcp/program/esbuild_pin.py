@@ -53,7 +53,7 @@ def executable_name(system: str = sys.platform) -> str:
 
 
 def platform_key() -> str | None:
-    """This machine's name in `INTEGRITY`; `None` where there is no package."""
+    """Return this machine's name in `INTEGRITY`; `None` where there is no package."""
     system = "linux" if sys.platform.startswith("linux") else sys.platform
     key = f"{system}-{_ARCHITECTURES.get(platform.machine().lower(), '?')}"
     return key if key in INTEGRITY else None

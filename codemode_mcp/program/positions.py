@@ -56,7 +56,7 @@ class Positions:
         return "cell.ts" if self.language == "typescript" else "cell.js"
 
     def author(self, line: int, column: int) -> tuple[int, int] | None:
-        """The author's line and column, both from 1, for a position in `code`; None when it is not theirs."""
+        """Return the author's line and column, both from 1, for a position in `code`; None when it is not theirs."""
         if line < 1:
             return None
         if self.transformed is not None:
@@ -108,7 +108,7 @@ class Positions:
                 yield match["name"] or "", line, self._units(line, int(match["column"]))
 
     def _units(self, line: int, column: int) -> int:
-        """The engine counts columns in bytes of UTF-8; everybody else in UTF-16 units."""
+        """Return the engine counts columns in bytes of UTF-8; everybody else in UTF-16 units."""
         if self.code.isascii():
             return column
         lines = _lines(self.code)

@@ -97,7 +97,7 @@ class Preflight:
     """The program to run instead, where this one is a function that its reader is expected to call."""
 
     def author_position(self, line: int, column: int) -> tuple[int, int]:
-        """The position in `source` of one in `returning`: the inserted text stands on one line only."""
+        """Return the position in `source` of one in `returning`: the inserted text stands on one line only."""
         return (line, column) if self.inserted is None else self.inserted(line, column)
 
     @property
@@ -323,7 +323,7 @@ def _suggest(wanted: str, names: Collection[str], heading: str) -> str:
 
 
 def _nearest(wanted: str, names: Collection[str]) -> list[str]:
-    """The closest names, best first; of a name and its alias only the identifier."""
+    """Return the closest names, best first; of a name and its alias only the identifier."""
     return [_cut(name) for name in nearest(wanted, _ordered(names), count=_MAX_NEAREST)]
 
 
@@ -367,7 +367,7 @@ _MEMBER_ACCESS = frozenset(("member_expression", "subscript_expression"))
 
 
 def _scope_of(node: Node, field: str | None, path: list[Node], scopes: list[_Scope]) -> _Scope:
-    """The scope of `node`, which is about to be entered below `path[-1]`."""
+    """Return the scope of `node`, which is about to be entered below `path[-1]`."""
     scope, kind = scopes[-1], node.type
     declares = _declared_span(kind, field, path, scopes)
     if declares is not scope.declares:
@@ -407,7 +407,7 @@ def _declared_span(kind: str, field: str | None, path: list[Node], scopes: list[
 
 
 def _leaves(root: Node, hits: list[int]) -> Iterator[tuple[list[Node], _Scope]]:
-    """The path from the root to every leaf that holds a hit, with its scope; both lists are reused.
+    """Yield the path from the root to every leaf that holds a hit, with its scope; both lists are reused.
 
     Subtrees without a hit are passed over, so the cost follows the words looked for, not the size of the source.
     No recursion: source may be nested deeper than Python's stack.
@@ -690,7 +690,8 @@ class _Finder:
             self._reads.append((span_of(path[-1]).start, name, f"`{wording}`"))
 
     def _declarations_read(self, path: list[Node]) -> str | None:
-        """The server whose declarations `API.read("mcp/x.d.ts")` asks for; no server's is the index, or unknown."""
+        """Return the server whose declarations `API.read("mcp/x.d.ts")` asks for; no server's is the index, or
+        unknown."""
         call = path[-3]
         arguments = call.child_by_field_name("arguments") if call.type == "call_expression" else None
         if arguments is None or arguments.named_child_count != 1:
@@ -821,7 +822,7 @@ class _Finder:
         return _unescaped(self._text(node))
 
     def _member(self, access: Node) -> str | None:
-        """The static name in `x.name`, `x["name"]` or a template without parts."""
+        """Return the static name in `x.name`, `x["name"]` or a template without parts."""
         if access.type == "member_expression":
             name = access.child_by_field_name("property")
             return self._name(name) if name is not None and name.type == "property_identifier" else None
@@ -893,7 +894,7 @@ _KEYWORD_AS_NAME = re.compile(r"using|interface|abstract")
 
 
 def _returned_span(units: str, root: Node) -> Span | None:
-    """The expression that the last top-level statement is."""
+    """Return the expression that the last top-level statement is."""
     children = [child for child in root.children if child.type not in _NO_STATEMENT] if root.type == "program" else []
     if not children or (len(children) > 1 and _is_unfinished(units, children[-2])):
         return None
@@ -954,7 +955,7 @@ def _end_of_code(node: Node) -> int:
 
 
 def _code_backwards(node: Node) -> Iterator[Node]:
-    """The children of a node, the last one first."""
+    """Yield the children of a node, the last one first."""
     return (child for child in reversed(node.children) if child.type not in _NO_STATEMENT and child.type != ";")
 
 

@@ -167,11 +167,12 @@ class WholeFunction:
     note: str
 
     def plain(self, units: str) -> str:
-        """The program without the words of the export."""
+        """Return the program without the words of the export."""
         return f"{units[: self.statement]}{_blank(units[self.statement : self.value.start])}{units[self.value.start :]}"
 
     def called(self, units: str) -> str:
-        """The program that calls it. What is after the function stands on a line that the author does not have."""
+        """Return the program that calls it. What is after the function stands on a line that the author does not
+        have."""
         start, end = self.value
         before = f"{units[: self.statement]}{_blank(units[self.statement : start])}"
         argument = _GLOBALS if parameters(self.node) else ""

@@ -26,7 +26,7 @@ class Grown:
     growth: int
 
     def __call__(self, line: int, column: int) -> tuple[int, int]:
-        """The position in the text before, for one after."""
+        """Return the position in the text before, for one after."""
         if self.line == line and self.column < column:
             column = max(self.column, column - self.growth)
         return line, column
@@ -68,7 +68,7 @@ class SourceMap:
     author: Author
 
     def __call__(self, line: int, column: int) -> tuple[int, int]:
-        """The author's 1-based line and column (UTF-16 units); lines are exact, columns nearly.
+        """Return the author's 1-based line and column (UTF-16 units); lines are exact, columns nearly.
 
         Line 0 when that place is not the author's: the wrapper, or a helper of esbuild's.
         """

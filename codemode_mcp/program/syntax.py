@@ -23,7 +23,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 def words(text: str) -> frozenset[str]:
-    """A set of words, for tables of them."""
+    """Return a set of words, for tables of them."""
     return frozenset(text.split())
 
 
@@ -32,7 +32,7 @@ LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
 
 
 def utf16_units(source: str) -> str:
-    """The same text with one character per UTF-16 unit, so that indices here are JavaScript's."""
+    """Return the same text with one character per UTF-16 unit, so that indices here are JavaScript's."""
     if source.isascii():
         return source
     return re.sub("[\U00010000-\U0010ffff]", _surrogate_pair, source)
@@ -44,7 +44,7 @@ def _surrogate_pair(match: re.Match[str]) -> str:
 
 
 def from_utf16_units(units: str) -> str:
-    """The text that `utf16_units` was given."""
+    """Return the text that `utf16_units` was given."""
     if units.isascii():
         return units
     return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -60,7 +60,7 @@ def _parser_factory() -> Callable[[], Parser]:
 
 
 def parse(units: str) -> Tree | None:
-    """The tree of a program, as `utf16_units` gives it; None when it takes too long to make."""
+    """Return the tree of a program, as `utf16_units` gives it; None when it takes too long to make."""
     data = units.encode("utf-16-le", "surrogatepass")
     # A parser of its own for each: large sources are inspected in threads, and a parser is no shared thing.
     parser = _parser_factory()()

@@ -102,7 +102,8 @@ class Transformed:
     _input: _Input = field(repr=False)
 
     def author_position(self, line: int, column: int) -> tuple[int, int]:
-        """The author's 1-based line and column (UTF-16 units) for one in `code`; lines are exact, columns nearly.
+        """Return the author's 1-based line and column (UTF-16 units) for one in `code`; lines are exact, columns
+        nearly.
 
         Line 0 when that place is not the author's: the wrapper, or a helper of esbuild's.
         """
@@ -171,7 +172,7 @@ async def _transform(esbuild: Path, source: str) -> Transformed:
 
 
 def _without_directive(code: str) -> str:
-    """The first directive is that of the wrapper; every position stays what it is."""
+    """Blank the first directive, which is the wrapper's; every position stays."""
     return code.replace(_USE_STRICT, " " * len(_USE_STRICT), 1)
 
 
@@ -217,7 +218,7 @@ def _disguise_returns(bare: _Input, returns: Sequence[_Diagnostic], marker: str)
 
 
 def _restore_returns(code: str, marker: str) -> str:
-    """The reverse, in as many characters, so that the source map stays true.
+    """Return the reverse, in as many characters, so that the source map stays true.
 
     `return 0, x` because esbuild may break the line after the comma, where a plain `return` would end.
     """
@@ -352,7 +353,7 @@ _FAMILY = esbuild_pin.VERSION.rpartition(".")[0]
 
 
 def find_esbuild(configured: str | None, *, environ: Mapping[str, str], cache_dir: Path) -> Path:
-    """The esbuild to use: the configured one, the bundled one, one on `PATH`, the one in the user's cache.
+    """Return the esbuild to use: the configured one, the bundled one, one on `PATH`, the one in the user's cache.
 
     A configured one is the operator's choice and only has to run. One found on `PATH` has to be of the pinned
     major.minor family, for before 1.0 esbuild changes behaviour between minor versions; another is passed over.

@@ -49,7 +49,7 @@ FIRST_GLUE_SLOT = 580
 
 
 def load() -> bytes:
-    """The shipped binary.
+    """Return the shipped binary.
 
     Raises:
         RuntimeUnavailable: the package is missing or its file is not the one this version was made for.
@@ -82,12 +82,12 @@ def verify(data: bytes) -> bytes:
 
 
 def prepare(data: bytes) -> bytes:
-    """The binary with the four edits of this module's docstring."""
+    """Return the binary with the four edits of this module's docstring."""
     return _edited(data, {4: _grow_table, 5: _grow_memory, 6: _move_stack, 7: _add_exports})
 
 
 def with_memory(prepared: bytes, segments: Sequence[tuple[int, bytes]], pages: int) -> bytes:
-    """A prepared binary that starts with another memory: `segments` are offsets and bytes, the rest is blank.
+    """Return a prepared binary that starts with another memory: `segments` are offsets and bytes, the rest is blank.
 
     Instances of it share that memory with each other, copy on write, until they change it.
     """
@@ -98,7 +98,7 @@ def with_memory(prepared: bytes, segments: Sequence[tuple[int, bytes]], pages: i
 
 
 def _edited(data: bytes, edits: Mapping[int, Callable[[bytes], bytes]]) -> bytes:
-    """Every section that has an edit, through it."""
+    """Return every section that has an edit, through it."""
     out = bytearray(data[:8])
     at = 8
     while at < len(data):

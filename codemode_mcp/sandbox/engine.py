@@ -238,7 +238,7 @@ class Engine:
         return self._ticker
 
     def image(self, manifest: str) -> Image:
-        """The warm image for a catalog's manifest (JSON text, see `prelude/70_api.js`), made once per text."""
+        """Return the warm image for a catalog's manifest (JSON text, see `prelude/70_api.js`), made once per text."""
         image = self.cached_image(manifest)
         if image is not None:
             return image
@@ -315,7 +315,7 @@ class Engine:
 
 @contextmanager
 def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]:
-    """The engine, compiled or taken from `cache_dir`; takes a second or so when it must be compiled.
+    """Yield the engine, compiled or taken from `cache_dir`; takes a second or so when it must be compiled.
 
     Args:
         cache_dir: where the compiled form is kept; None keeps it nowhere.
@@ -345,8 +345,8 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
 
 
 def prelude_source() -> str:
-    """All prelude files as one function, which takes `NATIVES`. The web globals come first: they use nothing of ours
-    and we capture none of theirs; the numbered files share one scope, which no guest code can reach."""
+    """Return all prelude files as one function, which takes `NATIVES`. The web globals come first: they use nothing of
+    ours and we capture none of theirs; the numbered files share one scope, which no guest code can reach."""
     folder = binary.FOLDER / "prelude"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".js")), key=lambda f: f.name)
     web = [f.read_text("utf-8") for f in files if f.name.startswith("web_")]

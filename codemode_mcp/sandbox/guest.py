@@ -123,11 +123,11 @@ class Guest:
                 self._instance.interrupt()
 
     def start(self, message: str, seconds: float) -> Turn:
-        """The first turn; `message` as `messages.start_message` makes it. `seconds`: what it may compute."""
+        """Return the first turn; `message` as `messages.start_message` makes it. `seconds`: what it may compute."""
         return finish(self.start_steps(message, seconds))
 
     def deliver(self, message: str, seconds: float) -> Turn:
-        """A later turn; `message` as `messages.deliver_message` makes it."""
+        """Return a later turn; `message` as `messages.deliver_message` makes it."""
         return finish(self.deliver_steps(message, seconds))
 
     def start_steps(self, message: str, seconds: float, pause_after: float | None = None) -> Steps:
@@ -139,7 +139,7 @@ class Guest:
         return self._turn(self._image.entries.deliver, message, seconds, pause_after)
 
     def snapshot(self) -> bytes:
-        """The stored form of a guest at rest, which goes on afterwards as if nothing had been."""
+        """Return the stored form of a guest at rest, which goes on afterwards as if nothing had been."""
         # The limit of the last turn may be long over: a guest can rest while a person thinks.
         self._instance.limit(COLLECT_SECONDS + EPOCH_GRACE_SECONDS)
         self._instance.glue("release")

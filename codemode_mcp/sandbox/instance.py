@@ -318,7 +318,7 @@ class Instance:
                 raise InternalError("the sandbox answered with an address outside its memory")
 
     def image(self) -> bytearray:
-        """A copy of all of the memory."""
+        """Return a copy of all of the memory."""
         copy = bytearray(self.pages * PAGE)
         ctypes.memmove((ctypes.c_char * len(copy)).from_buffer(copy), self._address, len(copy))
         return copy

@@ -297,7 +297,7 @@ def start_message(
     args: Sequence[str] = (),
     namespaces: str = "[]",
 ) -> str:
-    """The first turn.
+    """Return the first turn.
 
     Args:
         code: body of an async function.
@@ -329,7 +329,7 @@ def start_message(
 
 
 def deliver_message(completions: Sequence[Completion], *, elapsed_ms: float) -> str:
-    """A later turn."""
+    """Return a later turn."""
     parts = []
     for completion in completions:
         error = completion.error
@@ -395,7 +395,7 @@ def _requests(raw: Any) -> tuple[Request, ...]:
 
 
 def read_request(raw: Any) -> Request:
-    """One request, as the prelude writes it. Raises `ValueError`, `KeyError` or `TypeError` for what is none."""
+    """Return one request, as the prelude writes it. Raises `ValueError`, `KeyError` or `TypeError` for what is none."""
     return _READERS[raw["op"]](raw)
 
 

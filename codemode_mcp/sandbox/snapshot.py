@@ -76,7 +76,7 @@ class Patches:
 
 
 def encode(memory: bytes | bytearray, image: Image) -> bytes:
-    """The stored form of `memory`, a whole number of pages, of a guest at rest that started from `image`."""
+    """Return the stored form of `memory`, a whole number of pages, of a guest at rest that started from `image`."""
     numbers = []
     changes = []
     for number, block, before in _compared(memory, image.memory):

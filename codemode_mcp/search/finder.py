@@ -89,7 +89,7 @@ class Meaning(Protocol):
     """A sentence model."""
 
     def over(self, texts: Callable[[], Sequence[str]]) -> Compared:
-        """These texts, which it asks for when it comes to them."""
+        """Return these texts, which it asks for when it comes to them."""
         ...
 
 
@@ -123,7 +123,8 @@ class Finder:
         self._compared = None if meaning is None else meaning.over(partial(_told, tools))
 
     def find(self, request: str, limit: int, among: Collection[int] | None = None) -> list[Hit]:
-        """The best tools, best first; of equal ones those that came first. Near misses where none has a word of it.
+        """Return the best tools, best first; of equal ones those that came first. Near misses where none has a word of
+        it.
 
         Args:
             among: only these, by number.
@@ -179,7 +180,7 @@ class Finder:
         return None if self._compared is None or not words(request) else self._compared.similarities(request)
 
     def _with_vectors(self, request: str, scores: Mapping[int, float], limit: int) -> dict[int, float]:
-        """The best by their words, with what word vectors say of them."""
+        """Return the best by their words, with what word vectors say of them."""
         asked = shipped_vectors().of(telling_words(request))
         best = {}
         for number, score in self._ranked(scores, max(CONSIDERED, limit), OF_ONE_SERVER):
@@ -194,7 +195,7 @@ class Finder:
         return [Hit(number, round(score, 3)) for number, score in best]
 
     def _ranked(self, scores: Mapping[int, float], limit: int, share: float) -> list[tuple[int, float]]:
-        """The best of these, in order; of one server this share at most, unless the others have too few."""
+        """Return the best of these, in order; of one server this share at most, unless the others have too few."""
         most = math.ceil(share * limit)
         # First among some more than are wanted; among all only where one server fills those.
         for considered in (4 * limit, len(scores)):
@@ -246,7 +247,7 @@ def _by_score(item: tuple[int, float]) -> tuple[float, int]:
 
 
 def _lead(description: str) -> str:
-    """The first sentence."""
+    """Return the first sentence."""
     end = _SENTENCE_END.search(description, 0, _LEAD)
     return description[: end.end() if end else _LEAD]
 
@@ -287,7 +288,7 @@ def _first_sentences(description: str) -> str:
 
 
 def _parameters(tool: Tool) -> str:
-    """The names of the first parameters."""
+    """Return the names of the first parameters."""
     properties = tool.input_schema.get("properties")
     if not isinstance(properties, Mapping):
         return ""
@@ -295,7 +296,7 @@ def _parameters(tool: Tool) -> str:
 
 
 def _texts(server: str, tool: Tool, room: int) -> tuple[str, ...]:
-    """The texts of the fields, none of them long; `room` is for what says least."""
+    """Return the texts of the fields, none of them long; `room` is for what says least."""
     description = tool.description[: 2 * MAX_TEXT].strip()
     lead = _lead(description)
     properties = tool.input_schema.get("properties")

@@ -139,7 +139,7 @@ class Index:
         return {number: score * shares[covered[number] - 1] for number, score in scores.items()}
 
     def meant(self, words: Mapping[str, float]) -> dict[int, float]:
-        """The documents with one of several stems that stand for one concept, each with what it counts."""
+        """Return the documents with one of several stems that stand for one concept, each with what it counts."""
         if len(words) == 1:
             ((stem, counts),) = words.items()
             return {number: counts * score for number, score in self._documents(stem)}

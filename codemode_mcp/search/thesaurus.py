@@ -73,7 +73,8 @@ class Thesaurus:
         return self._count
 
     def matches(self, asked: Sequence[str]) -> list[Match]:
-        """Every phrase in a request, given as its `phrase_words`; up to `MAX_GAP` others may stand in between."""
+        """Return every phrase in a request, given as its `phrase_words`; up to `MAX_GAP` others may stand in
+        between."""
         found = []
         for start, first in enumerate(asked):
             for line in self._by_first.get(first, "").splitlines():
@@ -128,6 +129,6 @@ def _places(phrase: Sequence[str], asked: Sequence[str], start: int) -> tuple[in
 
 @lru_cache(maxsize=1)
 def shipped_thesaurus() -> Thesaurus:
-    """The thesaurus that comes with the product."""
+    """Return the thesaurus that comes with the product."""
     text = resources.files("codemode_mcp.search").joinpath("thesaurus_stems.txt").read_text("utf-8")
     return Thesaurus.of_stems(text.splitlines())

@@ -73,7 +73,7 @@ class WordVectors:
         return length
 
     def of(self, stems: Iterable[str]) -> list[float] | None:
-        """The direction of a text, as a vector of length 1; None if none of its words is known."""
+        """Return the direction of a text, as a vector of length 1; None if none of its words is known."""
         total: list[int] | None = None
         for stem in stems:
             row = self._row(stem)
@@ -98,14 +98,14 @@ class WordVectors:
 
 
 def similarity(one: Iterable[float], other: Iterable[float]) -> float:
-    """The cosine of two vectors of length 1."""
+    """Return the cosine of two vectors of length 1."""
     cosine: float = sum(map(mul, one, other))
     return cosine
 
 
 @lru_cache(maxsize=1)
 def shipped_vectors() -> WordVectors:
-    """The vectors that come with the product."""
+    """Return the vectors that come with the product."""
     file = resources.files("codemode_mcp.search").joinpath("word_vectors.bin")
     if not isinstance(file, Path):
         return WordVectors(file.read_bytes())

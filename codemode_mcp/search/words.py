@@ -52,17 +52,17 @@ STOP_WORDS: Final = FILLERS | frozenset(_VAGUE_WORDS.split())
 
 
 def words(text: str) -> list[str]:
-    """The stems of a text, in order, stop words included."""
+    """Return the stems of a text, in order, stop words included."""
     return [stem for token in tokens(text) for stem in stems(token)]
 
 
 def telling_words(text: str) -> list[str]:
-    """The stems of a request without stop words; with them where there is nothing else."""
+    """Return the stems of a request without stop words; with them where there is nothing else."""
     return _without(STOP_WORDS, text)
 
 
 def phrase_words(text: str) -> list[str]:
-    """The stems of a request or a phrase without fillers; with them where there is nothing else."""
+    """Return the stems of a request or a phrase without fillers; with them where there is nothing else."""
     return _without(FILLERS, text)
 
 
@@ -106,7 +106,7 @@ def _without_marks(text: str) -> str:
 
 @lru_cache(maxsize=32_768)
 def stems(token: str) -> tuple[str, ...]:
-    """The stems of the words in one token: of `createIssues`, `create` and `issu`."""
+    """Return the stems of the words in one token: of `createIssues`, `create` and `issu`."""
     if _CODE_NAME.fullmatch(token):
         return (token.lower(),)
     found: list[str] = []
@@ -122,7 +122,7 @@ def stems(token: str) -> tuple[str, ...]:
 
 
 def _stemmer() -> Callable[[str], str]:
-    """One for each thread: stemmers keep the word they work on."""
+    """Return one for each thread: stemmers keep the word they work on."""
     stem: Callable[[str], str] | None = getattr(_of_thread, "stem", None)
     if stem is None:
         # Imported when first needed: a server whose programs never search does without.

@@ -100,7 +100,7 @@ class Runs(Protocol):
         ...
 
     def configured(self) -> Sequence[str]:
-        """All servers there are, whoever may see them: never to be shown."""
+        """Return all servers there are, whoever may see them: never to be shown."""
         ...
 
     def has_nothing(self) -> bool:
@@ -110,7 +110,7 @@ class Runs(Protocol):
     def admits_nothing(self, caller: Caller) -> bool: ...
 
     def namespaces(self) -> Hashable:
-        """All that are registered, whoever may see them: never to be shown."""
+        """Return all that are registered, whoever may see them: never to be shown."""
         ...
 
     async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]:
@@ -118,7 +118,7 @@ class Runs(Protocol):
         ...
 
     def settings(self) -> ToolSettings:
-        """The newest: a changed configuration file makes others."""
+        """Return the newest: a changed configuration file makes others."""
         ...
 
     def change(self) -> anyio.Event:

@@ -244,7 +244,7 @@ class Upstreams(Protocol):
         ...
 
     def catalog_of(self, caller: Caller) -> Catalog:
-        """The caller's MCP tools."""
+        """Return the caller's MCP tools."""
         ...
 
     async def catalog_for(self, caller: Caller, client: None) -> Catalog:
@@ -709,7 +709,7 @@ def _fit_tool(tool: dict[str, Any], version: str) -> dict[str, Any] | None:
 
 
 def result_for(name: str, text: str, version: str) -> dict[str, Any]:
-    """A tool's result as the client's protocol revision can say it, from its JSON.
+    """Return a tool's result as the client's protocol revision can say it, from its JSON.
 
     A part that no revision knows is shown as text, so that nothing is lost. All of this runs where nobody else is
     served meanwhile, so there is a bound to how much it may be.

@@ -59,7 +59,7 @@ def reserve() -> Streams:
 
 
 def _duplicate(stream: int) -> int:
-    """A copy that children do not inherit, and that is not mistaken for a standard stream that was closed."""
+    """Return a copy that children do not inherit, and that is not mistaken for a standard stream that was closed."""
     copies = [os.dup(stream)]
     while copies[-1] in _STREAMS:
         copies.append(os.dup(stream))

@@ -175,7 +175,8 @@ def _catalog_text(digest: str, blobs: Blobs) -> Work[str]:
 def _take_calls(
     run_id: str, owner: str, process: str, mine: Mine | None, blobs: Blobs
 ) -> Work[tuple[tuple[StoredCall, ...], bool]]:
-    """All calls, those without a living executor for this process; and whether others carry, or carried, some."""
+    """Return all calls, those without a living executor for this process; and whether others carry, or carried,
+    some."""
     plain = escaped(run_id)
     rows = yield Query(
         "SELECT id, tool, status, repeatable, carrier, body, result FROM calls WHERE run = ? ORDER BY id", (plain,)

@@ -13,7 +13,7 @@ _PARTS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?",
 
 @lru_cache(maxsize=1024)
 def numbered(sql: str, locks: bool = False) -> str:
-    """A statement with `$1`, `$2`, ... for `?`, and FOR UPDATE where it locks."""
+    """Return a statement with `$1`, `$2`, ... for `?`, and FOR UPDATE where it locks."""
     count = 0
 
     def part(match: re.Match[str]) -> str:

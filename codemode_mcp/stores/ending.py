@@ -170,7 +170,7 @@ def drop() -> Work[None]:
 
 
 def trim(most: int, most_bytes: int) -> Work[None]:
-    """The oldest ends make room for the others."""
+    """Delete the oldest ended runs beyond the limits."""
     rows = yield Query("SELECT COUNT(*), SUM(size) FROM runs WHERE state NOT IN ('waiting', 'expired')")
     count, size = rows[0][0], int(rows[0][1] or 0)
     if count <= most and size <= most_bytes:

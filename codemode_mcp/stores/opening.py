@@ -104,7 +104,7 @@ async def open_store(
     lasts: bool = False,
     on_use: OnUse | None = None,
 ) -> AsyncIterator[Opened]:
-    """The store that `settings` ask for, for the time inside. It waits for no database.
+    """Yield the store that `settings` ask for, for the time inside. It waits for no database.
 
     Args:
         settings: None: nothing is said.
@@ -139,7 +139,7 @@ async def open_store(
 
 @asynccontextmanager
 async def open_database(settings: StoreSettings, *, wall: Callable[[], float], folder: Path) -> AsyncIterator[Database]:
-    """The database itself. Raises `StoreUnavailable`."""
+    """Yield the database itself. Raises `StoreUnavailable`."""
     if settings.kind == "postgres":
         from codemode_mcp.stores.postgres import open_postgres
 
@@ -154,7 +154,7 @@ async def open_database(settings: StoreSettings, *, wall: Callable[[], float], f
 
 
 def file_of(settings: StoreSettings, folder: Path) -> Path:
-    """The file of a store of SQLite."""
+    """Return the file of a store of SQLite."""
     return folder / FILE_NAME if settings.path is None else Path(settings.path)
 
 
@@ -202,7 +202,7 @@ def unusable(folder: Path) -> str | None:
 
 
 def network_file_system(path: Path) -> str | None:
-    """The kind of network file system that something is on; None: on none, or it cannot be told."""
+    """Return the kind of network file system that something is on; None: on none, or it cannot be told."""
     if sys.platform != "linux":
         return None
     try:
@@ -249,7 +249,7 @@ class Lasting:
         self._is_open = anyio.Event()
 
     async def opened(self) -> Database:
-        """The database, if it is open, or soon. Raises `StoreUnavailable`."""
+        """Return the database, if it is open, or soon. Raises `StoreUnavailable`."""
         with anyio.move_on_after(OPENING_SECONDS):
             await self.decided.wait()
         if self._database is None:

@@ -94,7 +94,7 @@ async def open_postgres(
     lease: Lease | None = None,
     clock: Callable[[], float] | None = None,
 ) -> AsyncIterator[PostgresDatabase]:
-    """The database, for the time inside; this process is alive to the others until then.
+    """Yield the database, for the time inside; this process is alive to the others until then.
 
     Args:
         url: as libpq takes it; besides its options `schema`, of our tables, made when it is not there.
@@ -205,7 +205,7 @@ class PostgresDatabase:
         await self._do(work, PREPARE_TIMEOUT)
 
     async def enlist(self) -> Any:
-        """A connection that listens, and a lease. Raises `StoreUnavailable`."""
+        """Return a connection that listens, and a lease. Raises `StoreUnavailable`."""
         connection = await self._server.connect()
         try:
             with self._server.within(CONNECT_TIMEOUT):
@@ -381,7 +381,7 @@ class PostgresDatabase:
 
 
 def _plain(number: Decimal) -> int | float:
-    """A sum, as SQLite gives it."""
+    """Return a sum, as SQLite gives it."""
     return int(number) if number == number.to_integral_value() else float(number)
 
 
@@ -453,7 +453,7 @@ class _Server:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """The same, once and for so long. Raises `StoreUnavailable`."""
+        """Yield the same, once and for so long. Raises `StoreUnavailable`."""
         try:
             with self.reading_errors(), anyio.fail_after(seconds):
                 yield

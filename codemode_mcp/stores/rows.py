@@ -51,13 +51,13 @@ class Blobs:
         self._mark = f"#{derived[0][:8].hex()}" if derived else ""
 
     def shared(self, digest: str) -> str:
-        """The name of what many runs refer to, by what it is, and by what it is encrypted with: a run that is stored
-        with a new key must not need what opens with the one before."""
+        """Return the name of what many runs refer to, by what it is, and by what it is encrypted with: a run that is
+        stored with a new key must not need what opens with the one before."""
         return digest + self._mark
 
     @staticmethod
     def content(name: str) -> str:
-        """The hash that a name was made of."""
+        """Return the hash that a name was made of."""
         return _MARK.sub("", name)
 
     def seal(self, owner: str, run: str, name: str, text: str) -> bytes:

@@ -81,11 +81,12 @@ class Seal:
         return self._first is not None
 
     def derived(self, name: str) -> list[bytes]:
-        """One secret of each key, for another use, which `name` is for; whoever has the keys has the same ones."""
+        """Return one secret of each key, for another use, which `name` is for; whoever has the keys has the same
+        ones."""
         return [_expand(secret, b"for:" + name.encode()) for secret in self._keys.values()]
 
     def seal(self, data: bytes, *, owner: str, run: str, field: str) -> bytes:
-        """The form of `data` to keep, which opens with the same owner, run and field only."""
+        """Return the form of `data` to keep, which opens with the same owner, run and field only."""
         binding = _binding(owner, run, field)
         packed = _packed(data) if len(data) <= self._max else None
         form = (_COMPRESSED if packed is not None else 0) | (_ENCRYPTED if self._first is not None else 0)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def agreed(name: str, fresh: bytes) -> Work[bytes]:
-    """The secret of this name: `fresh`, where none of them has made one before."""
+    """Return the secret of this name: `fresh`, where none of them has made one before."""
     yield Query("INSERT INTO secrets (name, body) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, fresh))
     rows = yield Query("SELECT body FROM secrets WHERE name = ?", (name,))
     return bytes(rows[0][0])

@@ -71,7 +71,7 @@ async def open_sqlite(
     synchronous: bool = True,
     max_pages: int | None = None,
 ) -> AsyncIterator[SqliteDatabase]:
-    """The database in a file, which is made, with its folder, where there is none.
+    """Yield the database in a file, which is made, with its folder, where there is none.
 
     Args:
         wall: seconds since the epoch; read once, for a clock that is set later must not end what is stored.

@@ -61,7 +61,7 @@ class Wanted(Exception):
 
 
 def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
-    """The token of the run."""
+    """Return the token of the run."""
     run = write.run
     run_id, owner = escaped(run.id), escaped(run.owner)
     now: float = yield Now()

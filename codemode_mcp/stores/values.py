@@ -351,7 +351,8 @@ def _load(owner: str, name: str, now: float) -> Generator[Asked, Any, _Body | No
 
 
 def _name(key: str) -> str:
-    """A key as the database has it: of any length and with any characters, it is no text that all databases take."""
+    """Return a key as the database has it: of any length and with any characters, it is no text that all databases
+    take."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 

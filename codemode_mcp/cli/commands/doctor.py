@@ -130,7 +130,7 @@ def _own_entries() -> Sequence[Entry]:
 
 
 def _known(config: Config, names: Sequence[str]) -> Sequence[str]:
-    """The names, if each is a server's. Ends the command otherwise."""
+    """Return the names, if each is a server's. Ends the command otherwise."""
     from codemode_mcp.control.display import cut
     from codemode_mcp.did_you_mean import nearest
 
@@ -185,7 +185,7 @@ def _progress() -> Iterator[Callable[[Checkup], None]]:
 
 
 def needing_a_look(checkup: Checkup) -> list[str]:
-    """A line for each check that has ended and is not all right."""
+    """Return a line for each check that has ended and is not all right."""
     from codemode_mcp.control.display import cut
 
     return [

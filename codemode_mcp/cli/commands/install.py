@@ -160,7 +160,7 @@ def _print_to_copy(client: str, name: str, config: str | None, here: Here) -> No
 
 
 def _configuration(given: str | None, here: Here, place: Place, *, move: bool) -> Path:
-    """The absolute path of our configuration, which need not be there when servers are moved into it.
+    """Return the absolute path of our configuration, which need not be there when servers are moved into it.
 
     One that merely lies in the folder that the user is in, and may be by others, is not taken for all folders.
     """

@@ -83,7 +83,7 @@ def repl(
 
 @contextmanager
 def _log_where_stderr_is(config: Config) -> Iterator[None]:
-    """The log goes to what `sys.stderr` is at the time: above the prompt, or among what a program prints."""
+    """Send the log to the current `sys.stderr`: above the prompt, or into the output of a program."""
     theirs, sys.stderr = sys.stderr, cast("TextIO", _Stderr())
     try:
         with logging_as(config):

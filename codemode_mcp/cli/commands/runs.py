@@ -326,8 +326,8 @@ def _is_listing(answer: dict[str, Any]) -> bool:
 
 
 def _find(run: str, config: str | None) -> tuple[Place | None, dict[str, Any]]:
-    """The process of a run, or the first one that can go on with it, and what it shows of it; None for a run in a store
-    that no process serves. Ends the command where there is not exactly one."""
+    """Return the process of a run, or the first one that can go on with it, and what it shows of it; None for a run in
+    a store that no process serves. Ends the command where there is not exactly one."""
     from codemode_mcp.control.protocol import Request
 
     found = _ask_all(config)
@@ -430,7 +430,7 @@ def _whereabouts(view: dict[str, Any]) -> str:
 
 
 def _totals(found: _Listed) -> str:
-    """One line about all stores together; empty where nothing is suspended."""
+    """Return one line about all stores together; empty where nothing is suspended."""
     from codemode_mcp.cli.trace.timeline import size
 
     stores: dict[tuple[str, int], dict[str, Any]] = {}

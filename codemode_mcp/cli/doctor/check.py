@@ -54,6 +54,6 @@ class Check:
 
 
 def some(names: list[str], most: int = 5) -> str:
-    """The first of the names, and how many more there are."""
+    """Return the first of the names, and how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -169,7 +169,7 @@ class Checkup:
 async def check_everything(
     config: Config | None, only: Collection[str] = (), others: Others | None = None
 ) -> list[Check]:
-    """All checks but those of the configuration file itself; see `Checkup.run`."""
+    """Return all checks but those of the configuration file itself; see `Checkup.run`."""
     checkup = Checkup()
     await checkup.run(config, only, others)
     return checkup.checks

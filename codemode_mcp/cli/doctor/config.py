@@ -103,7 +103,7 @@ def permissions(path: Path, mode: int, literal: list[str], system: str) -> Itera
 
 
 def literal_secrets(value: Mapping[str, Any]) -> Iterator[str]:
-    """The keys under which a secret stands as it is, not as a reference. Disabled servers have them too."""
+    """Yield the keys under which a secret stands as it is, not as a reference. Disabled servers have them too."""
     for keys, text in strings(value):
         if _REFERENCE.search(text) or text.startswith(("/", "~")):
             continue
@@ -156,7 +156,7 @@ def _uses(value: Mapping[str, Any]) -> Iterator[Use]:
 
 
 def strings(value: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
-    """Every text of the parts in which references are expanded, with the way to it. Not of what is disabled."""
+    """Yield every text of the parts in which references are expanded, with the way to it. Not of what is disabled."""
     rest: list[tuple[list[str], Any]] = [
         ([part], value[part]) for part in ("mcpServers", "servers", "plugins", "http", "store") if part in value
     ]

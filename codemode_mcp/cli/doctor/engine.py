@@ -41,7 +41,7 @@ def look_at_cache() -> Kept:
 
 
 async def check(app: App, before: Kept) -> Iterable[Check]:
-    """The engine, then its compile cache."""
+    """Yield the engine, then its compile cache."""
     from codemode_mcp.sandbox.binary import VERSION
 
     began = time.monotonic()

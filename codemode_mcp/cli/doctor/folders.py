@@ -29,7 +29,7 @@ def check() -> Iterable[Check]:
 
 
 def folder(name: str, path: Path, without: str) -> Iterable[Check]:
-    """One folder, which may not be there yet.
+    """Yield one folder, which may not be there yet.
 
     Args:
         without: what it means that nothing can be kept there.

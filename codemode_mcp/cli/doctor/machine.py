@@ -24,7 +24,7 @@ _PARTS = ("mcp", "wasmtime", "anyio", "pydantic")
 
 
 def version() -> Iterable[Check]:
-    """This package; whether the command that clients find is this one."""
+    """Yield this package; whether the command that clients find is this one."""
     parts = ", ".join(f"{name} {metadata.version(name)}" for name in _PARTS)
     yield Check("version", "ok", f"codemode-mcp {metadata.version('codemode-mcp')}; {parts}")
     found = shutil.which("codemode-mcp")
@@ -86,7 +86,7 @@ def trajectory(config: Config) -> Iterable[Check]:
 
 
 def http(config: Config) -> Iterable[Check]:
-    """The section alone: host and port are given on the command line."""
+    """Yield the section alone: host and port are given on the command line."""
     settings = config.http
     if settings == HttpSettings():
         yield Check("http", "ok", "not configured; over HTTP only this machine would be served")

@@ -61,7 +61,7 @@ def hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Itera
 
 
 async def there(app: App, config: Config) -> There:
-    """All tools, once the servers are known."""
+    """Return all tools, once the servers are known."""
     from codemode_mcp.catalog import client_tools
     from codemode_mcp.catalog.catalog import build
     from codemode_mcp.policy.policy import Effects, Policy
@@ -108,7 +108,7 @@ async def check(app: App, config: Config, there: There) -> Iterable[Check]:
 
 
 def known_of(view: UpstreamView, config: Config) -> list[Known]:
-    """The tools of a server, as rules see them."""
+    """Return the tools of a server, as rules see them."""
     from codemode_mcp.catalog.entries import mcp_id
     from codemode_mcp.policy.policy import Policy
 

@@ -83,7 +83,7 @@ def summary(checks: Sequence[Check]) -> str:
 
 
 def as_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
-    """The stable shape that docs/doctor.md describes."""
+    """Return the stable shape that docs/doctor.md describes."""
     return [
         {"name": each.name, "status": each.status, "detail": each.detail, "advice": each.advice, "ms": each.ms}
         for each in checks

@@ -53,7 +53,7 @@ _LAUNCHERS: Final = {
 
 
 async def check(app: App, config: Config, name: str, seconds: float) -> list[Check]:
-    """One server. Ends when it has connected or failed, and some seconds after its time to connect at the latest."""
+    """Check one server: wait until it has connected or failed, at most some seconds beyond its time to connect."""
     pool = await app.pool()
     began = time.monotonic()
     await pool.connect([name], seconds + GRACE_SECONDS)
@@ -151,7 +151,7 @@ def not_passed_on(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> l
 
 
 def by_hand(spec: UpstreamSpec) -> str:
-    """The command as one would type it, without its secrets."""
+    """Return the command as one would type it, without its secrets."""
     return cut(spec.redact(shlex.join([spec.command or "", *spec.args])), 300)
 
 

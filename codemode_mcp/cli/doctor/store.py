@@ -68,7 +68,7 @@ async def check(config: Config) -> Iterable[Check]:
 
 
 async def look_at(settings: StoreSettings | None, folder: Path) -> list[Check]:
-    """The store that `serve` would use.
+    """Return the store that `serve` would use.
 
     Args:
         settings: None: the configuration says nothing.
@@ -185,7 +185,7 @@ def _not_by_itself(folder: Path) -> str | None:
 
 
 def _there(path: Path) -> Path:
-    """The path, or the nearest folder above it that there is."""
+    """Return the path, or the nearest folder above it that there is."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path

@@ -78,7 +78,7 @@ class Converted:
 
 
 def convert(name: str, given: object, source: Source, here: Here, names: Names) -> Converted:
-    """The entry as ours.
+    """Return the entry as ours.
 
     Raises:
         LeftOut: our configuration could not load it.
@@ -116,7 +116,7 @@ def is_this_server(given: object, client: ClientName | None = None) -> bool:
 
 
 def fitting_name(name: str) -> str:
-    """The name, without what no name of ours may have."""
+    """Return the name, without what no name of ours may have."""
     fitting = _NOT_IN_A_NAME.sub("-", name).strip()
     return fitting if fitting.strip("- ") and "the program" not in fitting.lower() else "server"
 
@@ -190,7 +190,7 @@ class _Converter:
             )
 
     def _auth(self, given: object) -> object:
-        """The login of Cursor, VS Code and Claude Code as ours."""
+        """Return the login of Cursor, VS Code and Claude Code as ours."""
         if given == "oauth":
             return given
         if not isinstance(given, dict):
@@ -228,7 +228,7 @@ class _Converter:
         made[table] = values
 
     def _printed(self, key: str, value: object) -> dict[str, Any] | None:
-        """A value that comes from a file or a program, as ours does."""
+        """Return a value that comes from a file or a program, as ours does."""
         if isinstance(value, dict):
             return {inner: self._value(each, key) for inner, each in value.items()}
         match = re.fullmatch(r"\$\{file:([^{}]+)\}", value) if isinstance(value, str) else None
@@ -305,7 +305,7 @@ class _Converter:
         return str(folder / text)
 
     def _text(self, value: object, key: str, variable: str | None = None) -> str:
-        """A text with its references as ours.
+        """Return a text with its references as ours.
 
         Args:
             variable: what it is the value of.
@@ -359,7 +359,7 @@ class _Converter:
         return f"${{{name}{default or ''}}}"
 
     def _input(self, input_id: str, whole: str | None) -> str:
-        """A variable in the place of a question."""
+        """Return a variable in the place of a question."""
         asked = self.source.inputs.get(input_id, {})
         hint = whole or input_id
         own = "_" in variable_name(hint)

@@ -160,7 +160,7 @@ def _referenced(sources: Sequence[Source]) -> dict[str, Hashable]:
 
 
 def existing_at(target: Path) -> Document | None:
-    """Our configuration as it is; None where there is none yet.
+    """Return our configuration as it is; None where there is none yet.
 
     Raises:
         SourceError: it cannot be read.
@@ -264,7 +264,7 @@ def write(plan: Plan) -> Path | None:
 
 
 def _servers_of(document: Document | None) -> tuple[dict[str, Any], str]:
-    """The servers of our configuration, and the key under which it has them."""
+    """Return the servers of our configuration, and the key under which it has them."""
     if document is None:
         return {}, ROOT_KEYS[0]
     if not isinstance(document.value, dict):
@@ -330,7 +330,7 @@ def _candidate(number: int, name: str, given: object, source: Source, here: Here
 
 
 def _line(shown: Mapping[str, Any]) -> str:
-    """A command line or a URL, for people."""
+    """Return a command line or a URL, for people."""
     if "url" in shown:
         return str(shown["url"])[:_WORDS_SHOWN]
     words = [shown["command"], *shown.get("args", ())]
@@ -431,7 +431,7 @@ class Shared:
 
 
 def shared_servers(sources: Iterable[Source], ours: Mapping[str, Any], here: Here) -> tuple[Shared, ...]:
-    """The servers that clients start directly and through us. Pure.
+    """Return the servers that clients start directly and through us. Pure.
 
     Args:
         ours: the entries of our configuration, as they are written.
@@ -466,7 +466,7 @@ def shared_servers(sources: Iterable[Source], ours: Mapping[str, Any], here: Her
 
 
 def told_of_shared(config_path: Path | None, here: Here) -> tuple[str, ...]:
-    """A sentence for each client of this machine that starts servers directly and through us."""
+    """Return a sentence for each client of this machine that starts servers directly and through us."""
     if config_path is None:
         return ()
     try:

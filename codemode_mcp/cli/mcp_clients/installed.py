@@ -105,8 +105,10 @@ def write(folder: Path, path: Path, keys: tuple[str, ...], installed: Installed)
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """One process at a time changes files of clients and what is known of them, where the system has such locks; else
-    the looks before each step have to do."""
+    """Hold the lock on the files of clients and their records, where the system has such locks.
+
+    Elsewhere, the checks before each step have to do.
+    """
     make_private_folder(folder)
     if sys.platform == "win32":
         yield

@@ -126,7 +126,7 @@ class File:
     value: Any = field(repr=False)
 
     def becoming(self, text: str, *, private: bool = True) -> Change:
-        """The change to `text`, which begins with a byte order mark if the file does."""
+        """Return the change to `text`, which begins with a byte order mark if the file does."""
         mark = self.data is not None and self.data.startswith(BYTE_ORDER_MARK.encode())
         return Change(self.path, self.data, (BYTE_ORDER_MARK if mark else "") + text, private)
 
@@ -175,7 +175,7 @@ class Plan:
 
 
 def read(path: Path, empty: str = "{}\n", kind: Format = "json") -> File:
-    """The file at `path`, which need not be there.
+    """Return the file at `path`, which need not be there.
 
     Args:
         empty: the text that is begun with where there is none.
@@ -364,7 +364,7 @@ def _switched_off(found: importing.Plan, source: Source, before: Document | None
 
 
 def _needs(value: object) -> Iterator[str]:
-    """The variables without a default."""
+    """Yield the variables without a default."""
     match value:
         case str():
             yield from _NEEDED.findall(value)
@@ -544,7 +544,7 @@ def plan_undo(place: Place, file: File, records: Path) -> Undoing:
 def _piece_by_piece(
     place: Place, file: File, own: tuple[str, ...], known: installed.Installed | None
 ) -> Undoing:  # fmt: skip
-    """The file is another one than it was left as: only what is ours goes, and what was moved comes back."""
+    """Take our entry out of a file that was changed since, and put the moved entries back."""
     servers = _servers(file, place.keys)
     back: dict[str, Any] = {}
     lost: list[str] = []
@@ -576,7 +576,7 @@ def _piece_by_piece(
 
 
 def _config_of(entry: Mapping[str, Any]) -> str | None:
-    """The configuration that an entry of ours names."""
+    """Return the configuration that an entry of ours names."""
     args = entry.get("args")
     words = [word for word in args if isinstance(word, str)] if isinstance(args, list) else []
     return next((after for word, after in pairwise(words) if word == "--config"), None)
@@ -623,7 +623,7 @@ def undo(undoing: Undoing, place: Place, path: Path, records: Path) -> Path | No
 
 
 def way_back(path: Path, backup: Path | None, windows: bool) -> str:
-    """The command that puts the file before in its place."""
+    """Return the command that puts the file before in its place."""
     import shlex
 
     if backup is None:

@@ -132,7 +132,7 @@ def origin(direct_url: str | None) -> str | None:
 
 
 def _spec(origin: str | None, system: System) -> str | None:
-    """The origin as uv and pipx are told.
+    """Return the origin as uv and pipx are told.
 
     Raises:
         NoLaunchError: it may hold a password.
@@ -159,7 +159,7 @@ def entry(
     name: str = PROGRAM,
     handed: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """This server as a client's file has it.
+    """Return this server as a client's file has it.
 
     Args:
         config: the absolute path of our configuration.

@@ -91,7 +91,7 @@ class Place:
 def places(
     client: ClientName, system: System, home: PurePath, environ: Mapping[str, str], folder: PurePath
 ) -> tuple[Place, ...]:
-    """All places of a client, those of the user first, of one scope the likeliest first.
+    """Return all places of a client, those of the user first, of one scope the likeliest first.
 
     Args:
         home: the user's home folder.
@@ -211,7 +211,7 @@ class _Folders:
     environ: Mapping[str, str]
 
     def path(self, variable: str) -> PurePath | None:
-        """The folder that a variable names; what is no absolute path counts as unset."""
+        """Return the folder that a variable names; what is no absolute path counts as unset."""
         text = self.environ.get(variable, "")
         kind = PureWindowsPath if self.system == "win32" else PurePosixPath
         # A `Path` where the home folder is one, so that it can be opened.

@@ -185,7 +185,7 @@ def _projects(folder: Path) -> list[tuple[str, ...]]:
 
 
 def _project_of(path: Path) -> Path:
-    """The folder that a file's `${workspaceFolder}` is."""
+    """Return the folder that a file's `${workspaceFolder}` is."""
     return path.parent.parent if path.parent.name in _INSIDE_PROJECTS else path.parent
 
 
@@ -204,7 +204,7 @@ def _source(place: Place, here: Here, documents: dict[Path, Document | SourceErr
 
 
 def _read(path: Path, documents: dict[Path, Document | SourceError]) -> Document | SourceError:
-    """The file, read once for all the places in it."""
+    """Return the file, read once for all the places in it."""
     if path not in documents:
         try:
             documents[path] = read_file(path)
@@ -214,7 +214,7 @@ def _read(path: Path, documents: dict[Path, Document | SourceError]) -> Document
 
 
 def _filled(source: Source, document: Document) -> Source:
-    """The source with what the file holds in its place."""
+    """Return the source with what the file holds in its place."""
     value = document.value
     if not isinstance(value, dict):
         return replace(source, problem=f"holds {describe(value, secret=True)}; expected an object")

@@ -20,7 +20,7 @@ class Names:
     taken: dict[str, Hashable] = field(default_factory=dict)
 
     def give(self, hint: str, server: str, thing: Hashable, *, own: bool) -> str:
-        """The name for `thing`: what the hint says, with the server's name in front of it where that is needed.
+        """Return the name for `thing`: what the hint says, with the server's name in front of it where that is needed.
 
         Args:
             own: whether the hint alone is clear enough, if nothing else has that name already.
@@ -45,8 +45,8 @@ def variable_name(text: str) -> str:
 
 
 def without_secrets(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry as it may be shown. More is hidden than is certainly secret: all literal values of `env` and `headers`
-    but for words like `true`."""
+    """Return the entry as it may be shown. More is hidden than is certainly secret: all literal values of `env` and
+    `headers` but for words like `true`."""
     shown: dict[str, Any] = _changed(
         entry, secrets_of(entry), lambda _, text: f":-{HIDDEN}" if text.startswith(":-") else HIDDEN
     )
@@ -62,7 +62,7 @@ def without_secrets(entry: Mapping[str, Any]) -> dict[str, Any]:
 def with_variables(
     entry: Mapping[str, Any], server: str, names: Names
 ) -> tuple[dict[str, Any], tuple[tuple[str, Secret], ...]]:
-    """The entry with a reference to a variable for each literal secret, and which is for which."""
+    """Return the entry with a reference to a variable for each literal secret, and which is for which."""
     given: list[tuple[str, Secret]] = []
 
     def refer(secret: Secret, text: str) -> str:
@@ -79,7 +79,7 @@ def with_variables(
 def _changed(
     entry: Mapping[str, Any], secrets: list[Secret], replacement: Callable[[Secret, str], str]
 ) -> dict[str, Any]:
-    """A copy of the entry with something else in the place of each secret."""
+    """Return a copy of the entry with something else in the place of each secret."""
     changed: dict[str, Any] = mapped(dict(entry), str)
     by_text: dict[tuple[str | int, ...], list[Secret]] = {}
     for secret in secrets:
@@ -110,7 +110,7 @@ def mapped(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _hidden(text: str) -> str:
-    """A value without whatever is literal in it, but for words that give nothing away."""
+    """Return a value without whatever is literal in it, but for words that give nothing away."""
     if text.lower() in PLAIN_VALUES:
         return text
     scheme = SCHEME.match(text)

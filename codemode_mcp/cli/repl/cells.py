@@ -55,7 +55,7 @@ class Command:
 
 
 def command(text: str) -> Command | None:
-    """The command that this is; None: it is a program. A name may be unknown."""
+    """Return the command that this is; None: it is a program. A name may be unknown."""
     match = _COMMAND.fullmatch(text) if "\n" not in text.strip() else None
     return None if match is None else Command(match[1], match[2] or "")
 
@@ -115,7 +115,7 @@ def _is_begun(text: str) -> bool:
 
 
 def declared(text: str) -> tuple[str, ...]:
-    """The names that a program declares at its top, in order."""
+    """Return the names that a program declares at its top, in order."""
     units = utf16_units(text)
     tree = parse(units)
     if tree is None:

@@ -194,7 +194,7 @@ def chain_before(tokens: Sequence[Token], end: int) -> tuple[str, ...] | None:
 
 
 def _opening(tokens: Sequence[Token], end: int) -> int | None:
-    """The bracket that `tokens[end]` closes."""
+    """Return the bracket that `tokens[end]` closes."""
     level = 0
     for at in range(end, -1, -1):
         if tokens[at].kind == "punct":
@@ -232,7 +232,7 @@ def _place(tokens: Sequence[Token], opened: Sequence[int], words: Vocabulary) ->
 def _called(
     tokens: Sequence[Token], bracket: int, end: int, opener: int, path: tuple[str, ...], words: Vocabulary
 ) -> _Place | None:
-    """The call whose arguments begin at `bracket`, in the one that goes on at `end`."""
+    """Return the call whose arguments begin at `bracket`, in the one that goes on at `end`."""
     chain = chain_before(tokens, bracket)
     if chain is None:
         return None

@@ -34,7 +34,7 @@ _NAME: Final = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 
 
 def shown(value: Any, width: int) -> tuple[list[list[Part]], bool]:
-    """The lines of a value, and whether something was left out."""
+    """Return the lines of a value, and whether something was left out."""
     lines: list[list[Part]] = [[]]
     cut = False
     for part in _written(value, max(width, 20), 0, 0):
@@ -50,7 +50,7 @@ def shown(value: Any, width: int) -> tuple[list[list[Part]], bool]:
 
 
 def _written(value: Any, width: int, indent: int, depth: int) -> Iterator[Part | None]:
-    """The parts of a value; None says that something is left out here."""
+    """Yield the parts of a value; None says that something is left out here."""
     is_list = isinstance(value, list)
     if not isinstance(value, dict | list) or not value:
         yield _scalar(value)
@@ -107,7 +107,7 @@ def _filled(items: list[Any], width: int, indent: int, *, more: bool) -> Iterato
 
 
 def _on_one_line(value: Any, room: int) -> list[Part] | None:
-    """An array or an object on one line, where it is small and has room."""
+    """Return an array or an object on one line, where it is small and has room."""
     found: list[Part] = []
     left = [room]
 
@@ -156,7 +156,7 @@ def _key(key: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A string as JavaScript writes it, in quotes that it does not hold."""
+    """Return a string as JavaScript writes it, in quotes that it does not hold."""
     escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     mark = next((each for each in ("'", '"', "`") if each not in text), "'")
     escaped = escaped.replace("'", "\\'") if mark == "'" and "'" in text else escaped
@@ -171,7 +171,7 @@ def lines_of(text: str) -> str:
 
 
 def pointed(source: str, line: int, column: int, width: int) -> list[str]:
-    """The line of a program that an error is about, with a mark below the place."""
+    """Return the line of a program that an error is about, with a mark below the place."""
     lines = re.split("\r\n|[\n\r\u2028\u2029]", source)
     if not 1 <= line <= len(lines):
         return []

@@ -196,7 +196,7 @@ class Prompt:
         return False
 
     async def _ways(self, source: str) -> list[tuple[str, _Cell]]:
-        """The programs that an input may be, in the order in which they are tried: the first that is one counts.
+        """Return the programs that an input may be, in the order in which they are tried: the first that is one counts.
 
         Around all that is put for the sake of names, what is wrong with the text itself is told by the last, which is
         the text alone.
@@ -413,7 +413,7 @@ class Prompt:
         return await self._app.catalog_for(self._app.operator, self._front.client)
 
     def _chosen(self, rest: str) -> str:
-        """The suspended run that is meant. Raises `ProgramError`."""
+        """Return the suspended run that is meant. Raises `ProgramError`."""
         found = [each for each in self._suspended if each.startswith(rest)]
         if not found:
             which = f" whose id begins with {plain(rest)!r}" if rest else ""
@@ -422,7 +422,7 @@ class Prompt:
 
 
 def _read(name: str) -> tuple[str, bool]:
-    """The text of a file, and whether it is called TypeScript."""
+    """Return the text of a file, and whether it is called TypeScript."""
     path = Path(name).expanduser()
     return path.read_text("utf-8"), path.suffix in (".ts", ".mts", ".cts")
 

@@ -72,7 +72,7 @@ def scan(text: str) -> Scan:
     at = 0
 
     def chunk(start: int, after: int) -> int:
-        """A template's text, from its beginning or from behind a part of it."""
+        """Return a template's text, from its beginning or from behind a part of it."""
         nonlocal within
         match = _CHUNK.match(text, after)
         assert match is not None

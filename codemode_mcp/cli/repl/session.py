@@ -100,7 +100,7 @@ def _line(text: str) -> str:
 
 
 def wrapped(source: str, names: Sequence[str], *, earlier: bool, last: str | None = None) -> str:
-    """The program that is run for an input.
+    """Return the program that is run for an input.
 
     Args:
         source: what the author wrote, or that with its implicit `return`.
@@ -139,13 +139,13 @@ def unwrapped(text: str, lines: int, author: Callable[[int, int], tuple[int, int
 
 
 def position_in(text: str) -> tuple[int, int] | None:
-    """The first position of a program that an error names, as line and column."""
+    """Return the first position of a program that an error names, as line and column."""
     match = _POSITION.search(text)
     return None if match is None else (int(match[2]), int(match[3]))
 
 
 def spoken_of(source: str) -> set[str]:
-    """The names that a program may speak of, and other words."""
+    """Return the names that a program may speak of, and other words."""
     return set(re.findall(r"[\w$]+", source))
 
 

@@ -169,7 +169,7 @@ def history_path() -> Path:
 
 
 def open_history(path: Path) -> History:
-    """The history in a private file, which is made. Raises `OSError`."""
+    """Return the history in a private file, which is made. Raises `OSError`."""
     make_private_folder(path.parent)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600), "r+b") as file:
         make_private(file.fileno(), path)

@@ -127,7 +127,7 @@ class Vocabulary:
             yield from map(Name, _STATIC.get(chain[0], "").split())
 
     def callee(self, chain: tuple[str, ...]) -> Entry | None:
-        """The tool that `a.b.c(` calls."""
+        """Return the tool that `a.b.c(` calls."""
         match chain:
             case ("MCP", server, name):
                 found = self._server(server)
@@ -189,7 +189,7 @@ class Vocabulary:
 
 
 def brief(type_: Type, compiled: SchemaType, depth: int = 2) -> str:
-    """A type in few words."""
+    """Return a type in few words."""
     match type_:
         case Scalar(name):
             return name
@@ -215,7 +215,7 @@ def brief(type_: Type, compiled: SchemaType, depth: int = 2) -> str:
 
 
 def _at(compiled: SchemaType, path: tuple[str, ...]) -> list[Type]:
-    """The types that are possible at a place, unions and intersections taken apart."""
+    """Return the types that are possible at a place, unions and intersections taken apart."""
     found = _apart([compiled.root], compiled)
     for step in path:
         inner: list[Type] = []

@@ -19,7 +19,7 @@ CONNECT_SECONDS: Final = 30.0
 
 
 async def exposure_of(config: Config) -> Exposure:
-    """All servers of a configuration, connected for the purpose."""
+    """Return all servers of a configuration, connected for the purpose."""
     from codemode_mcp.app.app import open_app
 
     # Measuring is nothing that programs did.
@@ -38,7 +38,7 @@ async def exposure_of(config: Config) -> Exposure:
 
 
 async def _own(app: App) -> Weight:
-    """The two tools, as `server` lists them for whoever runs this."""
+    """Return the two tools, as `server` lists them for whoever runs this."""
     from codemode_mcp.server.code_mode import tool_list
     from codemode_mcp.server.descriptions import instructions
 

@@ -40,7 +40,7 @@ text { fill: #1c2330; } .soft { fill: #5c6675; font-size: 12px; } .head { font-s
 
 
 def plot(report: Report) -> str:
-    """The whole file."""
+    """Return the whole file."""
     page = _Page()
     page.exposure(report)
     page.tasks(report)

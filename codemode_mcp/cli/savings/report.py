@@ -115,7 +115,7 @@ def left_out(report: Report) -> Iterator[str]:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """All figures; sizes in bytes, docs/savings.md names the fields."""
+    """Return all figures; sizes in bytes, docs/savings.md names the fields."""
     exposure, tasks = report.exposure, report.tasks
     pays, reading = exposure.pays_from(), exposure.pays_from(reading=True)
 

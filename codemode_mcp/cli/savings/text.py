@@ -28,7 +28,7 @@ _DRAWN = str.maketrans({"█": "#", "░": "-", "▒": "!", "…": ".", "·": "-
 
 
 def drawn(report: Report, width: int, *, unicode: bool = True) -> Iterator[str]:
-    """The lines of a report, at most `width` columns each, and 100, where that leaves room for anything."""
+    """Yield the lines of a report, at most `width` columns each, and 100, where that leaves room for anything."""
     width = max(70, min(width, COLUMNS))
     if unicode:
         yield from _lines(report, width)
@@ -123,7 +123,7 @@ def _tasks(report: Report, tasks: Tasks, width: int) -> Iterator[str]:
 
 
 def _with_bar(figures: str, bar: str, width: int) -> str:
-    """The bar is cut where figures are wider than their columns."""
+    """Return a row of figures and a bar, which is cut where the figures need its columns."""
     return f"{figures} {bar[: max(0, width - columns(figures) - 1)]}".rstrip()
 
 

@@ -61,7 +61,7 @@ details summary { cursor: pointer; color: var(--soft); font-size: 12px; } pre { 
 
 
 def page(trace: Trace) -> str:
-    """The whole page."""
+    """Return the whole page."""
     first, second = heading(trace)
     title = f"Run {plain(trace.id)[:16]}"
     return "\n".join(

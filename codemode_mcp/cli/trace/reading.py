@@ -28,7 +28,7 @@ class NoTrace(Exception):
 
 
 def files_of(path: Path) -> list[Path]:
-    """The trajectory's files that are there, the oldest first."""
+    """Return the trajectory's files that are there, the oldest first."""
     found = []
     for each in path.parent.glob(f"{_literal(path.name)}.*"):
         number = each.name[len(path.name) + 1 :]
@@ -39,7 +39,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def find(path: Path, prefix: str) -> Trace:
-    """The trace of the run whose id begins so.
+    """Return the trace of the run whose id begins so.
 
     Raises:
         NoTrace: there is none, or more than one.
@@ -104,7 +104,7 @@ def latest(path: Path, count: int) -> list[Trace]:
 
 
 def every(path: Path) -> Iterator[dict[str, Any]]:
-    """All events of the files, the oldest file first, one after the other.
+    """Yield all events of the files, the oldest file first, one after the other.
 
     Raises:
         OSError: a file cannot be read.
@@ -134,7 +134,7 @@ def _only_one(path: Path, prefix: str) -> str:
 
 
 def _run_of(event: dict[str, Any]) -> str | None:
-    """The run that an event belongs to: a run's own, or of a nested call."""
+    """Return the run that an event belongs to: a run's own, or of a nested call."""
     about, kind = event.get("id"), event.get("kind")
     if not isinstance(about, str) or kind in ("exec", "wait", "answered", "lost"):
         return None
@@ -142,7 +142,7 @@ def _run_of(event: dict[str, Any]) -> str | None:
 
 
 def _events(path: Path, needles: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """The events whose lines have any of these in them. Lines that are none, or torn, are passed over."""
+    """Yield the events whose lines have any of these in them. Lines that are none, or torn, are passed over."""
     wanted = [needle.encode("utf-8", "surrogatepass") for needle in needles]
     for each in files_of(path):
         with each.open("rb") as file:
@@ -167,5 +167,5 @@ def _is_event(event: dict[str, Any]) -> bool:
 
 
 def _literal(name: str) -> str:
-    """A name as a pattern of `glob` that is that name."""
+    """Return a name as a pattern of `glob` that is that name."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in name)

@@ -24,7 +24,7 @@ _DRAWN = str.maketrans({"█": "#", "░": "-", "┊": ":", "▒": "?", "…": "
 
 
 def drawn(trace: Trace, width: int, *, unicode: bool = True) -> Iterator[str]:
-    """The lines of a trace, at most `width` columns each where that leaves room for anything."""
+    """Yield the lines of a trace, at most `width` columns each where that leaves room for anything."""
     for line in _lines(trace, max(width, 70)):
         yield line if unicode else line.translate(_DRAWN)
 
@@ -76,7 +76,7 @@ def _taken(takeover: Takeover, began: float) -> str:
 
 
 def listed(traces: Sequence[Trace]) -> Iterator[str]:
-    """One line for each run, under the names that `runs list` has for the same columns."""
+    """Yield one line for each run, under the names that `runs list` has for the same columns."""
     rows = [["RUN", "STATE", "BEGAN", "CALLS", "TOOK", "SERVERS"]]
     for trace in traces:
         took = "" if trace.time.ended is None else duration(trace.time.ended - trace.time.began)
@@ -96,7 +96,7 @@ def moment(seconds: float) -> str:
 
 
 def as_json(trace: Trace) -> dict[str, Any]:
-    """A trace for programs: times in Unix seconds, sizes in bytes."""
+    """Return a trace for programs: times in Unix seconds, sizes in bytes."""
 
     def span(bar: Bar) -> dict[str, Any]:
         return {"began": bar.began, "ended": bar.ended} | ({"detail": bar.detail} if bar.detail else {})

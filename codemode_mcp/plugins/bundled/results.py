@@ -60,7 +60,7 @@ class Kept(Protocol):
         ...
 
     async def load(self, owner: str, key: str) -> str | None:
-        """The JSON text under a key, or None."""
+        """Return the JSON text under a key, or None."""
         ...
 
 

@@ -58,7 +58,7 @@ class Meaning:
         return compared
 
     def ask(self, request: str) -> Any:
-        """The vector of a request, or None when something went wrong."""
+        """Return the vector of a request, or None when something went wrong."""
         if self._failed:
             return None
         try:
@@ -83,7 +83,7 @@ class Meaning:
             self._give_up(error)
 
     def _vectors(self, texts: Sequence[str], stopped: Callable[[], bool]) -> Any:
-        """A matrix with the vector of each text; None if there was no time for it."""
+        """Return a matrix with the vector of each text; None if there was no time for it."""
         import numpy as np
 
         began = time.monotonic()

@@ -120,7 +120,7 @@ class Embedder:
         self._lock = threading.Lock()
 
     def load(self) -> tuple[Any, Any]:
-        """The tokenizer and the session, once.
+        """Return the tokenizer and the session, once.
 
         Raises:
             Unavailable: what is missing, at every call.
@@ -132,7 +132,7 @@ class Embedder:
             return self._loaded
 
     def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """One row per text, in their order. Raises as `load`, and what ONNX Runtime raises."""
+        """Return one row per text, in their order. Raises as `load`, and what ONNX Runtime raises."""
         tokenizer, session = self.load()
         import numpy as np
 
@@ -189,7 +189,8 @@ def _session(content: bytes) -> Any:
 
 
 def _library(name: str) -> Any:
-    """A library of the extra. A broken one, with a DLL missing or built for another NumPy, raises other errors too."""
+    """Return a library of the extra. A broken one, with a DLL missing or built for another NumPy, raises other errors
+    too."""
     try:
         return importlib.import_module(name)
     except (ImportError, OSError, RuntimeError, AttributeError) as error:

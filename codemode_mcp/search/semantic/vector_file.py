@@ -44,7 +44,7 @@ class VectorFile:
         self._limit = limit
 
     def read(self, wanted: Collection[bytes]) -> dict[bytes, bytes]:
-        """The vectors of those keys that the file has."""
+        """Return the vectors of those keys that the file has."""
         return {key: bytes(vector) for key, vector in self._records() if key in wanted}
 
     def keep(self, used: Mapping[bytes, bytes]) -> None:
@@ -65,7 +65,7 @@ class VectorFile:
             yield bytes(record[:KEY]), record[KEY:]
 
     def _body(self) -> bytes:
-        """The records, or nothing where the file is not there, damaged, not ours or not of this form."""
+        """Return the records, or nothing where the file is not there, damaged, not ours or not of this form."""
         size = KEY + self._width
         try:
             with open_private(self._path) as file:

@@ -84,17 +84,17 @@ class StaticTokens:
 
 
 def owner_string(kind: str, *parts: str | None) -> str:
-    """An owner from its parts; injective, whatever they hold."""
+    """Return an owner from its parts; injective, whatever they hold."""
     return f"http:{kind}:" + json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
 
 
 def session_owner(session_id: str) -> str:
-    """The owner of what a legacy session without authentication does; the id itself is a secret."""
+    """Return the owner of what a legacy session without authentication does; the id itself is a secret."""
     return owner_string("session", hashlib.sha256(session_id.encode("latin-1", "replace")).hexdigest())
 
 
 def bearer_token(headers: Sequence[tuple[bytes, bytes]], query: bytes) -> str:
-    """The token of a request. Raises `Refused`."""
+    """Return the token of a request. Raises `Refused`."""
     if any(part.partition(b"=")[0].lower() == b"access_token" for part in query.split(b"&")):
         raise Refused(400, "invalid_request", "a token in the URL ends up in logs; send it in the Authorization header")
     given = [value for name, value in headers if name == b"authorization"]
@@ -110,7 +110,7 @@ def bearer_token(headers: Sequence[tuple[bytes, bytes]], query: bytes) -> str:
 
 
 def challenge(refused: Refused, scopes: Sequence[str], metadata_url: str | None) -> str:
-    """The `WWW-Authenticate` header (RFC 6750, RFC 9728)."""
+    """Return the `WWW-Authenticate` header (RFC 6750, RFC 9728)."""
     parts = {} if refused.error is None else {"error": refused.error, "error_description": refused.message}
     if scopes:
         parts["scope"] = " ".join(scopes)

@@ -182,7 +182,7 @@ class Connection(H11Protocol):
 
 
 def error_body(status: int, message: str, **data: Any) -> bytes:
-    """A JSON-RPC error that answers no particular request."""
+    """Return a JSON-RPC error that answers no particular request."""
     code = -32603 if status >= 500 else -32600
     error = {"code": code, "message": message} | ({"data": data} if data else {})
     return json.dumps({"jsonrpc": "2.0", "id": None, "error": error}, ensure_ascii=False).encode()

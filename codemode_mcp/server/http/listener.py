@@ -138,7 +138,7 @@ async def _verifier(settings: HttpSettings, stack: AsyncExitStack) -> Verifier |
 
 
 def _protected(settings: HttpSettings) -> tuple[dict[str, Any], str] | None:
-    """The metadata of the protected resource, and its URL (RFC 9728)."""
+    """Return the metadata of the protected resource, and its URL (RFC 9728)."""
     oauth = settings.oauth
     if oauth is None:
         return None

@@ -78,7 +78,7 @@ class Keys:
         self._fetched = self._tried = float("-inf")
 
     async def candidates(self, key_id: str | None, algorithm: str) -> list[Any]:
-        """The keys that may have signed a token. Raises `Refused` when there are no keys at all."""
+        """Return the keys that may have signed a token. Raises `Refused` when there are no keys at all."""
         if self._clock() - self._fetched > FRESH_SECONDS:
             await self._refresh()
         if self._clock() - self._fetched > STALE_SECONDS:
@@ -240,7 +240,7 @@ class AccessTokens:
 
 
 def _usable(document: Mapping[str, Any]) -> tuple[_Key, ...]:
-    """The keys for signatures that a set holds. Raises `ValueError` when there are none."""
+    """Return the keys for signatures that a set holds. Raises `ValueError` when there are none."""
     entries = document.get("keys")
     found = []
     for entry in entries[:MAX_KEYS] if isinstance(entries, list) else ():
