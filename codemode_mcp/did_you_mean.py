@@ -57,7 +57,7 @@ def _most_promising(spelling: str, candidates: list[str]) -> list[str]:
 
 
 def misspells(given: str, declared: str) -> bool:
-    """Whether `given` can hardly be anything but a slip in writing `declared`.
+    """Return True if `given` can hardly be anything but a slip in writing `declared`.
 
     For deciding, not for hints, so it errs on the side of two names being two. They are one when they begin with the
     same punctuation (`_id`, `$filter`, `@type` have a meaning), have the same numbers (`line1`, `line2`), and

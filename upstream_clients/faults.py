@@ -103,7 +103,7 @@ def login_trouble(spec: UpstreamSpec, error: LoginError) -> str:
 
 
 def call_error(spec: UpstreamSpec, method: str, error: JsonRpcError) -> UpstreamCallError:
-    """What a failed request means to its caller."""
+    """Return what a failed request means to its caller."""
     fault = HttpFault.of(error)
     server = f"server {spec.name!r}"
     if is_session_lost(error):
@@ -156,7 +156,7 @@ def start_failure(
 
 
 def is_not_there(spec: UpstreamSpec, cause: BaseException) -> bool:
-    """Whether there is no such command, or none that may be executed."""
+    """Return True if there is no such command, or none that may be executed."""
     return spec.url is None and any(isinstance(leaf, FileNotFoundError | PermissionError) for leaf in _leaves(cause))
 
 
@@ -249,7 +249,7 @@ def _with(exit_code: int | None) -> str:
 
 
 def http_reason(spec: UpstreamSpec, status: int) -> str:
-    """What an HTTP error status at connecting means, and what to do."""
+    """Return what an HTTP error status at connecting means, and what to do."""
     key = f"mcpServers.{spec.name}"
     advice = {
         401: f'check "headers" or "auth" of {key}',

@@ -61,7 +61,7 @@ async def check_address(url: str, server_url: str, what: str) -> None:
 
 
 def is_local(url: str) -> bool:
-    """Whether the host of `url` is this machine, by its name or number."""
+    """Return True if the host of `url` is this machine, by its name or number."""
     try:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
@@ -69,7 +69,7 @@ def is_local(url: str) -> bool:
 
 
 def same_origin(one: httpx2.URL | str, other: httpx2.URL | str) -> bool:
-    """Whether two addresses have scheme, host and port in common."""
+    """Return True if two addresses have scheme, host and port in common."""
     first, second = httpx2.URL(one), httpx2.URL(other)
     return (first.scheme, first.host, first.port) == (second.scheme, second.host, second.port)
 

@@ -12,7 +12,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def try_lock(descriptor: int) -> bool:
-        """Whether the file is this process's now; does not wait."""
+        """Return True if the file is this process's now; does not wait."""
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError:
@@ -22,7 +22,7 @@ else:
     import fcntl
 
     def try_lock(descriptor: int) -> bool:
-        """Whether the file is this process's now; does not wait."""
+        """Return True if the file is this process's now; does not wait."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -170,7 +170,8 @@ class McpHttpClient(httpx2.AsyncClient):
         return response
 
     async def _login_refusal(self, response: httpx2.Response) -> _Failure | None:
-        """What to say when the server looks at no request, or not at this one, before somebody logs in (again)."""
+        """Return what to say when the server looks at no request, or not at this one, before somebody logs in
+        (again)."""
         if self._watch.logged_out:
             fault = HttpFault(HTTPStatus.UNAUTHORIZED, sent=False, login=True)
             return _Failure(HTTPStatus.UNAUTHORIZED, login_needed(self._spec), fault)
@@ -203,7 +204,7 @@ def _socket_options() -> list[tuple[int, int, int]]:
 
 
 def _wants_answer(request: httpx2.Request) -> bool:
-    """Whether it is a JSON-RPC request, which may take for ever."""
+    """Return True if it is a JSON-RPC request, which may take for ever."""
     if WANTS_ANSWER in request.extensions:
         return True
     try:
@@ -218,7 +219,7 @@ def _wants_answer(request: httpx2.Request) -> bool:
 
 
 async def _read_failure(request: httpx2.Request, response: httpx2.Response) -> _Failure:
-    """What an HTTP error status means: the JSON-RPC error in its body, if there is one."""
+    """Return what an HTTP error status means: the JSON-RPC error in its body, if there is one."""
     status = response.status_code
     body = await _read_some(response)
     code, message, data = _json_rpc_error(body)

@@ -25,7 +25,7 @@ class NoKeychain(Exception):
 
 
 def protects() -> bool:
-    """Whether this system has a keyring that logins can be kept in."""
+    """Return True if this system has a keyring that logins can be kept in."""
     try:
         return float(_backend().priority) >= _TRUSTED
     except NoKeychain:

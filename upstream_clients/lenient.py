@@ -135,7 +135,7 @@ def _hint(annotations: dict[str, Any], key: str, name: str, problems: list[str])
 
 
 def _kind(value: object) -> str:
-    """What JSON type was seen, in words."""
+    """Return what JSON type was seen, in words."""
     match value:
         case None:
             return "missing"

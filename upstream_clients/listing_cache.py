@@ -72,7 +72,7 @@ class ListingCache:
     clock: Callable[[], float] = time.time
 
     def load(self, spec: UpstreamSpec) -> Remembered | None:
-        """What was last saved for this very definition, if it is there, whole and ours."""
+        """Return what was last saved for this very definition, if it is there, whole and ours."""
         key = self._key(make=False)
         if key is None:
             return None

@@ -8,7 +8,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine is reached by this name or number, as it stands in a URL or a socket's address.
+    """Return True if only this machine is reached by this name or number, as it stands in a URL or a socket's address.
 
     Of names these are `localhost` and all below it (RFC 6761).
     """

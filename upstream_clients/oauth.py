@@ -89,7 +89,7 @@ class Attempt:
 
 
 async def probe(spec: UpstreamSpec) -> tuple[int, Challenge | None]:
-    """What the server answers to a stranger. Raises `LoginError` when it does not answer."""
+    """Return what the server answers to a stranger. Raises `LoginError` when it does not answer."""
     assert spec.url is not None
     headers = dict(spec.headers) | {"Accept": "application/json, text/event-stream"}
     answer: tuple[int, Challenge | None] = (0, None)
@@ -149,7 +149,7 @@ def _version_header(message: dict[str, Any] | None) -> dict[str, str]:
 
 
 async def discover(spec: UpstreamSpec, fetcher: Fetcher, challenge: Challenge | None) -> Offer | None:
-    """What the server offers (RFC 9728, RFC 8414, OpenID Connect, and the plain addresses of 2025-03-26).
+    """Return what the server offers (RFC 9728, RFC 8414, OpenID Connect, and the plain addresses of 2025-03-26).
 
     Returns `None` when it names no authorization server and has not asked for a login either.
 
@@ -342,7 +342,7 @@ def begin(offer: Offer, client: Client, redirect_uri: str) -> Attempt:
 
 
 def is_answer_to(attempt: Attempt, answer: Mapping[str, str]) -> bool:
-    """Whether what the browser brought belongs to this attempt; anybody can send a browser here."""
+    """Return True if what the browser brought belongs to this attempt; anybody can send a browser here."""
     return secrets.compare_digest(answer.get("state", "").encode(), attempt.state.encode())
 
 
@@ -463,7 +463,7 @@ async def _ask_for_token(fetcher: Fetcher, login: Login, secret: str | None, for
 
 
 def _said(status: int | None, answer: object) -> str:
-    """What an OAuth error says, as far as it is a plain code: its prose may repeat what was sent to it."""
+    """Return what an OAuth error says, as far as it is a plain code: its prose may repeat what was sent to it."""
     parts = [] if status is None else [f"HTTP {status}"]
     if isinstance(answer, dict):
         code = answer.get("error")

@@ -183,7 +183,7 @@ class CallQuestions:
 
     @contextmanager
     def clock_stopped(self) -> Iterator[None]:
-        """What the call has left of its time when this is entered first it has again when this is left last."""
+        """Yield what the call has left of its time when this is entered first it has again when this is left last."""
         if self._open == 0:
             self._left = self._limit.deadline - anyio.current_time()
             self._limit.deadline = math.inf

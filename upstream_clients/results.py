@@ -69,7 +69,7 @@ _IDENTITY = "io.modelcontextprotocol/serverInfo"
 
 
 def needs_input(raw: JsonObject) -> bool:
-    """Whether a modern server asks the client for something instead of giving its result."""
+    """Return True if a modern server asks the client for something instead of giving its result."""
     return raw.get("resultType") == "input_required"
 
 

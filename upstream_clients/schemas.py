@@ -30,7 +30,7 @@ class UnusableSchema(Exception):
 
 
 def is_legacy(schema: JsonObject) -> bool:
-    """Whether the schema is written in draft-07 or an older one; without `$schema` it is in 2020-12."""
+    """Return True if the schema is written in draft-07 or an older one; without `$schema` it is in 2020-12."""
     dialect = schema.get("$schema")
     return isinstance(dialect, str) and any(draft in dialect for draft in ("draft-04", "draft-06", "draft-07"))
 
@@ -69,7 +69,8 @@ class SchemaParts:
         self._left = MAX_EXPANDED_NODES
 
     def is_valid(self, pointer: str, value: object) -> bool | None:
-        """Whether the value fits the part at a JSON pointer (`/properties/a`); None where that cannot be told."""
+        """Return True if the value fits the part at a JSON pointer (`/properties/a`); None where that cannot be
+        told."""
         if pointer not in self._parts:
             self._parts[pointer] = self._compile(pointer) if len(self._parts) < _MAX_PARTS else None
         validator = self._parts[pointer]
@@ -126,7 +127,8 @@ _TOLD = (
 
 
 def _complaint(schema: JsonObject, parts: SchemaParts, value: Any) -> str:
-    """Where a value does not fit and by which keyword, as far as that is easily told; nothing of the value itself."""
+    """Return where a value does not fit and by which keyword, as far as that is easily told; nothing of the value
+    itself."""
     here: Any = schema
     pointer = path = ""
     for _ in range(_MAX_DESCENT):
@@ -173,7 +175,7 @@ def _obeys(keyword: str, argument: Any, value: Any) -> bool:
 
 
 def expanded_nodes(schema: JsonObject) -> int:
-    """How many subschemas there are, or may be visited for one place in a value with references followed.
+    """Return how many subschemas there are, or may be visited for one place in a value with references followed.
 
     jsonschema-rs remembers what it found at a place for references that lead back to where they stand, and for no
     others: so such a reference counts once wherever it stands, and its target once more.
@@ -231,7 +233,7 @@ class _Expansion:
         return max(size, total)
 
     def measure_part(self, pointer: str) -> int:
-        """What there is to compile for the part at a pointer, in which nothing is percent-encoded."""
+        """Return what there is to compile for the part at a pointer, in which nothing is percent-encoded."""
         self._pending.clear()
         self._known.clear()
         self._targets_met.clear()
@@ -372,7 +374,7 @@ class _Expansion:
 
 
 def _size(schema: Any) -> int:
-    """What there is to compile: one for each object, and for each four members and items."""
+    """Return what there is to compile: one for each object, and for each four members and items."""
     size, stack = 0, [schema] if isinstance(schema, (Mapping, list)) else []
     while stack and size <= 4 * MAX_EXPANDED_NODES:
         here = stack.pop()
@@ -391,7 +393,7 @@ def _last(identity: str) -> str:
 
 
 def _follow(bases: Bases, pointer: str) -> Iterator[tuple[Any, Bases]]:
-    """What a JSON pointer that is no longer percent-encoded leads to from the last of the bases, if anything."""
+    """Yield what a JSON pointer that is no longer percent-encoded leads to from the last of the bases, if anything."""
     node: Any = bases[-1]
     for segment in pointer.split("/")[1:]:
         key = segment.replace("~1", "/").replace("~0", "~")

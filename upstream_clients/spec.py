@@ -162,9 +162,8 @@ class UpstreamSpec:
 
     @property
     def address(self) -> str:
-        """Where the server is, fit for a message: the command's name, or the URL without credentials, query and what
-        looks like a key in its path.
-        """
+        """Return where the server is, fit for a message: the command's name, or the URL without credentials, query and
+        what looks like a key in its path."""
         if self.url is None:
             return self.command or ""
         parts = urlsplit(self.url)
@@ -173,7 +172,8 @@ class UpstreamSpec:
 
     @property
     def may_log_in(self) -> bool:
-        """Whether a login has a place here: the server is remote and the entry brings no credentials of its own."""
+        """Return True if a login has a place here: the server is remote and the entry brings no credentials of its
+        own."""
         return self.url is not None and not any(name.lower() == "authorization" for name in self.headers)
 
     def learn(self, secrets: Iterable[str]) -> None:
@@ -205,7 +205,7 @@ class UpstreamSpec:
 
     @property
     def secret_values(self) -> list[str]:
-        """What is never shown, the longest first."""
+        """Return what is never shown, the longest first."""
         given = {value for name, value in self.env.items() if name not in PLAIN}
         found = {*given, *self.secrets, *self.learned}
         if self.oauth is not None and self.oauth.client_secret:

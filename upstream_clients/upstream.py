@@ -69,7 +69,7 @@ class Link(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether a request sent now can reach the server."""
+        """Return True if a request sent now can reach the server."""
         ...
 
     def turn(self, call: CallQuestions) -> AbstractAsyncContextManager[None]:
@@ -625,7 +625,7 @@ class Upstream:
 
 
 def _subject(method: str, params: Mapping[str, Any]) -> str:
-    """What was asked for, in words: `tool 'create_issue'`."""
+    """Return what was asked for, in words: `tool 'create_issue'`."""
     name = params.get("name") or params.get("uri")
     what = {"tools/call": "tool", "prompts/get": "prompt", "resources/read": "resource"}.get(method, method)
     return f"{what} {name!r}" if isinstance(name, str) else what

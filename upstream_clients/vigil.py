@@ -38,7 +38,7 @@ class Link(Protocol):
 
     @property
     def heard(self) -> int:
-        """How many messages have come so far."""
+        """Return how many messages have come so far."""
         ...
 
     async def probe(self) -> None:

@@ -379,7 +379,7 @@ class App:
         return self._catalogs.servers_of(self.operator)
 
     async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
-        """What a program of this caller sees that begins now."""
+        """Return what a program of this caller sees that begins now."""
         assert self._catalogs is not None
         return await self._catalogs.of(caller, client)
 
@@ -389,7 +389,7 @@ class App:
         return self._catalogs.servers_of(caller)
 
     def remembers(self) -> RememberFn | None:
-        """How an approval is kept for ever; None: it cannot be, there is no configuration file."""
+        """Return how an approval is kept for ever; None: it cannot be, there is no configuration file."""
         return None if self._config.path is None else self._remember
 
     async def _remember(self, tools: Collection[str], caller: Caller) -> None:
@@ -497,7 +497,7 @@ class App:
         return {"roots": []}
 
     def _source(self, entry: Entry, context: CallContext) -> ToolSource:
-        """What offers a tool, for the calls of one run. KeyError: nobody does any more."""
+        """Return what offers a tool, for the calls of one run. KeyError: nobody does any more."""
         match entry.source:
             case "mcp":
                 assert self._pool is not None
@@ -513,7 +513,7 @@ class App:
         self.auditor.measure("store_used", kind, seconds=seconds, failed=failed)
 
     def _adopts(self, owner: str) -> bool:
-        """Whether the runs of an owner are this process's to go on with unasked: those of the same user and
+        """Return True if the runs of an owner are this process's to go on with unasked: those of the same user and
         configuration, or of whoever comes over HTTP. Others were made for other servers and rules."""
         return owner == self.operator.owner if self._transport == "stdio" else not owner.startswith("stdio:")
 

@@ -79,7 +79,7 @@ class Auditor:
 
     @property
     def listening(self) -> bool:
-        """Whether anybody is; what costs something to find out need not be otherwise."""
+        """Return True if anybody is; what costs something to find out need not be otherwise."""
         return bool(self._listeners)
 
     def add(self, listener: Callable[[Event], None]) -> None:
@@ -90,7 +90,7 @@ class Auditor:
 
     @property
     def measuring(self) -> bool:
-        """Whether anybody wants to know of `Figures`."""
+        """Return True if anybody wants to know of `Figures`."""
         return bool(self._meters)
 
     def add_meter(self, meter: Callable[[Figures, str, Mapping[str, Any]], None]) -> None:

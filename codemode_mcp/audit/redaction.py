@@ -110,7 +110,7 @@ def without_tokens(text: str) -> str:
 
 
 def tokens_in(text: str) -> list[tuple[int, int]]:
-    """Where `without_tokens` hides something: begin and end of each."""
+    """Return where `without_tokens` hides something: begin and end of each."""
     found = [match.span() for match in _TOKENS.finditer(text)] if any(mark in text for mark in _MARKS) else []
     found += [(match.end(2), match.end()) for match in _BEARER.finditer(text)]
     found += [(match.end(1), match.end() - 1) for match in _USER_INFO.finditer(text)]
@@ -143,7 +143,7 @@ _NO_LETTER: Final = re.compile(r"[^a-z0-9]")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what has this name is most likely secret: `password`, `x-api-key`, `accessToken`, ..."""
+    """Return True if what has this name is most likely secret: `password`, `x-api-key`, `accessToken`, ..."""
     plain = _NO_LETTER.sub("", name[:_MAX_KEY].lower())
     return plain in _SECRET_NAMES or any(word in plain for word in _SECRET_WORDS)
 
@@ -181,7 +181,7 @@ def redacted(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def shape(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
-    """What a JSON value is like, without any of its texts, numbers or truth: keys, types, sizes.
+    """Return what a JSON value is like, without any of its texts, numbers or truth: keys, types, sizes.
 
     `{"title": "string 12", "labels": ["string 3", "… 4 more"], "dry": "boolean"}`.
     """

@@ -46,5 +46,5 @@ def _text(block: Any) -> int:
 
 
 def of_arguments(arguments: Mapping[str, Any]) -> int:
-    """What a model has written to call a tool with these."""
+    """Return what a model has written to call a tool with these."""
     return _json_size(arguments)

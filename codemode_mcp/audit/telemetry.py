@@ -10,7 +10,7 @@ _VARIABLES: Final = ("OTEL_PYTHON_TRACER_PROVIDER", "OTEL_PYTHON_METER_PROVIDER"
 
 
 def is_configured() -> bool:
-    """Whether there is somebody to send spans or metrics to."""
+    """Return True if there is somebody to send spans or metrics to."""
     if any(os.environ.get(name) for name in _VARIABLES):
         return True
     # Whoever has set a provider has imported the module that keeps it.

@@ -161,7 +161,7 @@ class Trajectory:
                 self._told = lost
 
     def _append(self, lines: Sequence[bytes]) -> int:
-        """How many of them were written: the first ones."""
+        """Return how many of them were written: the first ones."""
         done = 0
         try:
             while done < len(lines):
@@ -182,7 +182,7 @@ class Trajectory:
 
 
 def document_of(event: Event, inputs: Inputs, redact: Callable[[str], str]) -> dict[str, Any]:
-    """What is recorded of an event."""
+    """Return what is recorded of an event."""
     document: dict[str, Any] = {
         "time": round(event.time, 6),
         "kind": event.kind,
@@ -199,7 +199,7 @@ def document_of(event: Event, inputs: Inputs, redact: Callable[[str], str]) -> d
 
 
 def problem_with(path: Path) -> str | None:
-    """Why a trajectory could not be written there; None when it can. The file is there then."""
+    """Return why a trajectory could not be written there; None when it can. The file is there then."""
     try:
         os.close(_open(path))
     except OSError as error:
@@ -222,7 +222,7 @@ class AppendedFile:
         self._torn = False
 
     def append(self, lines: Sequence[bytes]) -> int:
-        """How many of these lines were written; at least one. What was cut counts as not written.
+        """Return how many of these lines were written; at least one. What was cut counts as not written.
 
         Raises:
             OSError: none was.

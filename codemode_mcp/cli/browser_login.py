@@ -147,7 +147,7 @@ async def log_out(spec: UpstreamSpec) -> bool:
 
 
 def can_open_browser() -> bool:
-    """Whether a browser would show something to somebody, and not take over the terminal."""
+    """Return True if a browser would show something to somebody, and not take over the terminal."""
     return not sys.platform.startswith("linux") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     )

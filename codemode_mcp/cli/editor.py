@@ -149,7 +149,7 @@ def _on_disk(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _is_here(path: Path) -> bool:
-    """Whether it is an ordinary file or folder, and no link."""
+    """Return True if it is an ordinary file or folder, and no link."""
     return not path.is_symlink() and (path.is_file() or path.is_dir())
 
 

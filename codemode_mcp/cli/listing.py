@@ -40,7 +40,7 @@ class Found:
 
 
 def find(catalog: Catalog, views: Iterable[UpstreamView], query: str | None, server: str | None, limit: int) -> Found:
-    """What is listed of a catalog, or found in it.
+    """Return what is listed of a catalog, or found in it.
 
     Args:
         views: what the servers offer, whoever may see it.
@@ -94,7 +94,7 @@ def _listed(catalog: Catalog, entry: Entry) -> dict[str, Any]:
 
 
 def _source(catalog: Catalog, wanted: str) -> tuple[str, ...]:
-    """Whose tools are meant. Raises `ProgramError`: nobody's."""
+    """Return whose tools are meant. Raises `ProgramError`: nobody's."""
     from codemode_mcp.did_you_mean import nearest
 
     known = {server.identifier: (server.identifier, server.name) for server in catalog.servers}
@@ -227,7 +227,7 @@ def problems(catalog: Catalog) -> list[str]:
 
 
 def _hidden(views: Iterable[UpstreamView], catalog: Catalog) -> Iterator[str]:
-    """How much of what the servers offer policy denies to whoever is at the terminal."""
+    """Yield how much of what the servers offer policy denies to whoever is at the terminal."""
     offered = {view.name: len(view.tools) for view in views}
     shown = {server.name: len(server.tools) for server in catalog.servers}
     hidden = {name: count - shown.get(name, 0) for name, count in offered.items() if count > shown.get(name, 0)}

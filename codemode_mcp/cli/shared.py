@@ -47,7 +47,7 @@ def load(path: str | None, level: LogLevel | None, file: str | None, *, read_onl
 
 
 def with_options(loaded: Config, level: LogLevel | None, file: str | None, *, read_only: bool) -> Config:
-    """What the command line says goes before what the file says."""
+    """Return what the command line says goes before what the file says."""
     from dataclasses import replace
 
     log = loaded.log

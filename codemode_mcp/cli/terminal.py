@@ -32,7 +32,7 @@ LEAVE_SECONDS: Final = 1.0
 
 
 def is_at_terminal() -> bool:
-    """Whether a person can be asked."""
+    """Return True if a person can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -121,7 +121,7 @@ class Screen:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether somebody who does not read keeps it from its end."""
+        """Return True if somebody who does not read keeps it from its end."""
         return self._thread.is_alive()
 
     def print(self, text: str) -> None:

@@ -157,7 +157,7 @@ def read_env_file(node: Node, expander: Expander) -> dict[str, str]:
 
 
 def run_program(node: Node, argv: tuple[str, ...], expander: Expander) -> str | None:
-    """What a program prints, stripped; no shell. `None`, with the problem reported, when it gives no value."""
+    """Return what a program prints, stripped; no shell. `None`, with the problem reported, when it gives no value."""
     try:
         exit_code, printed = expander.reading.run(argv, expander.folder, expander.environ)
         output = printed.decode().strip()
@@ -212,7 +212,8 @@ def read_keyring(node: Node, name: str) -> str | None:
 
 
 def secret_source(node: Node, expander: Expander) -> Callable[[], str | None] | None:
-    """What gives the value of `{"command": [...]}` or `{"keyring": "name"}`, once everything else is known to be right.
+    """Return what gives the value of `{"command": [...]}` or `{"keyring": "name"}`, once everything else is known to be
+    right.
 
     It reports what goes wrong then. None, with the problem reported, where the object is not one of these.
     """

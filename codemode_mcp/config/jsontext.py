@@ -265,7 +265,7 @@ def _line_indent(text: str, at: int) -> str:
 
 
 def _line(text: str, at: int) -> int:
-    """Where the line begins that `at` is in."""
+    """Return where the line begins that `at` is in."""
     return max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1
 
 
@@ -319,7 +319,7 @@ def _put(text: str, container: _Container, members: Sequence[str], style: _Style
 
 
 def _ends(text: str, at: int) -> int:
-    """Where the comments end that follow on the line, if nothing else follows them; else `at`."""
+    """Return where the comments end that follow on the line, if nothing else follows them; else `at`."""
     match = _REST_OF_LINE.match(text, at)
     assert match is not None
     end = match.end()
@@ -356,7 +356,7 @@ def _without(piece: str, name: str) -> str:
 
 
 def _at_end(text: str, at: int) -> bool:
-    """Whether the rest of the line is blank."""
+    """Return True if the rest of the line is blank."""
     return text[at:].lstrip(" \t")[:1] in ("", "\r", "\n")
 
 
@@ -367,7 +367,7 @@ class _Text:
         self._text = text
 
     def value(self, at: int) -> int:
-        """Where the next thing begins that is neither blank nor comment."""
+        """Return where the next thing begins that is neither blank nor comment."""
         match = _BLANK.match(self._text, at)
         assert match is not None
         return match.end()
@@ -379,7 +379,7 @@ class _Text:
         return match[0]
 
     def after(self, at: int) -> int:
-        """Where the value that begins at `at` ends."""
+        """Return where the value that begins at `at` ends."""
         first = self.token(at)
         if first not in ("{", "["):
             return at + len(first)
@@ -394,7 +394,7 @@ class _Text:
         return at
 
     def member(self, at: int, key: str) -> int:
-        """Where the value of a member of the object at `at` begins."""
+        """Return where the value of a member of the object at `at` begins."""
         return next(each.value for each in self.container(at).members if each.name == key)
 
     def container(self, at: int) -> _Container:

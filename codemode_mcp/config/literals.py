@@ -77,7 +77,7 @@ def secrets_of(entry: Mapping[str, Any]) -> list[Secret]:
 
 
 def secret_args(args: Sequence[object]) -> dict[int, tuple[str, ...]]:
-    """What is secret of arguments, by their index."""
+    """Return what is secret of arguments, by their index."""
     found: dict[int, tuple[str, ...]] = {}
     for secret in secrets_of({"args": list(args)}):
         index = int(secret.keys[1])
@@ -108,7 +108,7 @@ def _texts(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], st
 
 
 def _spans(text: str, name: str | None) -> list[tuple[int, int, str]]:
-    """Where secrets are in a text, and what each may be called."""
+    """Return where secrets are in a text, and what each may be called."""
     label = name or ""
     secret_name = name is not None and _is_secret(name, text)
     references = list(REFERENCE.finditer(text))
@@ -144,7 +144,7 @@ def _spans(text: str, name: str | None) -> list[tuple[int, int, str]]:
 
 
 def _forms(text: str) -> list[tuple[int, int]]:
-    """Where a text has the form of a secret."""
+    """Return where a text has the form of a secret."""
     found = []
     for begin, end in tokens_in(text):
         # Of `user:password@` the password is secret, `git@` is not.
@@ -159,7 +159,7 @@ def _forms(text: str) -> list[tuple[int, int]]:
 
 
 def _by_machine(word: str) -> bool:
-    """Whether letters and digits alternate as nobody would write them."""
+    """Return True if letters and digits alternate as nobody would write them."""
     plain = word.replace("-", "").replace("_", "")
     kinds = ["0" if each.isdigit() else "a" if each.islower() else "A" for each in plain]
     changes = sum(before != after for before, after in pairwise(kinds))

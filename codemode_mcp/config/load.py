@@ -88,7 +88,7 @@ class Config:
 
     @property
     def secretive(self) -> list[Secretive]:
-        """What knows secret values, which are hidden wherever something is logged or recorded."""
+        """Return what knows secret values, which are hidden wherever something is logged or recorded."""
         plugins = (Known(each.secrets) for each in self.plugins if each.secrets)
         return [*self.upstreams, *plugins, *([Known(self.secrets)] if self.secrets else [])]
 
@@ -241,7 +241,7 @@ def _check_kind(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def load_store(path: Path | None, *, environ: Mapping[str, str], admit: Admit | None = None) -> StoreSettings | None:
-    """What the file at `path` says of the store, and nothing else of it: no server's variable is expanded and no
+    """Return what the file at `path` says of the store, and nothing else of it: no server's variable is expanded and no
     program is run for one. Raises `ConfigError`. `admit`: as `load_config` has it.
     """
     if path is None:

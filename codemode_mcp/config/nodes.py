@@ -55,7 +55,7 @@ class Node:
 
     @property
     def sound(self) -> bool:
-        """Whether no problem of this very key is known yet."""
+        """Return True if no problem of this very key is known yet."""
         return self.path not in self.report.problems
 
     def fail(self, message: str) -> None:

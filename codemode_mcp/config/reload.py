@@ -134,7 +134,7 @@ class Reloader:
 
 
 def _has_terminal() -> bool:
-    """Whether somebody started us at a terminal, whose end has to be ours."""
+    """Return True if somebody started us at a terminal, whose end has to be ours."""
     try:
         return os.isatty(0)
     except OSError:
@@ -145,7 +145,7 @@ def _has_terminal() -> bool:
 
 
 def differences(before: Config, after: Config) -> list[str]:
-    """What has changed, in words that hold no value."""
+    """Return what has changed, in words that hold no value."""
     old = {spec.name: spec for spec in before.upstreams}
     new = {spec.name: spec for spec in after.upstreams}
     lines = []
@@ -185,7 +185,7 @@ def _other(before: PluginSettings | None, after: PluginSettings) -> bool:
 
 
 def needs_restart(before: Config, after: Config) -> list[str]:
-    """What has changed and cannot be taken while we run, by its key."""
+    """Return what has changed and cannot be taken while we run, by its key."""
     old, new = before.tools.code_mode, after.tools.code_mode
     changed = {
         "tools.codeMode.enabled": old.enabled != new.enabled,

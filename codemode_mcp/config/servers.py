@@ -210,7 +210,7 @@ class _Entry:
             self.found.deny.extend(tool_pattern(self.name, item) for item in fields["deny"].items())
 
     def _transport(self) -> TransportKind:
-        """How the entry says that the server is reached; contradictions are problems."""
+        """Return how the entry says that the server is reached; contradictions are problems."""
         fields = self.fields
         for key in ("type", "transport"):
             if key in fields and fields[key].value in ("websocket", "ws"):
@@ -400,7 +400,7 @@ def _fits(table: Table, node: Node, value: str) -> bool:
 
 
 def _is_document_url(url: str) -> bool:
-    """Whether `url` can be a client id: `https` with a path."""
+    """Return True if `url` can be a client id: `https` with a path."""
     return _is_http_url(url) and url.startswith("https://") and url.count("/") > 2 and not url.endswith("/")
 
 
@@ -435,7 +435,7 @@ _OWN_IMAGE = re.compile(r"(?![./~])(?:[\w.:-]+/)*codemode[-_]mcp(?:[:@][\w.:-]+)
 
 
 def starts_this_server(command: str, args: tuple[str, ...]) -> bool:
-    """Whether this command line would start `codemode-mcp` again (SPEC 2).
+    """Return True if this command line would start `codemode-mcp` again (SPEC 2).
 
     A guess by name, and only the first of two guards: an environment variable counts the depth. A path among the
     arguments that merely ends in our name is left alone: other servers are pointed at folders.

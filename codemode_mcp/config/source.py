@@ -39,7 +39,7 @@ class JsonObject(dict[str, Any]):
 
 
 def look(paths: Iterable[Path]) -> tuple[Seen, ...]:
-    """How each file is, behind symbolic links: equal for equal files."""
+    """Return how each file is, behind symbolic links: equal for equal files."""
     found: list[Seen] = []
     for path in paths:
         try:

@@ -167,7 +167,7 @@ def key_of(text: str) -> bytes | None:
 
 
 def is_random(text: str, key: bytes) -> bool:
-    """Whether these may be random bytes: of random keys not one in a billion fails this."""
+    """Return True if these may be random bytes: of random keys not one in a billion fails this."""
     steps = {(after - before) % 256 for before, after in pairwise(key)}
     if len(set(key)) < _LEAST_VALUES or len(steps) < _LEAST_STEPS:
         return False

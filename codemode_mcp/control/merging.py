@@ -43,7 +43,7 @@ def merged(told: Iterable[tuple[Source, Iterable[Mapping[str, Any]]]]) -> list[C
 
 
 def is_here(view: Mapping[str, Any]) -> bool:
-    """Whether the run is of the process that tells of it."""
+    """Return True if the run is of the process that tells of it."""
     return where(view) == "here"
 
 

@@ -93,7 +93,7 @@ def new_place(kind: Literal["sock", "json"], candidates: Sequence[Path] | None =
 
 
 def places(folder: Path) -> list[Place]:
-    """Where processes listen or have listened, as far as the names of this user's files in the folder say.
+    """Return where processes listen or have listened, as far as the names of this user's files in the folder say.
 
     Raises:
         NotPrivate: others could have put them there.

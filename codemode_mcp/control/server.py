@@ -270,18 +270,18 @@ class Control:
 
 
 def where_stored(view: RunView) -> Where:
-    """Where a run is that a store has and no process that was asked."""
+    """Return where a run is that a store has and no process that was asked."""
     return "elsewhere" if view.observed else "stored"
 
 
 def told_totals(totals: Totals) -> dict[str, Any]:
-    """What is told of a store."""
+    """Return what is told of a store."""
     oldest = None if totals.oldest is None else round(totals.oldest * 1000)
     return {"suspended": totals.suspended, "oldestMs": oldest, "bytes": totals.size}
 
 
 def told(view: RunView, where: Where, adopts: Callable[[str], bool]) -> dict[str, Any]:
-    """What is told of a run, without its calls. `adopts`: see `Control`."""
+    """Return what is told of a run, without its calls. `adopts`: see `Control`."""
     return {
         "id": view.id,
         "where": where,
@@ -469,7 +469,7 @@ async def _attend(stream: SocketStream, control: Control, token: str | None) -> 
 
 
 async def _is_known(stream: SocketStream, lines: Lines, token: str) -> bool:
-    """Whether the client has read the token; it is shown that we have, too."""
+    """Return True if the client has read the token; it is shown that we have, too."""
     ours = secrets.token_hex(16)
     await stream.send(protocol.encode({"nonce": ours}))
     message = protocol.decode(await lines.next())

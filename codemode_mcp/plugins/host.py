@@ -135,7 +135,7 @@ class Plugins:
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """Why plugins are not there that are configured, by name, for the operator."""
+        """Return why plugins are not there that are configured, by name, for the operator."""
         return self._refused
 
     async def ready(self) -> None:
@@ -180,7 +180,7 @@ class Plugins:
         return self._loaded.get(("plugin", name))
 
     def source(self, source: str, source_name: str, caller: Caller, run_id: str, owner: str) -> PluginSource:
-        """What offers a plugin's tools to the calls of a run.
+        """Return what offers a plugin's tools to the calls of a run.
 
         Raises:
             KeyError: there is no such plugin any more.
@@ -204,7 +204,7 @@ class Plugins:
         return [(group.names, kept.faults[group]) for group in plugin.groups if group in kept.failed_until]
 
     async def _tools(self, plugin: Plugin, group: ToolGroup, caller: Caller) -> tuple[_Made, ...]:
-        """What a group has for a caller: made once, and again some time after a failure."""
+        """Return what a group has for a caller: made once, and again some time after a failure."""
         fixed = self._fixed.get(group)
         if fixed is not None:
             return fixed
@@ -241,7 +241,7 @@ class Plugins:
         return kept.made.get(group, ())
 
     def _has(self, plugin: Plugin) -> bool:
-        """Whether it is still there: a call that has begun before outlives it, and nothing is kept of that."""
+        """Return True if it is still there: a call that has begun before outlives it, and nothing is kept of that."""
         there = self._loaded.get((plugin.source, plugin.name))
         return there is not None and there.groups is plugin.groups
 
@@ -395,5 +395,5 @@ def _registered(plugin: Plugin, intercept: Intercept, granted: tuple[str, ...]) 
 
 
 def _same(before: PluginSettings, after: PluginSettings) -> bool:
-    """Whether nothing has changed but what is granted."""
+    """Return True if nothing has changed but what is granted."""
     return (before.module, before.config) == (after.module, after.config)

@@ -149,12 +149,12 @@ class Interceptors:
         await self._applied.wait()
 
     def hooks(self, tool_id: str) -> bool:
-        """Whether any hook wants to see calls of this tool."""
+        """Return True if any hook wants to see calls of this tool."""
         seers = self._of(tool_id)
         return bool(seers.hooks or seers.missing)
 
     def middleware(self, tool_id: str) -> bool:
-        """Whether any middleware wants to see results of this tool."""
+        """Return True if any middleware wants to see results of this tool."""
         return bool(self._of(tool_id).middleware)
 
     async def before(
@@ -227,7 +227,7 @@ class Interceptors:
         return found
 
     async def _ask(self, each: Registered, called: str, what: str, *arguments: Any) -> Any:
-        """What a plugin's function answers. Raises `PluginError` when it does not."""
+        """Return what a plugin's function answers. Raises `PluginError` when it does not."""
         owner = self._owners.get(each.plugin)
         if owner is None:
             # Not the threads that its tools run in: these may take long.

@@ -86,7 +86,7 @@ class Namespace:
 
     @property
     def offered(self) -> OfferedNamespace:
-        """What catalogs are made from."""
+        """Return what catalogs are made from."""
         return OfferedNamespace(
             self.id,
             self.plugin,
@@ -191,7 +191,7 @@ class Scope:
 
 
 def read_scope(made: object, required_tools: Collection[str]) -> Scope:
-    """What `create_scope` has returned, ready for a guest.
+    """Return what `create_scope` has returned, ready for a guest.
 
     What is not JSON becomes JSON: `Decimal`, `Fraction`, dates and times (ISO 8601), `UUID`, paths and whole numbers
     beyond 2^53 become strings, `timedelta` seconds, bytes Base64, enumerations their value, sets sorted lists, tuples
@@ -260,7 +260,7 @@ def _scalar(value: Any) -> str | None:
 
 
 def read_input(mapped: object) -> dict[str, Any]:
-    """What an input mapper has returned, as JSON by the rules of `read_scope`, except that keys may be any.
+    """Return what an input mapper has returned, as JSON by the rules of `read_scope`, except that keys may be any.
 
     Raises:
         ValueError: it is no object, or holds what has no JSON form.

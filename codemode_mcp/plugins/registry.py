@@ -178,7 +178,7 @@ class Registration:
             self._closed = True
 
     def refused(self, error: ValueError) -> bool:
-        """Whether this says what cannot be registered, and is no fault of the plugin's own."""
+        """Return True if this says what cannot be registered, and is no fault of the plugin's own."""
         return error is self._problem
 
     @property

@@ -179,7 +179,7 @@ def described(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says. Its class may be the plugin's own, and so the code that makes its text."""
+    """Return what an error says. Its class may be the plugin's own, and so the code that makes its text."""
     try:
         return str.__str__(str(error))
     except BaseException:  # also what would end the process
@@ -191,6 +191,6 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def _is_cancelled() -> bool:
-    """Whether it is we who are cancelled, and not something that the plugin waits for."""
+    """Return True if it is we who are cancelled, and not something that the plugin waits for."""
     task = asyncio.current_task()
     return anyio.current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)

@@ -39,7 +39,7 @@ class Threads:
         return f"<Threads {self._name}: {self._busy} of {self._most} busy>"
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What `function` returns, or raises. Cancelling this leaves it to itself.
+        """Return what `function` returns, or raises. Cancelling this leaves it to itself.
 
         Raises:
             ThreadsClosedError: they are closed.

@@ -65,7 +65,7 @@ _watches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watch] = WeakKeyDictiona
 
 
 async def within(seconds: float, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-    """What awaiting `function(*arguments)` gives.
+    """Return what awaiting `function(*arguments)` gives.
 
     Raises:
         TimeIsUpError: it took longer.

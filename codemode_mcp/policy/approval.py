@@ -150,7 +150,7 @@ BY_ITSELF: Final = (
 
 
 def verdict_of(answer: object, remember: tuple[Remember, ...] = ()) -> Verdict:
-    """What an answer of a client means: the MCP result of the question, which nobody has looked at yet.
+    """Return what an answer of a client means: the MCP result of the question, which nobody has looked at yet.
 
     Whatever is not exactly an approval denies.
     """
@@ -188,7 +188,7 @@ def is_cancel(answer: object) -> bool:
 
 
 def lasts(tool_id: str) -> bool:
-    """Whether a rule can name this tool and nothing else, so that its approval can be kept for ever."""
+    """Return True if a rule can name this tool and nothing else, so that its approval can be kept for ever."""
     return not set(tool_id) & set("*?") and tool_id.isprintable() and len(tool_id) <= MAX_ID
 
 

@@ -31,5 +31,5 @@ class Caller:
 
     @property
     def operates(self) -> bool:
-        """Whether it is the user whose configuration this is, who may change it."""
+        """Return True if it is the user whose configuration this is, who may change it."""
         return self.kind == "stdio"

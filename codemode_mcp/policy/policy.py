@@ -191,15 +191,15 @@ class Policy:
         return f"<Policy: {len(rules.allow or ())} allow, {len(rules.deny)} deny, {len(rules.ask)} ask>"
 
     def trusts(self, source_name: str) -> bool:
-        """Whether what this server says of its tools is believed."""
+        """Return True if what this server says of its tools is believed."""
         return source_name not in self.rules.distrusted_servers
 
     def effects(self, source_name: str, declared: Declared) -> Effects:
-        """What a tool is taken to do; a server that is not trusted has declared nothing."""
+        """Return what a tool is taken to do; a server that is not trusted has declared nothing."""
         return Effects.of(declared if self.trusts(source_name) else None)
 
     def decide(self, tool_id: str, tool: Effects) -> Decision:
-        """Whether a call of `tool_id` may happen."""
+        """Return True if a call of `tool_id` may happen."""
         key = tool_id, tool
         found = self._decided.get(key)
         if found is None:
@@ -226,7 +226,8 @@ class Policy:
         return Allow()
 
     def server_admits(self, tool_id: str, tool: Effects) -> bool:
-        """Whether what no list of rules can lift lets a tool pass: read-only, and the allow list of its server."""
+        """Return True if what no list of rules can lift lets a tool pass: read-only, and the allow list of its
+        server."""
         return (tool.read_only or not self.rules.read_only) and self._server_lists(tool_id, tool)
 
     def _server_lists(self, tool_id: str, tool: Effects) -> bool:
@@ -234,11 +235,11 @@ class Policy:
         return allowed is None or allowed.first(tool_id, tool) is not None
 
     def names(self, tool_id: str) -> bool:
-        """Whether an operator's rule admits this very tool: more than a rule for everything."""
+        """Return True if an operator's rule admits this very tool: more than a rule for everything."""
         return self._naming.first(tool_id, _NOTHING_DECLARED) is not None
 
     def may_admit(self, prefix: str) -> bool:
-        """Whether any tool whose id begins so may be called, or asked for, whatever it is called and declares.
+        """Return True if any tool whose id begins so may be called, or asked for, whatever it is called and declares.
 
         `prefix` is a source, like `core:`, or one of those with a name, like `mcp:github:`. Where rules overlap in a
         way that is hard to see through, the answer is True.
@@ -279,7 +280,7 @@ class Policy:
         return False
 
     def _is_denied(self, glob: str) -> bool:
-        """Whether one rule denies everything that a glob matches."""
+        """Return True if one rule denies everything that a glob matches."""
         return any(covers(rule, glob) for rule in self._deny.all(glob, _NOTHING_DECLARED))
 
 
@@ -317,7 +318,7 @@ def _compiled(rules: PolicyRules) -> Policy:
 
 
 def belongs(caller: Caller, context: PolicyContext) -> bool:
-    """Whether a context is for this caller."""
+    """Return True if a context is for this caller."""
     return any(_is(caller, described) for described in context.callers)
 
 
@@ -356,20 +357,20 @@ def _first(rules: Rules, tool_id: str, tool: Effects) -> str | None:
 
 
 def matches(rule: str, tool_id: str, tool: Effects) -> bool:
-    """Whether one rule, an annotation test or a glob on ids (`*` and `?`), applies to a tool."""
+    """Return True if one rule, an annotation test or a glob on ids (`*` and `?`), applies to a tool."""
     if rule in _ANNOTATIONS:
         return bool(getattr(tool, _ANNOTATIONS[rule]))
     return glob_pattern(rule).fullmatch(tool_id) is not None
 
 
 def covers(glob: str, other: str) -> bool:
-    """Whether a glob matches everything that another one does. False where that is hard to see."""
+    """Return True if a glob matches everything that another one does. False where that is hard to see."""
     # Read as a text, the other's asterisks have to fall to asterisks.
     return glob_pattern(glob, "[^*]").fullmatch(other) is not None
 
 
 def _applies(rules: Rules, tool: Effects) -> bool:
-    """Whether an annotation test among the rules applies."""
+    """Return True if an annotation test among the rules applies."""
     return any(getattr(tool, attribute) for _, attribute in rules.annotations)
 
 
@@ -380,13 +381,13 @@ def _server_of(tool_id: str) -> str:
 
 
 def reaches(glob: str, prefix: str) -> bool:
-    """Whether a glob matches any id that begins with `prefix`."""
+    """Return True if a glob matches any id that begins with `prefix`."""
     head, star, _ = glob.partition("*")
     return (bool(star) or len(head) >= len(prefix)) and _agree(head, prefix)
 
 
 def may_overlap(one: str, other: str) -> bool:
-    """Whether two globs may match the same id, by how they begin and end."""
+    """Return True if two globs may match the same id, by how they begin and end."""
     heads, tails = [glob.partition("*")[0] for glob in (one, other)], [glob.rpartition("*")[2] for glob in (one, other)]
     if "*" not in one and "*" not in other and len(one) != len(other):
         return False

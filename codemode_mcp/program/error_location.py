@@ -29,7 +29,7 @@ _MAX_CHARACTERS = 50_000
 
 
 def fault_column(source: str, line: int, message: str) -> int:
-    """Where on `line` a syntax error lies, of which the engine tells the line but no column. Both count from 1.
+    """Return where on `line` a syntax error lies, of which the engine tells the line but no column. Both count from 1.
 
     A guess, good for pointing at: the token that the message quotes, from where the parser stumbles on.
     """
@@ -57,7 +57,7 @@ _QUOTED_TOKEN = re.compile(r"unexpected .*'(.+)'$", re.IGNORECASE)
 
 
 def _stumbles(units: str) -> Iterator[Span]:
-    """What the parser could not make sense of, or missed."""
+    """Yield what the parser could not make sense of, or missed."""
     tree = parse(units)
     left = [] if tree is None else [tree.root_node]
     while left:
@@ -88,7 +88,8 @@ def stray_await(source: str, line: int) -> int | None:
 
 
 def regex_offsets(source: str) -> list[int]:
-    """Where regular expressions stand, in UTF-16 units: of a mistake in one, the engine tells no place at all."""
+    """Return where regular expressions stand, in UTF-16 units: of a mistake in one, the engine tells no place at
+    all."""
     tree = parse(utf16_units(source))
     left = [] if tree is None else [tree.root_node]
     found = []
@@ -238,7 +239,8 @@ _ERASED = words("type_annotation type_alias_declaration interface_declaration ty
 
 
 def _walk(root: Node, units: str, look_for: _LookFor, after: int) -> Iterator[_Place]:
-    """What is of interest from offset `after` on. No recursion: source may be nested deeper than Python's stack."""
+    """Yield what is of interest from offset `after` on. No recursion: source may be nested deeper than Python's
+    stack."""
     left: list[tuple[Node, Node | None, Span | None]] = [(root, None, None)]
     while left:
         node, parent, function = left.pop()
@@ -281,7 +283,7 @@ def _places(
 
 
 def _suspects(node: Node, parent: Node | None, kind: str, units: str, name: str | None) -> Iterator[int]:
-    """Where in this node the error would be."""
+    """Yield where in this node the error would be."""
     match kind:
         case "member_expression" | "subscript_expression":
             if any(child.type == "optional_chain" for child in node.children):
@@ -318,7 +320,7 @@ def _suspects(node: Node, parent: Node | None, kind: str, units: str, name: str 
 
 
 def _is_harmless(name: Node, parent: Node | None) -> bool:
-    """Whether a name is only asked about, or declared."""
+    """Return True if a name is only asked about, or declared."""
     if parent is None:
         return False
     if parent.type == "unary_expression":
@@ -328,7 +330,7 @@ def _is_harmless(name: Node, parent: Node | None) -> bool:
 
 
 def _is_named(key: Node, units: str, name: str | None) -> bool:
-    """Whether a key is, or can turn out to be, this name."""
+    """Return True if a key is, or can turn out to be, this name."""
     text = _text(key, units)
     if key.type in ("string", "number"):
         return text.strip("'\"") == name
@@ -343,7 +345,7 @@ def _assigns(target: Node, units: str, name: str) -> bool:
 
 
 def _function_name(node: Node, parent: Node | None, units: str) -> str:
-    """What the engine calls a function: its own name, or that of what it is the value of."""
+    """Return what the engine calls a function: its own name, or that of what it is the value of."""
     name = node.child_by_field_name("name")
     if name is None and parent is not None:
         match parent.type:
@@ -357,7 +359,7 @@ def _function_name(node: Node, parent: Node | None, units: str) -> str:
 
 
 def _inside(places: list[_Place], lines: Lines, line: int, start: int, name: str | None) -> set[Span | None]:
-    """Which functions a frame can be of: one that starts on its line, or has its position inside."""
+    """Return which functions a frame can be of: one that starts on its line, or has its position inside."""
     if name is None:
         return {None}
     if line < 1:
@@ -376,7 +378,7 @@ def _inside(places: list[_Place], lines: Lines, line: int, start: int, name: str
 
 
 def _owner(place: _Place, units: str, message: str) -> str:
-    """What it was that has no properties, for the end of the message."""
+    """Return what it was that has no properties, for the end of the message."""
     what = re.search(r" of (undefined|null)$|value is (not iterable)$", message)
     text = "" if place.owner is None else _short(units, place.owner)
     if what is None or text in ("", "undefined", "null"):

@@ -86,8 +86,8 @@ def mistaken_names(thrown: Thrown, message: str) -> list[str]:
 
 
 def hint(thrown: Thrown) -> str:
-    """What to write instead, for a name that is not there or a wording that says too little; empty when nothing is
-    known."""
+    """Return what to write instead, for a name that is not there or a wording that says too little; empty when nothing
+    is known."""
     match = _UNDEFINED.match(thrown.message) if thrown.name == "ReferenceError" else None
     if match is not None:
         found = _HINTS.get(match[1])
@@ -136,7 +136,7 @@ _DECLARED = re.compile(r"\b(?:let|const|class|var|function)\s+([\w$]+)")
 
 
 def syntax_hint(source: str, line: int, column: int, message: str) -> str:
-    """What a program with a syntax error is mistaken about; empty when nothing is known.
+    """Return what a program with a syntax error is mistaken about; empty when nothing is known.
 
     Args:
         line, column: where the engine stumbles, from 1.

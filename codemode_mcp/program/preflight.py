@@ -102,7 +102,7 @@ class Preflight:
 
     @property
     def inserted(self) -> Grown | None:
-        """Where `returning` is longer than `source`."""
+        """Return where `returning` is longer than `source`."""
         return None if self.returned_at is None else Grown(*self.returned_at, len(_RETURN))
 
 
@@ -597,7 +597,7 @@ class _Finder:
 
     @functools.cached_property
     def _shadows(self) -> dict[str, list[Span]]:
-        """Where each declared name hides the global one: scopes nest, so the outermost suffice, sorted."""
+        """Return where each declared name hides the global one: scopes nest, so the outermost suffice, sorted."""
         merged: dict[str, list[Span]] = {}
         for name, spans in self._declared.items():
             outermost: list[Span] = []
@@ -840,7 +840,7 @@ class _Finder:
         return operator.type if operator is not None else None
 
     def _is_tested(self, path: list[Node], index: int) -> bool:
-        """Whether the expression at `path[index]` is only asked about, not used."""
+        """Return True if the expression at `path[index]` is only asked about, not used."""
         while path[index - 1].type in _TRANSPARENT:
             index -= 1
         node, user = path[index], path[index - 1]
@@ -921,7 +921,7 @@ def _returned_span(units: str, root: Node) -> Span | None:
 
 
 def _is_unfinished(units: str, statement: Node) -> bool:
-    """Whether what follows belongs to it: names after a line with only `let`, too, are declared."""
+    """Return True if what follows belongs to it: names after a line with only `let`, too, are declared."""
     return statement.type == "ERROR" or units[slice(*span_of(statement))] == "let"
 
 
@@ -930,8 +930,9 @@ def _is_string(statement: Node) -> bool:
 
 
 def _after_arrow_function(units: str, statement: Node) -> Span | None:
-    """What follows `f = () => {...}` on a new line without a semicolon. The tolerant parser takes `(` or `[` there for
-    a call or an index, which an arrow function with a block cannot have: JavaScript ends the statement before it."""
+    """Return what follows `f = () => {...}` on a new line without a semicolon. The tolerant parser takes `(` or `[`
+    there for a call or an index, which an arrow function with a block cannot have: JavaScript ends the statement before
+    it."""
     last = next(_code_backwards(statement), None)
     while last is not None:
         node, parent = last, None
@@ -947,7 +948,7 @@ def _after_arrow_function(units: str, statement: Node) -> Span | None:
 
 
 def _end_of_code(node: Node) -> int:
-    """Where a node ends without the comments that the parser counts among a function's last parts."""
+    """Return where a node ends without the comments that the parser counts among a function's last parts."""
     last: Node | None = node
     while last is not None:
         node, last = last, next(_code_backwards(last), None)

@@ -83,7 +83,7 @@ class SourceMap:
 
 
 def are_mappings(text: object) -> TypeGuard[str]:
-    """Whether `decode_mappings` can read it."""
+    """Return True if `decode_mappings` can read it."""
     return isinstance(text, str) and _MAPPINGS.fullmatch(text) is not None
 
 

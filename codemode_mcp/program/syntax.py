@@ -93,7 +93,7 @@ class Span(NamedTuple):
 
 
 def span_of(node: Node) -> Span:
-    """Where a node is."""
+    """Return where a node is."""
     return Span(node.start_byte // 2, node.end_byte // 2)
 
 

@@ -88,7 +88,7 @@ class _Input:
 
     @property
     def places(self) -> Author:
-        """Where a position in `text` is the author's."""
+        """Return where a position in `text` is the author's."""
         return Author(len(self.author), self.before, self.rewritten)
 
 
@@ -177,7 +177,7 @@ def _without_directive(code: str) -> str:
 
 
 def _blames_wrapper(diagnostic: _Diagnostic, wrapped: _Input) -> bool:
-    """Whether the bare text is to be asked instead: at a `namespace`, or outside the author's lines."""
+    """Return True if the bare text is to be asked instead: at a `namespace`, or outside the author's lines."""
     line = diagnostic.line - wrapped.before
     if not 1 <= line <= len(wrapped.author):
         return True
@@ -442,7 +442,8 @@ _verified: set[tuple[int, ...]] = set()
 
 @functools.cache
 def version_of(path: Path) -> str | None:
-    """What `--version` of an esbuild says; `None` when it cannot run. Blocks; asked once per path and process."""
+    """Return what `--version` of an esbuild says; `None` when it cannot run. Blocks; asked once per path and
+    process."""
     try:
         done = subprocess.run(
             [str(path), "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False

@@ -789,7 +789,7 @@ class GuestThreads:
             del future, work, job
 
     def _next(self) -> _Job | None:
-        """What to do; None when the thread has to end."""
+        """Return what to do; None when the thread has to end."""
         with self._changed:
             while not self._jobs:
                 self._waiting += 1
@@ -858,7 +858,7 @@ class _Ticker(AbstractContextManager[None]):
 
 
 def compiled_path(cache_dir: Path) -> Path | None:
-    """Where this engine's compiled form is kept, or will be; None where the folder cannot be made or trusted.
+    """Return where this engine's compiled form is kept, or will be; None where the folder cannot be made or trusted.
 
     Raises:
         RuntimeUnavailable: the binary is missing, or is another one.

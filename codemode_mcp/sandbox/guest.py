@@ -217,8 +217,8 @@ class Guest:
         return None
 
     def _last_words(self) -> str | None:
-        """What a guest that was stopped in mid-flight had printed, if its engine is still fit to say so: its frames lie
-        where they were, and new ones go below them. None otherwise; the guest is dropped in any case."""
+        """Return what a guest that was stopped in mid-flight had printed, if its engine is still fit to say so: its
+        frames lie where they were, and new ones go below them. None otherwise; the guest is dropped in any case."""
         grace = _nanoseconds(COLLECT_SECONDS)
         try:
             with self._engine.ticking():

@@ -400,7 +400,7 @@ def read_request(raw: Any) -> Request:
 
 
 def write_request(request: Request) -> dict[str, Any]:
-    """What `read_request` makes the same request of."""
+    """Return what `read_request` makes the same request of."""
     match request:
         case ToolCall():
             written: dict[str, Any] = {"op": "call_by_id" if request.by_id else "call", "target": request.target}

@@ -92,7 +92,7 @@ def encode(memory: bytes | bytearray, image: Image) -> bytes:
 
 
 def about(data: bytes) -> SnapshotAbout:
-    """What made a snapshot.
+    """Return what made a snapshot.
 
     Raises:
         ProgramError: `snapshot_restore_failed`: it is damaged, none at all, or has another format.
@@ -110,7 +110,7 @@ def about(data: bytes) -> SnapshotAbout:
 
 
 def why_not(made: SnapshotAbout, *, prelude: str) -> str | None:
-    """Why this version cannot go on from a snapshot, whatever its catalog; None when it can.
+    """Return why this version cannot go on from a snapshot, whatever its catalog; None when it can.
 
     Args:
         prelude: the digest of this version's, `Image.prelude`.
@@ -123,7 +123,7 @@ def why_not(made: SnapshotAbout, *, prelude: str) -> str | None:
 
 
 def check(data: bytes, *, prelude: str) -> SnapshotAbout:
-    """What made a snapshot that this version can go on from, as far as that can be told without its catalog.
+    """Return what made a snapshot that this version can go on from, as far as that can be told without its catalog.
 
     Raises:
         ProgramError: `snapshot_restore_failed`: it cannot.
@@ -162,7 +162,7 @@ def check_limits(
 
 
 def decode(data: bytes, image: Image, *, max_bytes: int) -> Patches:
-    """What `encode` was given, relative to `image`.
+    """Return what `encode` was given, relative to `image`.
 
     Args:
         max_bytes: the most that the memory may take.

@@ -253,7 +253,8 @@ def _lead(description: str) -> str:
 
 
 def _told(tools: Sequence[tuple[str, Tool]]) -> list[str]:
-    """What a sentence model reads of each tool: a few words, since a longer text means less of each of its parts."""
+    """Return what a sentence model reads of each tool: a few words, since a longer text means less of each of its
+    parts."""
     told = []
     for server, tool in tools:
         parts = (

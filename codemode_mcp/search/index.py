@@ -108,7 +108,7 @@ class Index:
         return self._numbers.keys()
 
     def scores(self, request: str) -> dict[int, float]:
-        """How well each document that matches at all does, by its number."""
+        """Return how well each document that matches at all does, by its number."""
         concepts: dict[tuple[str, ...], dict[str, float]] = {
             (stem,): {stem: 1.0} for stem in telling_words(request)[:MAX_ASKED]
         }

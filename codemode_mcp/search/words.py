@@ -73,7 +73,7 @@ def _without(unwanted: frozenset[str], text: str) -> list[str]:
 
 
 def _named(word: str) -> str:
-    """What a word of a request is an example of: a page, an address, a file; numbers say nothing."""
+    """Return what a word of a request is an example of: a page, an address, a file; numbers say nothing."""
     if "." not in word and not word[:1].isdigit() and not word[-1:].isdigit():
         return word
     if len(word) > MAX_TOKEN:
@@ -89,7 +89,7 @@ def _named(word: str) -> str:
 
 
 def tokens(text: str) -> list[str]:
-    """What stands between spaces and punctuation, as written; `stems` tells the words in it."""
+    """Return what stands between spaces and punctuation, as written; `stems` tells the words in it."""
     if text.isascii():
         found = text.translate(_BETWEEN).split()
     else:

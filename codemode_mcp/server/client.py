@@ -118,7 +118,7 @@ class McpClient:
         return await self._session.request(question.method, request.get("params", {}), related)
 
     def supports(self, question: Question | ApprovalQuestion) -> bool:
-        """Whether the client has declared that it answers such questions."""
+        """Return True if the client has declared that it answers such questions."""
         declared = self._session.capabilities
         if declared is None:
             return False

@@ -96,7 +96,8 @@ _HINTS = (
 
 
 def exposed_name(server: str, tool: str) -> str:
-    """What clients call a tool: `<server>__<tool>` where clients take that and nobody can read it in another way.
+    """Return what clients call a tool: `<server>__<tool>` where clients take that and nobody can read it in another
+    way.
 
     Otherwise it is made fit and ends in a digest of both names. It depends on these alone, so that no other tool that
     comes or goes renames this one.
@@ -268,7 +269,7 @@ class Upstreams(Protocol):
         ...
 
     def remembers(self) -> RememberFn | None:
-        """How an approval is kept for ever; None: it cannot be."""
+        """Return how an approval is kept for ever; None: it cannot be."""
         ...
 
     async def dispatcher(self) -> Dispatcher:
@@ -673,7 +674,7 @@ class Passthrough:
 
 
 def no_room(callers: Sequence[Caller], caller: Caller) -> str | None:
-    """Why a caller may not begin another call while `callers` have theirs under way; None: it may."""
+    """Return why a caller may not begin another call while `callers` have theirs under way; None: it may."""
     if len(callers) >= MAX_CALLS:
         return f"{MAX_CALLS} calls are in flight already; try again when one has ended"
     share = caller.share or caller.owner
@@ -747,7 +748,7 @@ _LESS = "ask the tool for less at a time"
 
 
 def _values(text: str) -> int:
-    """How many values JSON text holds, all that are in others included; where it is short, at most so many."""
+    """Return how many values JSON text holds, all that are in others included; where it is short, at most so many."""
     at_most = 1 + sum(map(text.count, ",[{"))
     if at_most <= MAX_VALUES:
         return at_most
@@ -771,8 +772,8 @@ def _is_deep(value: Any) -> bool:
 
 
 def _is_known(block: Any) -> bool:
-    """Whether the SDK sends a content block; it does not tell the revisions apart here. To ask the SDK itself takes
-    long where it refuses."""
+    """Return True if the SDK sends a content block; it does not tell the revisions apart here. To ask the SDK itself
+    takes long where it refuses."""
     match block:
         case {"type": "text", "text": str()}:
             pass

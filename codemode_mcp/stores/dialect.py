@@ -113,6 +113,6 @@ def address(url: str) -> Address:
 
 
 def _hosts_are_plain(hosts: str) -> bool:
-    """Whether this is a list of host:port, where a port is a number."""
+    """Return True if this is a list of host:port, where a port is a number."""
     host = r"(\[[0-9a-fA-F:.%]+\]|[\w.%-]*)(:\d{1,5})?"
     return re.fullmatch(rf"{host}(,{host})*", hosts, re.ASCII) is not None

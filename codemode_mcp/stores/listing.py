@@ -39,7 +39,7 @@ def totals() -> Work[Totals]:
 
 
 def rows_of_views(process: str) -> Work[tuple[list[Row], frozenset[str], float]]:
-    """What `view_of_row` takes: all rows, those processes of them that are alive, the time."""
+    """Return what `view_of_row` takes: all rows, those processes of them that are alive, the time."""
     now: float = yield Now()
     rows = yield Query(
         "SELECT id, owner, state, holder, began, ended, expires, code, view FROM runs ORDER BY began DESC, id"

@@ -168,7 +168,7 @@ def name_of(settings: StoreSettings, folder: Path) -> str:
 
 
 def _chosen(folder: Path) -> StoreSettings:
-    """What is used where the configuration says nothing. Blocks."""
+    """Return what is used where the configuration says nothing. Blocks."""
     why = unusable(folder)
     if why is None:
         return StoreSettings("sqlite")
@@ -181,7 +181,7 @@ def _chosen(folder: Path) -> StoreSettings:
 
 
 def unusable(folder: Path) -> str | None:
-    """Why a folder, which is made if need be, cannot hold a database of ours; None: it can. Blocks."""
+    """Return why a folder, which is made if need be, cannot hold a database of ours; None: it can. Blocks."""
     try:
         make_private_folder(folder)
     except OSError as error:

@@ -316,7 +316,7 @@ class PostgresDatabase:
                 raise self._server.unavailable("the connection was lost") from None
 
     async def _became(self, transaction: str, backend: int) -> str:
-        """What a transaction has come to. Raises `StoreUnavailable` where that cannot be known.
+        """Return what a transaction has come to. Raises `StoreUnavailable` where that cannot be known.
 
         Args:
             backend: the server's process that has it, or had.
@@ -464,7 +464,7 @@ class _Server:
 
     @contextmanager
     def reading_errors(self) -> Iterator[None]:
-        """What the driver raises, as what is said of it: its own words hold statements, values and more.
+        """Yield what the driver raises, as what is said of it: its own words hold statements, values and more.
 
         Raises:
             StoreUnavailable: it will not do.

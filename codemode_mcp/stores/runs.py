@@ -283,7 +283,7 @@ class DurableStore:
         return [*gone, *sorted(expired - set(gone))]
 
     def _is_driven(self, run_id: str) -> bool:
-        """Whether this process goes on with a run, or is about to."""
+        """Return True if this process goes on with a run, or is about to."""
         mine = self._mine.get(run_id)
         return (mine is not None and mine.driving) or run_id in self._claiming
 
@@ -362,7 +362,7 @@ class DurableStore:
         return await self._do(listing.totals)
 
     async def _do(self, work: Callable[[], Work[Result]]) -> Result:
-        """What is written is known here too, whatever becomes of who asked for it."""
+        """Return what is written is known here too, whatever becomes of who asked for it."""
         with anyio.CancelScope(shield=True):
             result = await self._database.do(work)
         return result  # noqa: RET504 - mypy takes the scope for one that swallows

@@ -99,7 +99,7 @@ class Seal:
         return head + nonce + _cipher(self._keys[self._first], binding).encrypt(nonce, body, head + binding)
 
     def open(self, sealed: bytes, *, owner: str, run: str, field: str) -> bytes:
-        """What was sealed.
+        """Return what was sealed.
 
         Raises:
             Refused: `snapshot_restore_failed`: damaged, of another owner, run or field, sealed with a key that is not

@@ -235,7 +235,7 @@ class SqliteDatabase:
             self._reader = None
 
     def _carry_out(self, work: Callable[[], Work[Result]], waited: float = 0.0) -> Result:
-        """What only reads does not wait for whoever writes; where it turns out to write, it is begun again.
+        """Return what only reads does not wait for whoever writes; where it turns out to write, it is begun again.
 
         Args:
             waited: seconds that it has waited for its turn: if others had to because somebody keeps the database to
@@ -312,7 +312,8 @@ class SqliteDatabase:
                 return None
 
     def _may_be_news(self) -> bool:
-        """Whether anything was written since the last look. Of memory that processes share: it does not block."""
+        """Return True if anything was written since the last look. Of memory that processes share: it does not
+        block."""
         if self._reader is None:
             return True
         try:
@@ -359,7 +360,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """What SQLite says, in our words."""
+        """Yield what SQLite says, in our words."""
         try:
             yield
         except sqlite3.Error as error:
@@ -392,7 +393,7 @@ def _set_up(name: str) -> Work[None]:
 
 
 def _trouble(code: int | None) -> str:
-    """What is wrong, and what to do.
+    """Return what is wrong, and what to do.
 
     Args:
         code: of SQLite, extended or not.
@@ -512,7 +513,7 @@ class Life:
         self._bury()
 
     def is_held(self) -> bool:
-        """Whether others who look take this process for alive."""
+        """Return True if others who look take this process for alive."""
         try:
             return os.path.samestat(os.fstat(self._descriptor), os.stat(self._path))
         except OSError:

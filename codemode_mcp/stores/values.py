@@ -336,7 +336,7 @@ def _close(drawer: _Drawer, now: float, limit: int) -> Generator[Asked, Any, Non
 
 
 def _load(owner: str, name: str, now: float) -> Generator[Asked, Any, _Body | None]:
-    """What is kept under a name. That it was used is written down once a day: otherwise this only reads."""
+    """Yield what is kept under a name. That it was used is written down once a day: otherwise this only reads."""
     rows = yield Query("SELECT body, characters, used FROM kept WHERE owner = ? AND name = ?", (owner, name))
     if not rows:
         return None

@@ -78,7 +78,8 @@ class Database(Protocol):
         ...
 
     def holds(self) -> bool:
-        """Whether all others still take this process for alive. Asked right before anything that only one may do."""
+        """Return True if all others still take this process for alive. Asked right before anything that only one may
+        do."""
         ...
 
     async def news(self) -> str | None:

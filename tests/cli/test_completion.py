@@ -20,7 +20,7 @@ SERVERS = {"github": {"command": "x"}, "docs": {"url": "https://docs.example/mcp
 
 @pytest.fixture
 def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Complete:
-    """What bash offers for the last word of a line, in an empty folder of an empty home."""
+    """Return what bash offers for the last word of a line, in an empty folder of an empty home."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("CODEMODE_MCP_CONFIG", raising=False)

@@ -143,7 +143,7 @@ def person(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 def refused(command: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> str:
-    """What a command that does nothing says."""
+    """Return what a command that does nothing says."""
     with pytest.raises(typer.Exit) as ended:
         command()
     assert ended.value.exit_code
@@ -181,7 +181,7 @@ def test_what_is_too_short_or_no_run_is_refused(
 
 
 def sqlite(suspended: int, **more: Any) -> dict[str, Any]:
-    """What is told of a store."""
+    """Return what is told of a store."""
     return {
         "kind": "sqlite",
         "name": "/s/runs.sqlite3",

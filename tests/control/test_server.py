@@ -105,7 +105,7 @@ class FakeRuns:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Whose path leaves room for a socket's name."""
+    """Yield whose path leaves room for a socket's name."""
     with tempfile.TemporaryDirectory(dir=None if sys.platform == "win32" else "/tmp") as made:
         found = Path(made) / "control"
         found.mkdir(mode=0o700)

@@ -101,7 +101,7 @@ class Subject:
         return play
 
     async def canary(self) -> list[str]:
-        """What is wrong with a small program that is run after all the others."""
+        """Return what is wrong with a small program that is run after all the others."""
         outcome = await self.bench.execute(CANARY)
         if outcome.status != "completed" or outcome.value != CANARY_VALUE:
             return [f"the canary: {outcome}"]

@@ -92,7 +92,7 @@ def run_case(engine: Engine, case: Case) -> Play:
 
 
 def canary(engine: Engine) -> list[str]:
-    """What is wrong with a small program that is run after all that hostile ones have done."""
+    """Return what is wrong with a small program that is run after all that hostile ones have done."""
     with Guest(engine, engine.image(MANIFEST), memory_limit=64 * 1024 * 1024) as guest:
         first = guest.start(_start(CANARY, None), 20.0)
         report = decode_turn(first.text or "")
@@ -169,7 +169,7 @@ class _Player:
     # reading a turn
 
     def _absorb(self, turn: Turn) -> bool:
-        """Whether the program goes on."""
+        """Return True if the program goes on."""
         play = self._play
         play.turns += 1
         report = None if turn.text is None else decode_turn(turn.text)
@@ -350,7 +350,7 @@ def _hold_against_known(case: Case, played: Play) -> None:
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON; 1 and true are not."""
+    """Return True if two values are the same JSON; 1 and true are not."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 

@@ -124,7 +124,7 @@ def test_any_text_has_findings_or_is_refused_for_its_modules(source: str, langua
 
 
 def is_closed(before: bytes, after: bytes) -> bool:
-    """Whether `after` is `before` with one parenthesis put in."""
+    """Return True if `after` is `before` with one parenthesis put in."""
     at = next((i for i in range(0, len(before), 2) if before[i : i + 2] != after[i : i + 2]), len(before))
     return after[at : at + 2] == ")".encode("utf-16-le") and after[at + 2 :] == before[at:]
 

@@ -23,7 +23,7 @@ SERVE_CASES = range(3000, 3020)
 
 
 def finding(level: str, each: Case, play: Play) -> str:
-    """What a failure says: the program, what is wrong and how to see it again; empty when nothing is."""
+    """Return what a failure says: the program, what is wrong and how to see it again; empty when nothing is."""
     problems = [*play.violations, *(f"a trap: {trap}" for trap in play.traps)]
     again = f"python -m tests.fuzz.run --level {level} --seed {each.seed} --cases 1"
     return "\n".join([*problems, again, each.source]) if problems else ""

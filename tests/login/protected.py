@@ -54,7 +54,7 @@ class Protected:
             (await client.post(f"{self.origin}/be", params={"flag": flags})).raise_for_status()
 
     async def seen(self, key: str) -> list[str]:
-        """What was noted under `key` so far, in order."""
+        """Return what was noted under `key` so far, in order."""
         async with httpx2.AsyncClient() as client:
             noted = (await client.get(f"{self.origin}/seen")).json()
         return [each[key] for each in noted if key in each]

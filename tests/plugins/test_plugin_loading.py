@@ -27,7 +27,7 @@ TOOL = 'PluginTool(name="a", description="A tool.", run=lambda input: 1)'
 
 
 async def refusal(folder: Path, code: str, **settings: Any) -> str:
-    """Why a plugin is refused; one beside it is there, and nothing of it."""
+    """Return why a plugin is refused; one beside it is there, and nothing of it."""
     async with plugins(folder, plugin("bad", code, **settings), plugin("good", GOOD)) as host:
         assert await host.ids() == ["plugin:good:hello"]
         assert [each.name for each in host.plugins.loaded] == ["good"]

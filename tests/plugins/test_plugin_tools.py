@@ -41,7 +41,7 @@ def tool(arguments: str, before: str = "") -> str:
 
 
 async def outcome(folder: Path, code: str, arguments: dict[str, Any] | None = None, **options: Any) -> Any:
-    """What a call of the tool `t` gives, or the message and whether it was dispatched."""
+    """Return what a call of the tool `t` gives, or the message and whether it was dispatched."""
     async with plugins(folder, plugin("p", code)) as host:
         assert host.plugins.refused == {}
         try:

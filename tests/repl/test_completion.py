@@ -58,7 +58,7 @@ WORDS = Vocabulary(
 
 
 def offered(text: str) -> list[str]:
-    """What is written instead of the text from where it starts, `|` or the end being the place."""
+    """Return what is written instead of the text from where it starts, `|` or the end being the place."""
     before, _, after = text.partition("|")
     return [each.text for each in complete(before + after, len(before), WORDS)]
 

@@ -50,7 +50,7 @@ PROGRAMS = st.lists(st.sampled_from(STEPS), min_size=1, max_size=8)
 
 
 def answers(told: Told, reverse: bool) -> list[Completion]:
-    """What every request of a turn is answered with: what it gave, an error, or that its time has come."""
+    """Return what every request of a turn is answered with: what it gave, an error, or that its time has come."""
     ends = []
     for request in told.requests:
         if isinstance(request, ToolCall):
@@ -81,7 +81,7 @@ def memory(data: bytes, image: Image) -> bytes:
 
 
 def differing(a: bytes, b: bytes) -> int:
-    """How many words differ."""
+    """Return how many words differ."""
     assert len(a) == len(b)
     blocks = [at for at in range(0, len(a), 4096) if a[at : at + 4096] != b[at : at + 4096]]
     return sum(a[at : at + 8] != b[at : at + 8] for block in blocks for at in range(block, block + 4096, 8))

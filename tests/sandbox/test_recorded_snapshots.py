@@ -33,7 +33,7 @@ def recording(folder: Path) -> Any:
 
 
 def gone_on_with(engine: Engine, folder: Path, name: str) -> list[Any]:
-    """What each delivery of the recording brings."""
+    """Return what each delivery of the recording brings."""
     noted = recording(folder)
     data = (folder / f"{name}.bin").read_bytes()
     with Guest(engine, engine.image(noted["catalog"]), memory_limit=MEMORY, suspended=data) as guest:

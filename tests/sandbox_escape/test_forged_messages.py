@@ -212,7 +212,7 @@ def puppet(monkeypatch: pytest.MonkeyPatch, *texts: str) -> list[list[Any]]:
 
 
 async def outcome_of(engine: Engine, monkeypatch: pytest.MonkeyPatch, *texts: str) -> Any:
-    """How a run ends whose guest says these turns, and what was delivered to it."""
+    """Return how a run ends whose guest says these turns, and what was delivered to it."""
     delivered = puppet(monkeypatch, *texts)
     async with bench(engine, ScriptedSource("s", {"work": text_result("done")})) as it:
         return await it.execute("return 1"), delivered

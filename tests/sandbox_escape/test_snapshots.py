@@ -51,7 +51,7 @@ def suspended(cell: OpenCell) -> bytes:
 
 
 def refusals(engine: Engine, image: Image, forms: list[bytes]) -> list[str]:
-    """What opening a guest from each of these is refused with; a form that is taken has no place in the list."""
+    """Return what opening a guest from each of these is refused with; a form that is taken has no place in the list."""
 
     def work() -> list[str]:
         said = []

@@ -45,7 +45,7 @@ def _data(name: str) -> Any:
 
 
 def _cases(name: str) -> list[dict[str, Any]]:
-    """What is not a comment."""
+    """Return what is not a comment."""
     return [case for case in _data(name) if isinstance(case, dict)]
 
 

@@ -190,7 +190,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def kept(folder: Path, *numbers: int) -> set[int]:
-    """Which of these another process would find, with what was put there."""
+    """Return which of these another process would find, with what was put there."""
     read = VectorFile(folder, 4).read(set(vectors(*numbers)))
     assert read.items() <= vectors(*numbers).items()
     return {int.from_bytes(each, "big") for each in read}

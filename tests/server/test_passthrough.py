@@ -130,7 +130,7 @@ VERSIONS = ("2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28")
 
 
 def sent(result: dict[str, Any], version: str) -> dict[str, Any]:
-    """What the SDK makes of it for the client."""
+    """Return what the SDK makes of it for the client."""
     fitted = result_for("s__look", json_text(result), version)
     return methods.serialize_server_result("tools/call", version, fitted)
 

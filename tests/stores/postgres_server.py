@@ -134,7 +134,7 @@ class PostgresServer:
         )
 
     def sql(self, statement: str) -> str:
-        """What psql prints of it, without headings."""
+        """Return what psql prints of it, without headings."""
         done = self._run("psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.url().partition("?")[0], "-c", statement)
         if done.returncode != 0:
             raise RuntimeError(done.stderr)

@@ -60,7 +60,7 @@ class SharedDatabase(Protocol):
         ...
 
     async def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """What is in the database, for a SELECT without values."""
+        """Return what is in the database, for a SELECT without values."""
         ...
 
 

@@ -38,7 +38,7 @@ def has_run(database: Direct, holder: str | None, *, lives: float = 900) -> None
 
 
 async def with_change(database: Direct, work: Work[Any], sql: str) -> Any:
-    """What comes of some work, when others do something right before it locks a row."""
+    """Return what comes of some work, when others do something right before it locks a row."""
 
     def watched() -> Work[Any]:
         answer: Any = None

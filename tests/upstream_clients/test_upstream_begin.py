@@ -47,7 +47,7 @@ class Begin:
 
 
 async def calls_of(source: ToolSource) -> list[str]:
-    """What the server got, without this question."""
+    """Return what the server got, without this question."""
     log = json.loads((await source.call_tool("log", {})).result["content"][0]["text"])
     return [call["name"] for call in log["calls"]][:-1]
 

@@ -37,7 +37,7 @@ def pid_of(pool: UpstreamPool) -> int:
 
 
 def running(pid: int) -> bool:
-    """Whether it can still do anything: what nobody has waited for yet cannot."""
+    """Return True if it can still do anything: what nobody has waited for yet cannot."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -196,7 +196,7 @@ def needing_a_look(checkup: Checkup) -> list[str]:
 
 
 def waiting_for(checkup: Checkup) -> str:
-    """What is still being looked at, on one line."""
+    """Return what is still being looked at, on one line."""
     from codemode_mcp.control.display import cut
 
     names = [cut(name, 30) for name in checkup.waiting]

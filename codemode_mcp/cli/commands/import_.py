@@ -91,7 +91,7 @@ def import_servers(
 
 
 def _sources(origins: list[str] | None, here: Here) -> list[Source]:
-    """What is to be imported from."""
+    """Return what is to be imported from."""
     from codemode_mcp.cli.mcp_clients import reading
     from codemode_mcp.cli.mcp_clients.places import TITLES, places
     from codemode_mcp.did_you_mean import nearest
@@ -158,7 +158,7 @@ def _show(plan: Plan, secrets: str, *, written: bool, backup: Path | None) -> No
 
 
 def _told(item: Item) -> str:
-    """What becomes of a server, in a line."""
+    """Return what becomes of a server, in a line."""
     match item.status:
         case "new":
             renamed = "" if item.under == item.name else f"as {item.under}: "
@@ -281,7 +281,7 @@ def _as_json(plan: Plan, *, written: bool, backup: Path | None) -> dict[str, Any
 
 
 def _plain(value: object) -> str:
-    """What others have written, on one line, without a secret that has the form of one."""
+    """Return what others have written, on one line, without a secret that has the form of one."""
     from codemode_mcp.audit.redaction import without_tokens
     from codemode_mcp.control.display import plain
 

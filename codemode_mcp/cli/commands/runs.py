@@ -413,7 +413,7 @@ def _state(view: Mapping[str, Any]) -> str:
 
 
 def _process(claimed: Claimed[Place | None]) -> str:
-    """Which process has a run, in a cell of a table."""
+    """Return which process has a run, in a cell of a table."""
     from codemode_mcp.control.merging import is_here, where
 
     if claimed.source is not None and is_here(claimed.view):
@@ -471,7 +471,7 @@ def _span(ms: int) -> str:
 
 
 def _arguments(told: dict[str, Any]) -> str:
-    """What may be told of arguments, in a cell of a table."""
+    """Return what may be told of arguments, in a cell of a table."""
     from codemode_mcp.control.display import cut
 
     known = told.get("value", told.get("shape", told.get("text", told.get("omitted", ""))))

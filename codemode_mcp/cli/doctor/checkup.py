@@ -59,7 +59,7 @@ class Checkup:
 
     @property
     def checks(self) -> list[Check]:
-        """What is known by now, in the order of the report, whatever ended first."""
+        """Return what is known by now, in the order of the report, whatever ended first."""
         return [check for found in self._found.values() for check in found]
 
     async def run(

@@ -55,7 +55,7 @@ async def check(app: App, before: Kept) -> Iterable[Check]:
 
 
 async def _program(app: App, engine: str) -> Check:
-    """Whether a trivial program runs, by the road that all take."""
+    """Return True if a trivial program runs, by the road that all take."""
     began = time.monotonic()
     try:
         outcome = await app.execute("return 6 * 7", "javascript", app.operator)
@@ -95,7 +95,7 @@ def _cache(before: Kept, ready: int) -> Check:
 
 
 async def esbuild(app: App, config: Config) -> Iterable[Check]:
-    """Where it is, which version, and whether it transforms."""
+    """Yield where it is, which version, and whether it transforms."""
     if "typescript" not in config.tools.code_mode.languages:
         return [Check("esbuild", "ok", "not needed: TypeScript is not enabled")]
     from codemode_mcp.paths import cache_dir

@@ -35,7 +35,7 @@ def version() -> Iterable[Check]:
 
 
 def is_here(command: Path, prefix: Path) -> bool:
-    """Whether a command belongs to an installation, be it by a link (pipx, uv tool)."""
+    """Return True if a command belongs to an installation, be it by a link (pipx, uv tool)."""
     folders = {command.parent, command.resolve().parent}
     return any(folder in (prefix / "bin", prefix / "Scripts") for folder in folders)
 

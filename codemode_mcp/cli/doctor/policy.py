@@ -32,7 +32,7 @@ class There:
     unknown: Sequence[str]
 
     def has(self, glob: str) -> bool:
-        """Whether there is, or may be, anything that a glob matches. The outer `exec` counts."""
+        """Return True if there is, or may be, anything that a glob matches. The outer `exec` counts."""
         from codemode_mcp.policy.policy import Effects, matches, reaches
 
         nothing = Effects.of(None)
@@ -41,7 +41,7 @@ class There:
 
 
 def hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Iterable[Check]:
-    """What policy makes of the tools of one server or plugin."""
+    """Yield what policy makes of the tools of one server or plugin."""
     from codemode_mcp.policy.policy import Ask, Policies
     from codemode_mcp.policy.unused_rules import out_of_reach
 

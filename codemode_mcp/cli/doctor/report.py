@@ -74,7 +74,7 @@ def _folded(first: str, text: str, margin: str) -> list[str]:
 
 
 def summary(checks: Sequence[Check]) -> str:
-    """How many of each kind, where any needs a look."""
+    """Return how many of each kind, where any needs a look."""
     counts = {status: sum(check.status == status for check in checks) for status in ("fail", "warn")}
     found = f"{len(checks)} line{'' if len(checks) == 1 else 's'}"
     if not any(counts.values()):

@@ -84,7 +84,7 @@ async def check(app: App, config: Config, name: str, seconds: float) -> list[Che
 
 
 def oddities(view: UpstreamView, title: str) -> Iterable[Check]:
-    """What is allowed and yet not as it should be."""
+    """Yield what is allowed and yet not as it should be."""
     from upstream_clients.schemas import UnusableSchema, compile_schema
 
     if not view.tools and not view.resources and not view.prompts:
@@ -107,7 +107,7 @@ def oddities(view: UpstreamView, title: str) -> Iterable[Check]:
 
 
 def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
-    """What to do about a server that is not there."""
+    """Return what to do about a server that is not there."""
     key = f"mcpServers.{spec.name}"
     if spec.url is not None:
         if "HTTP 401" in why or "HTTP 403" in why:
@@ -156,8 +156,8 @@ def by_hand(spec: UpstreamSpec) -> str:
 
 
 def is_kept(pool: UpstreamPool, view: UpstreamView) -> bool:
-    """Whether the next process will know what a server lists. Kept again here, for the connection may not have come to
-    that yet. Blocks."""
+    """Return True if the next process will know what a server lists. Kept again here, for the connection may not have
+    come to that yet. Blocks."""
     from codemode_mcp.paths import listings_dir
     from upstream_clients.listing_cache import ListingCache
     from upstream_clients.upstream import Upstream

@@ -157,7 +157,7 @@ def _nothing() -> Work[None]:
 
 
 def told(found: Found) -> str:
-    """What is in it, in words."""
+    """Return what is in it, in words."""
     suspended = counted(found.suspended, "suspended program")
     if found.oldest is not None:
         suspended += f", the oldest for {_lasting(found.oldest)}, {found.size / 1e6:.1f} MB"
@@ -175,7 +175,7 @@ def _lasting(seconds: float) -> str:
 
 
 def _not_by_itself(folder: Path) -> str | None:
-    """Why `serve` would not choose SQLite by itself. Makes nothing."""
+    """Return why `serve` would not choose SQLite by itself. Makes nothing."""
     there = _there(folder)
     if there == folder:
         return unusable(folder)
@@ -192,7 +192,7 @@ def _there(path: Path) -> Path:
 
 
 def _files(file: Path) -> tuple[list[Check], bool, int | None]:
-    """What is odd about the file and its folder, whether there is one, and the bytes that are free."""
+    """Return what is odd about the file and its folder, whether there is one, and the bytes that are free."""
     folder = _there(file.parent)
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         why = "cannot be written" if folder.is_dir() else "is a file"
@@ -213,7 +213,7 @@ def _files(file: Path) -> tuple[list[Check], bool, int | None]:
 
 
 def private(file: Path) -> Iterator[Check]:
-    """Whether others can read or write what is kept. POSIX."""
+    """Yield whether others can read or write what is kept. POSIX."""
     for path in (file.parent, file):
         if not path.exists():
             continue

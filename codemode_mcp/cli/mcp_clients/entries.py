@@ -406,12 +406,12 @@ class _AllSet(dict[str, str]):
 
 
 def loads(entry: Mapping[str, Any], here: Here) -> bool:
-    """Whether our configuration would load the entry with the variables that are set here."""
+    """Return True if our configuration would load the entry with the variables that are set here."""
     return _check(entry, here, here.environ) is None
 
 
 def _problem(entry: Mapping[str, Any], here: Here) -> str | None:
-    """Why our configuration would not load the entry, whatever its variables were set to."""
+    """Return why our configuration would not load the entry, whatever its variables were set to."""
     problems = [_check(entry, here, _AllSet(value)) for value in ("1", "https://1.example")]
     return problems[0] if all(problems) else None
 

@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def left(self) -> dict[str, str]:
-        """Why other servers stay where they are, by the clients' names."""
+        """Return why other servers stay where they are, by the clients' names."""
         return {item.name: item.reason for item in self.items if item.status == "left out"}
 
     @property
@@ -177,7 +177,7 @@ def make_plan(
     *,
     disable_unset: bool = False,
 ) -> Plan:
-    """What an import from these would do to the configuration at `target`. Writes nothing.
+    """Return what an import from these would do to the configuration at `target`. Writes nothing.
 
     Args:
         disable_unset: whether a server is added as disabled when a variable that it cannot do without is not set here;
@@ -344,7 +344,8 @@ def _placed(
     chosen: Mapping[str, _Candidate],
     source: Source,
 ) -> Item:
-    """What becomes of a server, beside those that we have and those that are chosen; `known` names both by essence."""
+    """Return what becomes of a server, beside those that we have and those that are chosen; `known` names both by
+    essence."""
     item = candidate.item
     name = fitting_name(item.name)
     for version in (candidate.literal, candidate.variable):
@@ -371,7 +372,7 @@ def _stricter(entry: Mapping[str, Any], other: object) -> str:
 
 
 def essence(entry: Mapping[str, Any]) -> str:
-    """What an entry reaches and how, as text: equal for those that make no difference."""
+    """Return what an entry reaches and how, as text: equal for those that make no difference."""
     kept = {
         key: entry[key] for key in ("command", "args", "env", "cwd", "envFile", "headers", "auth") if entry.get(key)
     }
@@ -391,7 +392,7 @@ def essence(entry: Mapping[str, Any]) -> str:
 def _variables(
     chosen: Iterable[_Candidate], members: Mapping[str, Any], here: Here, secrets: Secrets
 ) -> tuple[Variable, ...]:
-    """What has to be set before the servers can start; each once."""
+    """Return what has to be set before the servers can start; each once."""
     found: dict[str, Variable] = {}
     for candidate in chosen:
         for each in (*candidate.asked, *(candidate.needs if secrets == "variables" else ())):

@@ -61,7 +61,7 @@ def following(
     moved: Sequence[str],
     config: str,
 ) -> Installed:
-    """What is known after one more installation."""
+    """Return what is known after one more installation."""
     origin = None if backup is None else str(backup)
     new = Installed(
         path=str(path),
@@ -84,7 +84,7 @@ def following(
 
 
 def read(folder: Path, path: Path, keys: tuple[str, ...]) -> Installed | None:
-    """What is known of a place; what cannot be read counts as nothing."""
+    """Return what is known of a place; what cannot be read counts as nothing."""
     try:
         with open_private(folder / _file_name(path, keys)) as file:
             value = json.loads(file.read())

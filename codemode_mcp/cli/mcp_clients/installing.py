@@ -211,7 +211,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def empty_for(client: ClientName) -> str:
-    """What a file of this client begins as."""
+    """Return what a file of this client begins as."""
     match client:
         case "vscode":
             return '{\n\t"servers": {}\n}\n'
@@ -230,7 +230,7 @@ def empty_for(client: ClientName) -> str:
 def plan(
     place: Place, file: File, name: str, launched: Launch, config: Path, here: Here, *, move: bool
 ) -> Plan:  # fmt: skip
-    """What will be done. Reads our configuration, writes nothing.
+    """Return what will be done. Reads our configuration, writes nothing.
 
     Args:
         config: our configuration, which need not be there if servers are moved into it.
@@ -294,7 +294,7 @@ def _servers(file: File, keys: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _incoming(place: Place, file: File, config: Path, here: Here, *, move: bool) -> importing.Plan:
-    """What an import of the client's servers would do. Those that could not start behind us are none of them."""
+    """Return what an import of the client's servers would do. Those that could not start behind us are none of them."""
     source = _source(place, file, here)
     if move and place.client == "claude-code":
         source = replace(source, servers={name: mapped(given, _optional) for name, given in source.servers.items()})
@@ -377,7 +377,7 @@ def _needs(value: object) -> Iterator[str]:
 
 
 def _handed(client: ClientName, references: Mapping[str, str]) -> dict[str, str]:
-    """What our entry says for the variables of servers behind us, in the client's own way: it alone knows some.
+    """Return what our entry says for the variables of servers behind us, in the client's own way: it alone knows some.
 
     Clients start servers with few of the variables that they have themselves.
     """
@@ -518,7 +518,7 @@ class Undoing:
 
 
 def plan_undo(place: Place, file: File, records: Path) -> Undoing:
-    """What will be done.
+    """Return what will be done.
 
     Raises:
         RefusedError: it cannot be done.

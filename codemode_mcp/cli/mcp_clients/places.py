@@ -179,7 +179,7 @@ def find(
     folder: PurePath,
     exists: Callable[[PurePath], bool],
 ) -> Place | None:
-    """Where a server for this client belongs: where this client keeps things, else where its documentation says.
+    """Return where a server for this client belongs: where this client keeps things, else where its documentation says.
 
     None when it has no servers of this scope. What is only read for the sake of older versions is left out.
 

@@ -131,7 +131,7 @@ class Source:
 
 
 def read_clients(here: Here, clients: Iterable[ClientName] = CLIENTS) -> list[Source]:
-    """What the clients that are here have; one for each place whose file exists.
+    """Return what the clients that are here have; one for each place whose file exists.
 
     In the user's own folder a project's file of Cursor is the user's file.
     """
@@ -145,7 +145,7 @@ def read_clients(here: Here, clients: Iterable[ClientName] = CLIENTS) -> list[So
 
 
 def read_named(path: Path, here: Here) -> list[Source]:
-    """What a file has that the user has named: one of a client is read as such, any other by what it holds."""
+    """Return what a file has that the user has named: one of a client is read as such, any other by what it holds."""
     path = Path(os.path.abspath(path))
     documents: dict[Path, Document | SourceError] = {}
     known = [
@@ -240,14 +240,14 @@ def _at(value: Any, keys: Iterable[str]) -> Any:
 
 
 def inputs_of(value: Any) -> dict[str, Mapping[str, Any]]:
-    """What VS Code asks its user for, by id."""
+    """Return what VS Code asks its user for, by id."""
     if not isinstance(value, list):
         return {}
     return {each["id"]: each for each in value if isinstance(each, dict) and isinstance(each.get("id"), str)}
 
 
 def _extensions(path: Path) -> tuple[str, ...]:
-    """What is said about servers that Claude Desktop has, but not in its file."""
+    """Return what is said about servers that Claude Desktop has, but not in its file."""
     try:
         names = [each for each in os.listdir(path.parent / "Claude Extensions") if not each.startswith(".")]
     except OSError:
@@ -259,7 +259,7 @@ def _extensions(path: Path) -> tuple[str, ...]:
 
 
 def _other_projects(value: Any, folder: Path) -> tuple[str, ...]:
-    """What is said about servers of projects that nobody asked about."""
+    """Return what is said about servers of projects that nobody asked about."""
     projects = _at(value, ("projects",))
     if not isinstance(projects, dict):
         return ()

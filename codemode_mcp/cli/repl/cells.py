@@ -67,8 +67,8 @@ def word(text: str) -> str | None:
 
 
 def goes_on(text: str) -> bool:
-    """Whether more has to be typed: a bracket, a template or a statement is open. Of what is wrong anyway, nothing is
-    expected: the engine says what is."""
+    """Return True if more has to be typed: a bracket, a template or a statement is open. Of what is wrong anyway,
+    nothing is expected: the engine says what is."""
     if len(text) > MAX_JUDGED or command(text) is not None:
         return False
     found = scan(text)
@@ -90,7 +90,7 @@ def goes_on(text: str) -> bool:
 
 
 def depth(text: str) -> int:
-    """How many brackets are open."""
+    """Return how many brackets are open."""
     found = scan(text[-MAX_JUDGED:])
     return 0 if found.within == "template" else len(found.open)
 

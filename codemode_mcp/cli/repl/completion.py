@@ -55,7 +55,7 @@ class Completion:
 
 
 def complete(text: str, cursor: int, words: Vocabulary) -> list[Completion]:
-    """What may be written at `cursor`, the best first. Never raises, and takes bounded time."""
+    """Return what may be written at `cursor`, the best first. Never raises, and takes bounded time."""
     cursor = max(0, min(cursor, len(text)))
     before = text[:cursor]
     if re.match(r"\s*\.[a-z]*(\s|\Z)", before) is not None and "\n" not in before.strip():
@@ -168,7 +168,7 @@ class _Place:
 
 
 def chain_before(tokens: Sequence[Token], end: int) -> tuple[str, ...] | None:
-    """What `a.b[0].c` before `tokens[end]` is made of; None where that is no such thing."""
+    """Return what `a.b[0].c` before `tokens[end]` is made of; None where that is no such thing."""
     chain: list[str] = []
     at = end - 1
     while at >= 0:
@@ -244,7 +244,7 @@ def _called(
 
 
 def _path_of_value(place: _Place, tokens: Sequence[Token]) -> tuple[str, ...] | None:
-    """Where the value is that comes next; None: it is none of the argument's."""
+    """Return where the value is that comes next; None: it is none of the argument's."""
     previous, bracket = tokens[-1].text, tokens[place.opener].text
     if bracket == "{":
         key = _key(tokens[-2]) if previous == ":" and len(tokens) > 1 else None
@@ -259,7 +259,7 @@ def _key(token: Token) -> str | None:
 
 
 def _at_top(tokens: Iterable[Token], wanted: str) -> Iterable[int]:
-    """Where `wanted` stands outside all brackets that are opened here, up to the end of what is around it."""
+    """Yield where `wanted` stands outside all brackets that are opened here, up to the end of what is around it."""
     level = 0
     for at, token in enumerate(tokens):
         if token.kind == "punct":
@@ -338,7 +338,7 @@ def _matching(names: Iterable[Name], partial: str, start: int, *, behind: str = 
 
 
 def _plain(partial: str, start: int, texts: Sequence[str], quote: str) -> list[Completion]:
-    """What may be in a string, as it is written there."""
+    """Return what may be in a string, as it is written there."""
     found = []
     for each in _fitting(map(Name, texts), partial):
         written = string_literal(each.text)[1:-1]
@@ -376,7 +376,7 @@ def _command(before: str, words: Vocabulary) -> list[Completion]:
 
 
 def unquoted(text: str) -> str:
-    """What a string literal stands for, where it has no escapes but those of JSON."""
+    """Return what a string literal stands for, where it has no escapes but those of JSON."""
     quote, inner = text[0], text[1:-1] if len(text) > 1 and text[-1] == text[0] else text[1:]
     try:
         found = json.loads(f'"{inner}"' if quote == '"' else '"' + inner.replace('"', '\\"') + '"')

@@ -140,7 +140,7 @@ class Prompt:
         return owner
 
     async def vocabulary(self) -> Vocabulary:
-        """What can be completed at the moment."""
+        """Return what can be completed at the moment."""
         catalog = await self._app.catalog_for(self._app.operator, self._front.client)
         values = self._kept.values
         if self._last is not None:

@@ -132,7 +132,7 @@ def scan(text: str) -> Scan:
 
 
 def _ends_value(tokens: list[Token]) -> bool:
-    """Whether a slash would divide by what follows."""
+    """Return True if a slash would divide by what follows."""
     if not tokens:
         return False
     last = tokens[-1]

@@ -89,7 +89,7 @@ class Reader:
         return f"<Reader: {self._session.history!r}>"
 
     async def read(self) -> str | None:
-        """What was typed; None: nothing more comes.
+        """Return what was typed; None: nothing more comes.
 
         Raises:
             Interrupted: it was given up.
@@ -164,7 +164,7 @@ def _keys() -> KeyBindings:
 
 
 def history_path() -> Path:
-    """Where what was typed is kept."""
+    """Return where what was typed is kept."""
     return Path(platformdirs.user_state_dir("codemode-mcp", appauthor=False)) / "repl_history"
 
 

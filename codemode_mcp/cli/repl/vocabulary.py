@@ -79,7 +79,7 @@ class Vocabulary:
             yield Name(each)
 
     def members(self, chain: tuple[str, ...]) -> Iterator[Name]:
-        """What may follow `a.b.` for `("a", "b")`."""
+        """Yield what may follow `a.b.` for `("a", "b")`."""
         match chain:
             case ("MCP",):
                 for server in self.catalog.servers:
@@ -143,7 +143,7 @@ class Vocabulary:
         return self.catalog.toolset.get(entry_id)
 
     def properties(self, entry: Entry, path: tuple[str, ...]) -> list[Name]:
-        """What an object at this place in the argument may have."""
+        """Return what an object at this place in the argument may have."""
         compiled = compile_schema(entry.tool.input_schema)
         found: dict[str, Property] = {}
         for each in _at(compiled, path):
@@ -160,7 +160,7 @@ class Vocabulary:
         ]
 
     def constants(self, entry: Entry, path: tuple[str, ...]) -> list[Constant | Scalar]:
-        """What a value at this place may be, as far as that can be listed."""
+        """Return what a value at this place may be, as far as that can be listed."""
         found: dict[Constant | Scalar, None] = {}
         for each in _at(compile_schema(entry.tool.input_schema), path):
             if isinstance(each, Constant) or (isinstance(each, Scalar) and each.name in ("boolean", "null")):
@@ -178,7 +178,7 @@ class Vocabulary:
         return () if found is None else dict(found.groups).get(group, ())
 
     def in_full(self, name: Name) -> str:
-        """What is said of a name, with what it takes if it is a tool: of thousands, that takes seconds."""
+        """Return what is said of a name, with what it takes if it is a tool: of thousands, that takes seconds."""
         if name.entry is None:
             return name.about
         taken = _taken(self.signature(name.entry).removeprefix(name.entry.path))
@@ -288,7 +288,7 @@ def _guest() -> tuple[dict[str, Name], dict[str, tuple[Name, ...]]]:
 
 
 def guest_globals() -> tuple[Name, ...]:
-    """What `guest.d.ts` declares."""
+    """Return what `guest.d.ts` declares."""
     return tuple(_guest()[0].values())
 
 
@@ -297,7 +297,7 @@ def guest_members(name: str) -> tuple[Name, ...]:
 
 
 def _taken(rest: str) -> str:
-    """What a function takes, or the type of something else, behind its name."""
+    """Return what a function takes, or the type of something else, behind its name."""
     taken, is_function, _ = rest.partition("): ")
     return _short(taken + ")" if is_function else taken.rstrip(";"))
 

@@ -87,8 +87,8 @@ class Exposure:
 
     @property
     def reading(self) -> int:
-        """What a task typically reads of declarations: the file of one server, which `exec` says to read first; the
-        median of those with tools."""
+        """Return what a task typically reads of declarations: the file of one server, which `exec` says to read first;
+        the median of those with tools."""
         files = [server.declarations for server in self.servers if server.weight.tools]
         return statistics.median_low(files) if files else 0
 

@@ -51,7 +51,7 @@ class Report:
 
 
 def verdict_of_exposure(report: Report) -> str:
-    """Whose tools take less of the prompt, in a sentence or two."""
+    """Return whose tools take less of the prompt, in a sentence or two."""
     exposure, amount = report.exposure, report.amount
     pays, pays_reading = exposure.pays_from(), exposure.pays_from(reading=True)
     if pays is None or pays_reading is None:
@@ -78,7 +78,7 @@ def verdict_of_exposure(report: Report) -> str:
 
 
 def verdict_of_tasks(report: Report) -> str:
-    """Whether less went through the model; empty where nothing is recorded."""
+    """Return True if less went through the model; empty where nothing is recorded."""
     tasks = report.tasks
     if tasks is None or not tasks.all:
         return ""
@@ -89,7 +89,7 @@ def verdict_of_tasks(report: Report) -> str:
 
 
 def costs(report: Report) -> Iterator[str]:
-    """Where code mode cost more, a line for each kind of task."""
+    """Yield where code mode cost more, a line for each kind of task."""
     costlier: Iterable[Task] = () if report.tasks is None else report.tasks.costlier
     by_kind = Counter(task.kind for task in costlier)
     for kind, why in _KINDS.items():
@@ -100,7 +100,7 @@ def costs(report: Report) -> Iterator[str]:
 
 
 def left_out(report: Report) -> Iterator[str]:
-    """What is not in the figures of tasks."""
+    """Yield what is not in the figures of tasks."""
     tasks = report.tasks
     if tasks is None:
         return

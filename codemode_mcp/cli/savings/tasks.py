@@ -50,7 +50,7 @@ class Task:
 
     @property
     def through(self) -> int:
-        """What went through the model."""
+        """Return what went through the model."""
         return self.sent + self.shown
 
     @property
@@ -59,7 +59,8 @@ class Task:
 
     @property
     def direct(self) -> int:
-        """What direct calling would have put there. Of what failed it is nothing: the next attempt calls again."""
+        """Return what direct calling would have put there. Of what failed it is nothing: the next attempt calls
+        again."""
         return 0 if self.failed else self.arguments + self.results
 
     @property
@@ -166,8 +167,8 @@ class _Run:
 
 
 def tasks_of(events: Iterable[Mapping[str, Any]], reads: Reads = "content", since: float = 0.0) -> Tasks:
-    """What the events of a trajectory say, in the order they were written; what is no event as we write them is passed
-    over.
+    """Return what the events of a trajectory say, in the order they were written; what is no event as we write them is
+    passed over.
 
     Args:
         since: Unix seconds; what began before is left out.

@@ -158,7 +158,7 @@ def _events(path: Path, needles: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 
 def _is_event(event: dict[str, Any]) -> bool:
-    """Whether what events are told apart by is as we write it."""
+    """Return True if what events are told apart by is as we write it."""
     return (
         isinstance(event.get("kind"), str)
         and isinstance(event.get("id", ""), str)

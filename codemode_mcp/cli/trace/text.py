@@ -55,7 +55,7 @@ def _lines(trace: Trace, width: int) -> Iterator[str]:
 
 
 def heading(trace: Trace) -> Iterator[str]:
-    """What the run was, in two lines."""
+    """Yield what the run was, in two lines."""
     status = trace.status or "no end recorded"
     code = f" ({trace.code})" if trace.code else ""
     took = "" if trace.time.ended is None else f" in {duration(trace.time.ended - trace.time.began)}"

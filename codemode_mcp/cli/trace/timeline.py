@@ -112,8 +112,8 @@ class Trace:
 
 
 def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
-    """What the events of a run say, in whatever order they come. What of them is no event as we write them is passed
-    over."""
+    """Return what the events of a run say, in whatever order they come. What of them is no event as we write them is
+    passed over."""
     ordered = sorted((event for event in events if _number(event.get("time")) is not None), key=_time)
     began = ended = None
     status = code = ""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def bundled(settings: Callable[[], ToolSettings], kept: Callable[[], Kept]) -> dict[str, Callable[[PluginApi], None]]:
-    """What to register, by name.
+    """Return what to register, by name.
 
     Args:
         settings: the newest.

@@ -56,7 +56,7 @@ class Kept(Protocol):
     """Where values are kept; `values.Values`."""
 
     async def listed(self, owner: str, offset: int, limit: int) -> Page:
-        """What there is of an owner."""
+        """Return what there is of an owner."""
         ...
 
     async def load(self, owner: str, key: str) -> str | None:

@@ -142,7 +142,7 @@ class Compared:
         self.vectors: Any = None
 
     def similarities(self, request: str) -> Sequence[float] | None:
-        """How near a request is to each text, from -1 to 1; None while that is not known."""
+        """Return how near a request is to each text, from -1 to 1; None while that is not known."""
         vectors = self.vectors
         if vectors is None:
             return None

@@ -46,7 +46,7 @@ class PinnedFile:
     sha256: str
 
     def find(self) -> Path | None:
-        """Where it is, or None when the package, the file or its size is not there. Imports nothing."""
+        """Return where it is, or None when the package, the file or its size is not there. Imports nothing."""
         try:
             spec = importlib.util.find_spec(self.package)
         except (ImportError, ValueError):

@@ -36,7 +36,8 @@ class Principal:
 
     @property
     def name(self) -> str:
-        """What policy knows it by: the subject of an access token, else the name of a token of the configuration."""
+        """Return what policy knows it by: the subject of an access token, else the name of a token of the
+        configuration."""
         return self.subject or self.client
 
 

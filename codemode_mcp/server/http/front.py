@@ -58,7 +58,7 @@ _EXPOSED = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after"
 
 
 def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
-    """Who makes a request: its principal, else its legacy session, else nobody."""
+    """Return who makes a request: its principal, else its legacy session, else nobody."""
     if context.request is None:
         return NOBODY
     caller: Caller = context.request.scope.get(_CALLER, NOBODY)
@@ -398,7 +398,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def _begins_something(method: str, body: bytes) -> bool:
-    """Whether a request is for a call, a session or a stream."""
+    """Return True if a request is for a call, a session or a stream."""
     if method == "GET":
         return True
     try:

@@ -16,7 +16,7 @@ _MAX_BUCKETS = 10_000
 
 
 def is_address(host: str) -> bool:
-    """Whether this is an IP address and not a name."""
+    """Return True if this is an IP address and not a name."""
     try:
         ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -61,8 +61,8 @@ class Doors:
         return host in LOOPBACK_NAMES or (self.addresses and is_address(host))
 
     def admits_origin(self, value: str, host: str) -> bool:
-        """Whether a page may ask: one that was loaded from the `host` it asks or from our port, or that the operator
-        names. A name that is ours with every port is not enough: behind another port is another's page."""
+        """Return True if a page may ask: one that was loaded from the `host` it asks or from our port, or that the
+        operator names. A name that is ours with every port is not enough: behind another port is another's page."""
         value = value.lower()
         if value in self.origins:
             return True
@@ -70,7 +70,7 @@ class Doors:
         return scheme in ("http", "https") and bool(rest) and (rest == host.lower() or self._is_ours(rest))
 
     def shares_with(self, origin: str) -> bool:
-        """Whether a browser may show answers to the pages of another origin: those that the operator names."""
+        """Return True if a browser may show answers to the pages of another origin: those that the operator names."""
         return origin.lower() in self.origins
 
 
@@ -93,7 +93,7 @@ def _split(value: str) -> tuple[str, int | None]:
 
 
 def peer(address: str) -> str:
-    """Whom an address stands for: an IPv6 network of 64 bits is one peer."""
+    """Return whom an address stands for: an IPv6 network of 64 bits is one peer."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

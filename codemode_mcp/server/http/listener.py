@@ -159,7 +159,7 @@ _UNKNOWN = "this name cannot be resolved; give an address of this machine"
 
 
 def _addresses(host: str, port: int) -> list[tuple[Any, ...]]:
-    """What a name or an address stands for; empty for nothing."""
+    """Return what a name or an address stands for; empty for nothing."""
     try:
         return list(socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))
     except (OSError, UnicodeError):
@@ -265,7 +265,8 @@ async def _accepting(front: Front, opened: socket.socket) -> AsyncIterator[_Conn
 
 
 def _room_for(connections: int) -> int:
-    """How many connections there is room for in the table of open files, which is made larger where it can be."""
+    """Return how many connections there is room for in the table of open files, which is made larger where it can
+    be."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -285,7 +286,7 @@ def _room_for(connections: int) -> int:
 
 
 def refusal_to_listen(settings: HttpSettings, host: str, *, allowed: bool) -> str | None:
-    """Why a server is not to be started on this address, if so."""
+    """Return why a server is not to be started on this address, if so."""
     if settings.authenticates or settings.allow_unauthenticated or allowed or is_loopback(host):
         return None
     if not _addresses(host, 0):
@@ -298,7 +299,7 @@ def refusal_to_listen(settings: HttpSettings, host: str, *, allowed: bool) -> st
 
 
 def notes_for(settings: HttpSettings, host: str) -> list[str]:
-    """What whoever starts the server should know."""
+    """Return what whoever starts the server should know."""
     if is_loopback(host):
         return []
     if not settings.authenticates:

@@ -115,7 +115,7 @@ class Keys:
             self._fetched = self._clock()
 
     async def _discover(self) -> str:
-        """Where the issuer says its keys are (RFC 8414, OpenID Connect Discovery)."""
+        """Return where the issuer says its keys are (RFC 8414, OpenID Connect Discovery)."""
         issuer = self._settings.issuer
         parts = urlsplit(issuer)
         origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
@@ -219,8 +219,8 @@ class AccessTokens:
         return Principal(owner_string("subject", issuer, subject), client or "", issuer, subject, self._groups(claims))
 
     def _groups(self, claims: Mapping[str, Any]) -> frozenset[str]:
-        """What policy knows the subject as a member of. Raises `Refused` where that cannot be told: rules for a group
-        would otherwise be left out."""
+        """Return what policy knows the subject as a member of. Raises `Refused` where that cannot be told: rules for a
+        group would otherwise be left out."""
         name = self._settings.groups_claim
         elsewhere = claims.get("_claim_names")  # OpenID Connect Core 5.6.2; what is too much for a token
         if isinstance(elsewhere, dict) and name in elsewhere:
@@ -258,7 +258,7 @@ def _usable(document: Mapping[str, Any]) -> tuple[_Key, ...]:
 
 
 def is_safe_url(url: str) -> bool:
-    """Whether keys may come from there: HTTPS, or this very machine."""
+    """Return True if keys may come from there: HTTPS, or this very machine."""
     try:
         parts = urlsplit(url)
         return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
