@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from upstream_clients.token_store import Login
 
 LOGIN_SECONDS = 300.0
-"""How long the browser is waited for."""
+"""Seconds to wait for the browser."""
 
 _PATH = "/callback"
 _MAX_REQUEST_BYTES = 16 * 1024
@@ -116,7 +116,7 @@ async def log_in(spec: UpstreamSpec, show: Callable[[str], None], *, timeout: fl
                         answer = received
                         break
             if answer is None:
-                raise LoginError(f"nobody has logged in within {timeout:g} s")
+                raise LoginError(f"no login was made within {timeout:g} s")
             code = oauth.read_code(attempt, answer)
             spec.learn((code,))
             login = await oauth.redeem(fetcher, attempt, code)
@@ -147,7 +147,7 @@ async def log_out(spec: UpstreamSpec) -> bool:
 
 
 def can_open_browser() -> bool:
-    """Return True if a browser would show something to somebody, and not take over the terminal."""
+    """Return True if a browser would open a window, and not take over the terminal."""
     return not sys.platform.startswith("linux") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     )
@@ -156,7 +156,7 @@ def can_open_browser() -> bool:
 def open_browser(url: str) -> threading.Thread:
     """Begin to open `url` for the user to see. Whether that comes to anything cannot be known.
 
-    In a daemon thread, which is returned: a browser may stay in the foreground, and nobody waits for its end.
+    In a daemon thread, which is returned: a browser may stay in the foreground, and its end is not waited for.
     """
     import webbrowser
 
@@ -195,7 +195,7 @@ async def _listening(port: int | None) -> AsyncIterator[tuple[str, MemoryObjectR
             async with stream:
                 status, found = await _read_request(stream)
                 if found is not None:
-                    with suppress(anyio.WouldBlock):  # somebody floods us
+                    with suppress(anyio.WouldBlock):  # a flood of requests
                         sending.send_nowait(found)
                 await stream.send(_page(status))
 

@@ -1,7 +1,7 @@
-"""What a shell offers for an argument: names of servers and clients, ids of runs.
+"""Completions of a shell for an argument: names of servers and clients, ids of runs.
 
 Nothing here connects to a server, runs a program or expands a variable, and whatever goes wrong offers nothing: a shell
-shows what is said here in the middle of somebody's line. Shells also evaluate what they are offered (zsh while it
+shows messages in the middle of the user's line. Shells also evaluate what they are offered (zsh while it
 completes), and a configuration may come with a folder from anywhere: only plain names are offered.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MOST_RUNS: Final = 50
 TAIL_BYTES: Final = 1 << 20
-"""Of a trajectory, in which runs are looked for."""
+"""Bytes at the end of a trajectory in which runs are looked for."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,199}")
 _ASK_SECONDS: Final = 0.5
@@ -55,7 +55,7 @@ def live_runs(incomplete: str) -> list[str]:
 def _offered(incomplete: str, names: Callable[[], Iterable[Any]]) -> list[str]:
     try:
         found = [name for name in names() if isinstance(name, str) and _PLAIN.fullmatch(name)]
-    except Exception:  # there is nobody to tell
+    except Exception:  # an error cannot be shown
         return []
     return [name for name in found if name.startswith(incomplete)]
 

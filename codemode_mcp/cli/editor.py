@@ -1,9 +1,9 @@
-"""What `codemode-mcp types` keeps in a folder, so that an editor completes and checks programs: the declaration files,
+"""The folder of `codemode-mcp types`, for an editor that completes and checks programs: the declaration files,
 a `tsconfig.json` for them, and a first program.
 
 What is there and not ours stays as it is, and nothing is written through a link: a folder may come from anywhere. A
 list of what was written, with digests, tells ours from others later: files of servers that are gone are removed if
-nobody has changed them.
+they were not changed by hand.
 """
 
 from __future__ import annotations
@@ -60,18 +60,18 @@ hits.map((hit) => hit.call); // the last expression is the value of the program
 """
 
 _DEVICES: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])\Z")
-"""What Windows takes for a device, whatever follows behind a point."""
+"""Names of devices on Windows, with any suffix."""
 
 _DECLARATIONS: Final = re.compile(r"codemode-mcp\.schema\.json|(?!\.)[^/\\]+\.d\.ts|mcp/(?!\.)[^/\\]+\.d\.ts")
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What became of a folder. Paths are relative to it, with `/`.
+    """Changes in a folder. Paths are relative to it, with `/`.
 
     Attributes:
         removed: declaration files of what is gone.
-        changed: likewise, which somebody has changed: they were left.
+        changed: such files that were changed by hand: they were left.
         example: whether the first program was written.
         project: whether `tsconfig.json` is ours.
     """
@@ -104,14 +104,14 @@ def keep(folder: Path, declarations: Mapping[str, str]) -> Kept:
             changed.append(path)
     for path, text in declarations.items():
         _write(folder / path, text)
-    # What is left because it was changed is nobody's but the user's from now on.
+    # A file that is left because it was changed is the user's from now on.
     written = {path: _digest(text.encode("utf-8")) for path, text in sorted(declarations.items())}
     _write(folder / WRITTEN, json.dumps(written, indent=1, ensure_ascii=True) + "\n")
     project = folder / PROJECT
     ours = not os.path.lexists(project) or (_is_here(project) and project.read_bytes().startswith(MARK.encode()))
     if ours:
         _write(project, PROJECT_TEXT)
-    # Only into a folder that is new: whoever has deleted it does not want it back.
+    # Only into a new folder: a user who has deleted it does not want it back.
     example = ours and not earlier and not os.path.lexists(folder / EXAMPLE)
     if example:
         _write(folder / EXAMPLE, EXAMPLE_TEXT)
@@ -164,7 +164,7 @@ def _digest(data: bytes) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Only where that changes something: an editor reads anew what was written."""
+    """Write a file where its text is another one: an editor reads a written file again."""
     data = text.encode("utf-8")
     try:
         if path.read_bytes() == data:

@@ -1,4 +1,4 @@
-"""What `codemode-mcp tools` lists of a catalog, and finds in it, in lines that fit a terminal. Pure."""
+"""Lists and search results of `codemode-mcp tools`, in lines that fit a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_DESCRIPTION = 200
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is listed.
+    """Tools of a list.
 
     Attributes:
         heads: what is said of each server and plugin above its tools.
@@ -40,10 +40,10 @@ class Found:
 
 
 def find(catalog: Catalog, views: Iterable[UpstreamView], query: str | None, server: str | None, limit: int) -> Found:
-    """Return what is listed of a catalog, or found in it.
+    """List a catalog, or search it.
 
     Args:
-        views: what the servers offer, whoever may see it.
+        views: the servers with all their tools.
         server: of which alone; as a program or the configuration has it.
 
     Raises:
@@ -77,7 +77,7 @@ def _entries(catalog: Catalog) -> Iterator[Entry]:
 
 
 def _name(entry: Entry) -> str:
-    """Of its server as a program calls it, or of what else it is of."""
+    """Return the server's name as a program writes it, or the other source of a tool."""
     if entry.source == "mcp":
         return entry.path.split(".")[1]
     return f"{entry.source} {entry.source_name}"
@@ -94,7 +94,7 @@ def _listed(catalog: Catalog, entry: Entry) -> dict[str, Any]:
 
 
 def _source(catalog: Catalog, wanted: str) -> tuple[str, ...]:
-    """Return whose tools are meant. Raises `ProgramError`: nobody's."""
+    """Return the source that a name means. Raises `ProgramError` where there is none."""
     from codemode_mcp.did_you_mean import nearest
 
     known = {server.identifier: (server.identifier, server.name) for server in catalog.servers}
@@ -141,7 +141,7 @@ def _worth(hit: Mapping[str, Any]) -> float:
 def _why_nothing(catalog: Catalog, query: str, hits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     from codemode_mcp.did_you_mean import nearest
 
-    # A server whose tools nobody knows is told of at every search.
+    # A server with unknown tools is a hit of every search.
     found = [hit for hit in hits if hit.get("status") != "down" or hit["signature"]]
     if any(hit["score"] >= 1 or hit["score"] == 0 for hit in found):
         return
@@ -192,7 +192,7 @@ def _heads(catalog: Catalog) -> Iterator[tuple[str, str]]:
 
 
 def _fit(text: str, width: int) -> str:
-    """On one line, and with a mark where it was longer."""
+    """Return a text on one line, with a mark where it was longer."""
     room = width
     while columns(shown := cut(text, room)) > width:
         room -= max(1, (columns(shown) - width) // 2)
@@ -200,7 +200,7 @@ def _fit(text: str, width: int) -> str:
 
 
 def _folded(text: str, width: int, indent: str) -> Iterator[str]:
-    """In lines that fit, broken between words where there are some; what goes on is indented under the first."""
+    """Yield a text in lines that fit, broken between words where possible; all but the first are indented."""
     line = indent
     for word in plain(text).split():
         rest = f" {word}" if line.strip() else word
@@ -227,7 +227,7 @@ def problems(catalog: Catalog) -> list[str]:
 
 
 def _hidden(views: Iterable[UpstreamView], catalog: Catalog) -> Iterator[str]:
-    """Yield how much of what the servers offer policy denies to whoever is at the terminal."""
+    """Yield the number of tools that policy denies to the user at the terminal."""
     offered = {view.name: len(view.tools) for view in views}
     shown = {server.name: len(server.tools) for server in catalog.servers}
     hidden = {name: count - shown.get(name, 0) for name, count in offered.items() if count > shown.get(name, 0)}

@@ -35,7 +35,7 @@ def with_servers(config: Config, wanted: Collection[str], *, called: bool) -> Co
     """Return the configuration with these servers alone. Ends the command where there is no such server.
 
     Args:
-        called: they are about to be called: each is started at once, though its tools are known from earlier.
+        called: they are about to be called: each is started now, though its tools are known from earlier.
     """
     known = configured(config)
     for name in wanted:

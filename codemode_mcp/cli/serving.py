@@ -154,8 +154,8 @@ async def _serve(config: Config, load: Callable[[Reading], Config], streams: Str
 
 
 async def _end_on_signal(end: Callable[[], None]) -> None:
-    """Call `end` at the first SIGTERM or SIGINT. One that comes a while later ends the process at once; what comes
-    sooner is the same signal, sent to the process and to its group.
+    """Call `end` at the first SIGTERM or SIGINT. One that comes a while later ends the process immediately; one
+    that comes sooner is the same signal, sent to the process and to its group.
     """
     first: float | None = None
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

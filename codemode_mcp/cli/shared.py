@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import LogLevel
 
 COLUMNS = 100
-"""That a message may take in a terminal."""
+"""Columns of a message in a terminal."""
 
 
 def load(path: str | None, level: LogLevel | None, file: str | None, *, read_only: bool = False) -> Config:
@@ -47,7 +47,7 @@ def load(path: str | None, level: LogLevel | None, file: str | None, *, read_onl
 
 
 def with_options(loaded: Config, level: LogLevel | None, file: str | None, *, read_only: bool) -> Config:
-    """Return what the command line says goes before what the file says."""
+    """Return the configuration with the options of the command line, which win."""
     from dataclasses import replace
 
     log = loaded.log
@@ -87,7 +87,7 @@ def plugins_on_stderr() -> Iterator[TextIO]:
 
 
 def say(text: str) -> None:
-    """To a person, on stderr, in lines that fit."""
+    """Print a text for a person to stderr, in lines that fit."""
     print(fitted(harmless(text)), file=sys.stderr)  # noqa: T201
 
 

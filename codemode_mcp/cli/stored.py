@@ -1,4 +1,4 @@
-"""What is in the store of a configuration, for `codemode-mcp runs`: it is only looked at, and never made."""
+"""Contents of the store of a configuration, for `codemode-mcp runs`, which reads it and never makes one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import StoreSettings
 
 LOOK_SECONDS = 10.0
-"""For a database that is looked at."""
+"""Seconds to read a database."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a store has.
+    """Contents of a store.
 
     Attributes:
         name: empty where there is no store, or it was not looked at.
@@ -56,7 +56,7 @@ def look(config: str | None, known: Collection[str]) -> Stored:
     if settings.kind == "memory":
         return Stored()
     name = name_of(settings, state_dir())
-    # What goes wrong is told in the answer; nobody has set logs up, so that what is logged would go to the terminal.
+    # Errors are part of the answer; logging is not set up, so records would go to the terminal.
     logging.getLogger("codemode_mcp").addHandler(logging.NullHandler())
     if name in known or (settings.kind == "sqlite" and not file_of(settings, state_dir()).is_file()):
         return Stored()

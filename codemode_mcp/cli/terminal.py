@@ -1,4 +1,4 @@
-"""A terminal while something goes on: what is printed, one line of progress under it, and questions, never mixed up.
+"""A terminal during a program: its output, one line of progress under it, and questions, never mixed up.
 
 Everything is written by a thread of its own, in the order in which it was asked for: a reader that does not read, such
 as a pager, or a person who thinks, keeps no program waiting. While a question stands, nothing else is written.
@@ -37,7 +37,7 @@ def is_at_terminal() -> bool:
 
 
 def forget_typed() -> None:
-    """What was typed, or pasted, before the question is no answer to it."""
+    """Discard input that was typed, or pasted, before the question: it is no answer to it."""
     try:
         import termios
     except ImportError:  # Windows
@@ -54,7 +54,7 @@ class Question:
     """One that `Screen.ask` puts.
 
     Attributes:
-        withdrawn: set by whoever wants no answer any more.
+        withdrawn: set when no answer is wanted any more.
         answer: the line that was typed; empty where there was none.
     """
 
@@ -65,7 +65,7 @@ class Question:
 
 
 class Screen:
-    """See the module. A context manager: leaving waits until all is written, and clears the line of progress.
+    """The writer of a terminal. A context manager: leaving waits until all is written, and clears the line of progress.
 
     Args:
         out: where output goes.
@@ -121,7 +121,7 @@ class Screen:
 
     @property
     def is_stuck(self) -> bool:
-        """Return True if somebody who does not read keeps it from its end."""
+        """Return True if a reader who does not read keeps it from its end."""
         return self._thread.is_alive()
 
     def print(self, text: str) -> None:
@@ -137,7 +137,7 @@ class Screen:
         self._queue.put(question)
 
     def when_gone(self, tell: Callable[[], object]) -> None:
-        """Whoever read the output has gone: called in the thread, once. Leaving raises the `OSError` then."""
+        """Set a function to call once, in the thread, when the output has no reader. Leaving raises `OSError` then."""
         self._on_gone = tell
         if self.gone is not None:
             tell()
@@ -226,7 +226,7 @@ def _line_typed(withdrawn: threading.Event) -> str:
 
 
 class _Lines(TextIOBase):
-    """What is written to stderr by others, such as the log, in its place among the rest."""
+    """A stream for the stderr of others, such as the log, that puts it in its place among the rest."""
 
     def __init__(self, screen: Screen, encoding: str) -> None:
         self._screen = screen

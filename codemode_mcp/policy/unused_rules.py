@@ -191,13 +191,13 @@ def empty_contexts(tools: ToolSettings, http: HttpSettings, operator: Caller) ->
         if context.name in inhabited:
             continue
         if any(belongs(caller, context) for caller in callers):
-            why = "everybody in it is in a context before it"
+            why = "all callers in it are in an earlier context"
         elif http.tokens:
             why = "no token of http.auth.tokens has such a name or group"
         elif http.oauth is not None:
             why = "with http.auth nobody is anonymous"
         else:
-            why = "without http.auth nobody has a name or a group over HTTP"
+            why = "without http.auth no HTTP caller has a name or a group"
         found.append((context.name, why))
     return found
 

@@ -109,8 +109,8 @@ async def test_rules_about_other_tools_and_in_contexts_are_looked_at_too(tmp_pat
         "'mcp:tracker:lst' in tools.contexts.guests.allow matches no tool",
         "'client:session:roots' in tools.contexts.late.approved has no effect: "
         "everything that it matches is denied, or needs no approval",
-        "nobody can be in tools.contexts.late: everybody in it is in a context before it",
-        "nobody can be in tools.contexts.staff: without http.auth nobody has a name or a group over HTTP",
+        "no caller can be in tools.contexts.late: all callers in it are in an earlier context",
+        "no caller can be in tools.contexts.staff: without http.auth no HTTP caller has a name or a group",
     ]
     hidden = [check for check in found["server tracker"] if check.status == "warn"]
     assert [check.detail for check in hidden] == ["policy hides all 6 tools from everybody"]

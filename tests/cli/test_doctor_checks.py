@@ -256,7 +256,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("before", "after", "status", "words"),
     [
         pytest.param(
-            Kept(None, None), Kept(None, None), "warn", "every process compiles anew (900 ms)", id="untrusted"
+            Kept(None, None), Kept(None, None), "warn", "every process compiles again (900 ms)", id="untrusted"
         ),
         pytest.param(None, "missing", "warn", "nothing could be kept", id="unwritable"),
         pytest.param("missing", None, "ok", "made now", id="made"),

@@ -95,9 +95,9 @@ def test_a_run_that_another_process_went_on_with_says_so() -> None:
     told = [*events(), {"time": 1600.95, "kind": "taken_over", "id": RUN, "pid": 77, "pending": 1}]
     trace = trace_of(RUN, told)
     assert [(each.at, each.process) for each in trace.takeovers] == [(1600.95, 77)]
-    assert "gone on with by process 77 after 10 min 1 s" in list(drawn(trace, 100))[1]
+    assert "taken over by process 77 after 10 min 1 s" in list(drawn(trace, 100))[1]
     assert 'class="taken"' in page(trace)
-    assert "another process goes on with it" in page(trace)
+    assert "another process takes it over" in page(trace)
     assert as_json(trace)["takenOver"] == [{"at": 1600.95, "pid": 77}]
     assert "another process" not in page(trace_of(RUN, events()))
 

@@ -73,7 +73,7 @@ def test_run_denies_what_a_person_would_have_to_approve(tmp_path: Path) -> None:
     done = invoke("run", "--config", str(config), "-e", code)
     assert done.exit_code == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "continued"
-    assert "MCP.up.count was not approved: denied by `codemode-mcp run`, which asks nobody" in done.stdout
+    assert "MCP.up.count was not approved: denied by `codemode-mcp run`, which cannot ask here" in done.stdout
     assert "runs approve" not in done.stderr, "no other process reaches this one"
     assert events(tmp_path / "log") == []
 

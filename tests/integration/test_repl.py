@@ -165,7 +165,7 @@ async def test_a_person_completes_runs_approves_and_interrupts(tmp_path: Path) -
         await person.see("begun")
         # What Ctrl-C is; the terminal is not the one that controls it.
         person.process.send_signal(signal.SIGINT)
-        await person.see("cancelled, with the calls it had under way.*2004h")
+        await person.see("cancelled, with its calls in flight.*2004h")
         person.type("total + 1\r")
         await person.see(r"[^0-9]31[^0-9].*2004h")
         person.type("\x04")

@@ -233,7 +233,7 @@ async def test_what_a_killed_process_has_left_in_its_store_is_listed_adopted_and
     listing = await runs(runtime, "list", *found)
     assert re.search(rf"{run}  waiting .* none ", listing)
     assert re.search(r"^2 suspended, the oldest for \d+ m?s, [\d.]+ k?B in all$", listing, re.MULTILINE)
-    assert "no codemode-mcp serve of this user goes on with it" in await runs(runtime, "show", run, *found)
+    assert "no codemode-mcp serve of this user resumes it" in await runs(runtime, "show", run, *found)
     async with serve(config, env=runtime) as session:
         await session.client.list_tools()
         await listening(runtime)

@@ -109,7 +109,7 @@ CONTEXTS = [
     ("stdio", OPEN, None),
     ("stdio:somebody", OPEN, None),
     ("anonymous", OPEN, None),
-    ("principal:bob", OPEN, "without http.auth nobody has a name or a group over HTTP"),
+    ("principal:bob", OPEN, "without http.auth no HTTP caller has a name or a group"),
     ("principal:bob", TOKENS, None),
     ("principal:ci-*", TOKENS, None),
     ("principal:eve", TOKENS, "no token of http.auth.tokens has such a name or group"),
@@ -144,7 +144,7 @@ def test_contexts_that_nobody_can_be_in(described: str, http: HttpSettings, expe
 def test_a_context_behind_another_may_be_empty(first: str, second: str, http: HttpSettings, is_empty: bool) -> None:
     contexts = tuple(PolicyContext(each, (each,), PolicyRules()) for each in (first, second))
     found = empty_contexts(ToolSettings(contexts=contexts), http, ME)
-    assert found == ([(second, "everybody in it is in a context before it")] if is_empty else [])
+    assert found == ([(second, "all callers in it are in an earlier context")] if is_empty else [])
 
 
 def test_a_deny_rule_about_one_server_that_denies_nothing_is_named_with_the_nearest() -> None:

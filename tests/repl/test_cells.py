@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.cli.repl.cells import COMMANDS, MAX_JUDGED, Command, command, declared, depth, goes_on, word
+from codemode_mcp.cli.repl.cells import COMMANDS, MAX_JUDGED, Command, command, declared, depth, is_incomplete, word
 from codemode_mcp.cli.repl.prompt import Prompt
 from codemode_mcp.cli.repl.scan import scan
 
@@ -86,16 +86,16 @@ CLOSED = [
 
 @pytest.mark.parametrize("text", OPEN)
 def test_what_is_begun_goes_on(text: str) -> None:
-    assert goes_on(text)
+    assert is_incomplete(text)
 
 
 @pytest.mark.parametrize("text", CLOSED)
 def test_what_is_whole_or_wrong_is_run(text: str) -> None:
-    assert not goes_on(text)
+    assert not is_incomplete(text)
 
 
 def test_a_program_too_long_to_be_judged_is_run() -> None:
-    assert not goes_on("(" * (MAX_JUDGED + 1))
+    assert not is_incomplete("(" * (MAX_JUDGED + 1))
 
 
 def test_as_many_brackets_are_open_as_lines_are_indented() -> None:
@@ -147,7 +147,7 @@ PIECES = st.lists(
 @given(PIECES)
 def test_any_text_is_judged(text: str) -> None:
     found = scan(text)
-    assert goes_on(text) in (True, False)
+    assert is_incomplete(text) in (True, False)
     assert all(text[token.start : token.end] == token.text for token in found.tokens)
     assert all(0 <= at < len(found.tokens) for at in found.open)
 
@@ -157,7 +157,7 @@ def test_hostile_text_costs_little_time(piece: str) -> None:
     text = piece * (MAX_JUDGED // len(piece))
     began = time.perf_counter()
     scan(text)
-    goes_on(text)
+    is_incomplete(text)
     assert time.perf_counter() - began < 5
 
 

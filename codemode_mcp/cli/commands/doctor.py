@@ -163,8 +163,10 @@ def _encodable(text: str) -> bool:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Checkup], None]]:
-    """On a terminal, what needs a look so far and a line of what is still being looked at, on stderr, until the report
-    takes their place; nothing elsewhere."""
+    """Show findings so far and the checks that still run on stderr, until the report takes their place.
+
+    Only at a terminal.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -196,7 +198,7 @@ def needing_a_look(checkup: Checkup) -> list[str]:
 
 
 def waiting_for(checkup: Checkup) -> str:
-    """Return what is still being looked at, on one line."""
+    """Return the checks that still run, on one line."""
     from codemode_mcp.control.display import cut
 
     names = [cut(name, 30) for name in checkup.waiting]

@@ -78,7 +78,9 @@ def import_servers(
         try:
             backup = importing.write(plan)
         except ChangedMeanwhileError:
-            stop(1, f"{_plain(target)} was changed by somebody else at the same moment; nothing was written, try again")
+            stop(
+                1, f"{_plain(target)} was changed by another program at the same moment; nothing was written, try again"
+            )
         except OSError as error:
             stop(1, f"{_plain(target)} could not be written: {error.strerror}; nothing was changed")
     written = write and plan.text is not None
@@ -91,7 +93,7 @@ def import_servers(
 
 
 def _sources(origins: list[str] | None, here: Here) -> list[Source]:
-    """Return what is to be imported from."""
+    """Return the sources to import from."""
     from codemode_mcp.cli.mcp_clients import reading
     from codemode_mcp.cli.mcp_clients.places import TITLES, places
     from codemode_mcp.did_you_mean import nearest
@@ -105,7 +107,7 @@ def _sources(origins: list[str] | None, here: Here) -> list[Source]:
                 looked = [str(each.path) for each in places(client, here.system, here.home, here.environ, here.folder)]
                 say(f"{TITLES[client]} has no file of servers here. Looked for:")
                 stop(1, "\n".join(f"  {_plain(path)}" for path in dict.fromkeys(looked)))
-            # Whoever wrote a repository is not to start programs here because somebody stands in it.
+            # The author of a repository must not start programs here because the user stands in it.
             found += [replace(each, by_others=not origins and each.scope == "project") for each in there]
             continue
         path = Path(os.path.expanduser(origin))
@@ -158,7 +160,7 @@ def _show(plan: Plan, secrets: str, *, written: bool, backup: Path | None) -> No
 
 
 def _told(item: Item) -> str:
-    """Return what becomes of a server, in a line."""
+    """Return the decision on a server, in a line."""
     match item.status:
         case "new":
             renamed = "" if item.under == item.name else f"as {item.under}: "
@@ -223,7 +225,7 @@ def _say_next(plan: Plan) -> None:
         say(f"in this folder {_plain(local)} is used in its place, unless you name one with --config")
     option = "" if own else f" --config {_plain(plan.path)}"
     client = next((each.client for each in plan.sources if each.client is not None), None)
-    # Without moving, the client goes on starting what is configured here now.
+    # Without moving, the client still starts the servers that are configured here now.
     into = "NAME" if client is None else f"{client} --move-servers"
     say("next, to check them and to have them in a client:")
     say_command(f"codemode-mcp doctor{option}")
@@ -281,7 +283,7 @@ def _as_json(plan: Plan, *, written: bool, backup: Path | None) -> dict[str, Any
 
 
 def _plain(value: object) -> str:
-    """Return what others have written, on one line, without a secret that has the form of one."""
+    """Return a foreign text on one line, without tokens of known forms."""
     from codemode_mcp.audit.redaction import without_tokens
     from codemode_mcp.control.display import plain
 

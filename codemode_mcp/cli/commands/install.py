@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.mcp_clients.reading import Here
 
 ATTEMPTS = 5
-"""To change a file that a client changes at the same moment."""
+"""Attempts to change a file that a client changes at the same moment."""
 
 NAMES_SHOWN = 12
 
@@ -257,7 +257,7 @@ def _tell_the_rest(plan: Plan, title: str) -> None:
     told = {*plan.both, *plan.left, *plan.unmovable}
     others = [name for name in plan.kept if name not in told]
     if others:
-        say(f"{title} goes on showing the tools of {_names(others)}; --move-servers puts them behind this server")
+        say(f"{title} still shows the tools of {_names(others)}; --move-servers puts them behind this server")
 
 
 # and back

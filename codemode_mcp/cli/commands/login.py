@@ -74,5 +74,5 @@ def logout(
         except LoginError as error:
             stop(1, spec.redact(f"still logged in to server {server!r}: {error}"))
     print(  # noqa: T201
-        f"logged out of server {server!r}" if there_was else f"nobody was logged in to server {server!r}"
+        f"logged out of server {server!r}" if there_was else f"there was no login to server {server!r}"
     )

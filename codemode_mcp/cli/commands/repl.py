@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import Language
 
 CONNECT_SECONDS = 30.0
-"""For servers to come up in the background, so that completion knows them."""
+"""Seconds for servers to connect in the background, so that completion knows them."""
 
 GREETING_SECONDS = 1.5
-"""Of these, before the first prompt."""
+"""Seconds of these before the first prompt."""
 
 app = typer.Typer()
 
@@ -117,7 +117,7 @@ class _Pipe:
         self._out = out
         self.client = Unattended()
         self.gone: OSError | None = None
-        """Why nothing can be printed any more."""
+        """The error after which nothing can be printed."""
         self.scope = anyio.CancelScope()
 
     def print(self, text: str) -> None:
@@ -142,7 +142,7 @@ class _Pipe:
 
 async def _from_pipe(out: TextIO, config: Config, language: Language | None) -> bool:
     from codemode_mcp.app.app import open_app
-    from codemode_mcp.cli.repl.cells import goes_on
+    from codemode_mcp.cli.repl.cells import is_incomplete
     from codemode_mcp.cli.repl.prompt import Prompt
 
     ok = True
@@ -157,7 +157,7 @@ async def _from_pipe(out: TextIO, config: Config, language: Language | None) -> 
                 say(f"cannot read the programs from stdin: {error}")
                 return False
             text += line
-            if line and goes_on(text.rstrip("\r\n")):
+            if line and is_incomplete(text.rstrip("\r\n")):
                 continue
             done: bool | None = False
             with front.scope:
@@ -190,7 +190,7 @@ class _Terminal:
 
     @property
     def decides(self) -> bool:
-        """See `repl.prompt.Front`."""
+        """Return True if a person can decide here, as `repl.prompt.Front` says."""
         return self.client.decides
 
     def print(self, text: str) -> None:
@@ -225,7 +225,7 @@ class _Terminal:
         self._put_off.append(partial(print_error, text, place, _columns()))
 
     def show(self) -> None:
-        """What has colours, behind all that was printed."""
+        """Print the coloured parts, behind all that was printed."""
         put_off, self._put_off = self._put_off, []
         for each in put_off:
             each()
@@ -316,7 +316,7 @@ class _Running:
             self._scope.cancel()
 
     async def take(self, text: str) -> bool | None:
-        """As `Prompt.take`; what was interrupted has failed."""
+        """Run an input as `Prompt.take` does; an interrupted one has failed."""
         from codemode_mcp.cli.asking import Person, Unattended
         from codemode_mcp.cli.terminal import Screen, is_at_terminal
         from codemode_mcp.nesting import DEPTH_VARIABLE
@@ -325,7 +325,7 @@ class _Running:
         done: bool | None = False
         with Screen() as screen:
             front.screen = screen
-            # What our own upstream servers start decides nothing; nor does whoever cannot see the question.
+            # A process below our own upstream servers decides nothing, nor does a person who cannot see the question.
             if is_at_terminal() and DEPTH_VARIABLE not in os.environ:
                 front.client = Person(screen)
             try:
@@ -341,7 +341,7 @@ class _Running:
                 front.client = Unattended()
         front.show()
         if scope.cancelled_caught:
-            say("cancelled, with the calls it had under way")
+            say("cancelled, with its calls in flight")
         return done
 
     def _listen(self, event: Event) -> None:

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import Language
     from upstream_clients.pool import UpstreamPool
 
-_NOBODY = "`codemode-mcp run`, which asks nobody here; tools.approved lets a call pass"
+_UNATTENDED = "`codemode-mcp run`, which cannot ask here; tools.approved lets a call pass"
 
 CANCEL_SECONDS = 3.0
-"""For a program that is given up, and for its calls to be cancelled."""
+"""Seconds for a program that is given up to end, and for its calls to be cancelled."""
 
 
 app = typer.Typer()
@@ -155,8 +155,8 @@ def execute(
             ok = anyio.run(partial(running.follow, program, language))
     except KeyboardInterrupt:
         if screen.is_stuck:
-            os._exit(130)  # whoever reads our output does not; everything else is closed
-        say("interrupted: the program was cancelled, and the calls it had under way")
+            os._exit(130)  # our output is not read; everything else is closed
+        say("interrupted: the program was cancelled, and its calls in flight")
         ok = None
     except BrokenPipeError:
         raise
@@ -222,7 +222,7 @@ class _Running:
         self._as_json = as_json
         self._counts = screen.draws and not quiet
         self._run_id: str | None = None
-        self._under_way: set[str] = set()
+        self._in_flight: set[str] = set()
         self._calm: anyio.Event | None = None
 
     async def follow(self, program: Callable[[App], Awaitable[str]], language: Language | None) -> bool:
@@ -272,7 +272,7 @@ class _Running:
         if self._run_id is None:
             return
         await manager.cancel(self._run_id)
-        if self._under_way:
+        if self._in_flight:
             self._calm = anyio.Event()
             await self._calm.wait()
 
@@ -294,8 +294,8 @@ class _Running:
                 else:
                     outcome = await opened.observe(run_id, opened.operator.owner, cancel=cancel, client=client)
                 if outcome.status == "waiting" and not client.decides:
-                    manager.decide(outcome.run_id, None, approved=False, by=_NOBODY)
-                # Nobody can answer here, and without an answer it would not go on.
+                    manager.decide(outcome.run_id, None, approved=False, by=_UNATTENDED)
+                # No person can answer here, and without an answer it would not resume.
                 cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
                 rendered = await render(outcome, self._config.tools, opened.offload, time.monotonic())
             except CodeModeError as error:
@@ -306,8 +306,10 @@ class _Running:
             run_id = rendered.structured["runId"]
 
     def _tell(self, answer: Mapping[str, Any], outcome: Outcome | None) -> None:
-        """What the program gave goes to stdout, so that it can be piped; what is said about it goes to stderr. What it
-        has printed is there already."""
+        """Print the result to stdout, so that it can be piped, and remarks to stderr.
+
+        Output that the program has printed is there already.
+        """
         if self._as_json:
             self._screen.print(json.dumps(answer, ensure_ascii=False))
             return
@@ -331,10 +333,10 @@ class _Running:
             case "run_started":
                 self._run_id = event.id
             case "call_started":
-                self._under_way.add(event.id)
+                self._in_flight.add(event.id)
             case "call_ended":
-                self._under_way.discard(event.id)
-                if not self._under_way and self._calm is not None:
+                self._in_flight.discard(event.id)
+                if not self._in_flight and self._calm is not None:
                     self._calm.set()
 
     async def _count(self, opened: App, manager: RunManager) -> None:
@@ -357,7 +359,7 @@ def _notes(outcome: Outcome | None) -> Iterator[str]:
     if outcome is None:
         return
     for note in (*outcome.notes, *outcome.asked):
-        # Here it is asked for, or denied, at once.
+        # Here it is asked for, or denied, immediately.
         if not note.startswith("A person has to approve "):
             yield note
     if outcome.dropped and outcome.status != "waiting":
@@ -365,7 +367,7 @@ def _notes(outcome: Outcome | None) -> Iterator[str]:
 
 
 def _show(record: Record, config: Config, html: Path | None, *, drawn: bool) -> None:
-    """What the program did and when."""
+    """Show the calls and times of the program."""
     from codemode_mcp.audit import Redactor
     from codemode_mcp.audit.redaction import Inputs
     from codemode_mcp.cli.trace import page, text

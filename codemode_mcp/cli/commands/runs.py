@@ -40,7 +40,7 @@ app = typer.Typer(
 LEAST_PREFIX = 12
 """Characters of a run's id that stand for the whole, where no other begins so."""
 
-MOST_AT_ONCE = 20
+MOST_TOGETHER = 20
 """Calls that a person is asked to approve in one go."""
 
 MOST_LISTED = 1000
@@ -108,7 +108,7 @@ def list_runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         if answer["omitted"]:
             _say(f"process {answer['server']['pid']} has {answer['omitted']} more runs")
     if rows and not found.answers:
-        _say(f"no codemode-mcp serve of this user is running, so that nothing goes on; they are in {found.stored.name}")
+        _say(f"no codemode-mcp serve of this user is running, so nothing progresses; they are in {found.stored.name}")
     if not rows:
         count, which = len(found.answers), "" if config is None else f" with {config}"
         if count:
@@ -240,7 +240,7 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
             _stop(1, f"call {number} of run {view['id']} does not wait for approval; see codemode-mcp runs show RUN")
     chosen = [each for each in waiting if not calls or each["call"] in calls]
     if approved:
-        chosen = chosen[:MOST_AT_ONCE]
+        chosen = chosen[:MOST_TOGETHER]
     left = len(calls or waiting) + (0 if calls else view["waitingOmitted"]) - len(chosen)
     _say(f"run {view['id']}, caller {view['caller']}:{view['principal'] or '?'}, process {place.pid}")
     _say_all(_waiting_lines(chosen))
@@ -251,8 +251,8 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
         )
     elif remember == "always":
         _say(
-            "Later calls of these tools will never be asked for again, whatever their arguments and whoever makes "
-            f"them: they are added to tools.approved in {answer['server']['config'] or 'the configuration'}."
+            "Later calls of these tools will never be asked for again, whatever their arguments and their caller "
+            f"is: they are added to tools.approved in {answer['server']['config'] or 'the configuration'}."
         )
     if left:
         _say(f"{left} more wait, which this does not decide about.")
@@ -278,7 +278,7 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
 
 @dataclass(frozen=True)
 class _Listed:
-    """What there is.
+    """Runs of all processes and stores.
 
     Attributes:
         answers: of the serving processes.
@@ -326,8 +326,10 @@ def _is_listing(answer: dict[str, Any]) -> bool:
 
 
 def _find(run: str, config: str | None) -> tuple[Place | None, dict[str, Any]]:
-    """Return the process of a run, or the first one that can go on with it, and what it shows of it; None for a run in
-    a store that no process serves. Ends the command where there is not exactly one."""
+    """Return the process of a run, or the first one that can resume it, and its view of the run.
+
+    None for a run in a store that no process serves. Ends the command where there is not exactly one.
+    """
     from codemode_mcp.control.protocol import Request
 
     found = _ask_all(config)
@@ -368,7 +370,7 @@ def _ask(place: Place, request: Request) -> dict[str, Any]:
 def _stop_unserved(done: str, view: dict[str, Any]) -> NoReturn:
     _stop(
         1,
-        f"run {view['id']} is suspended, and no codemode-mcp serve of this user that could go on with it is running; "
+        f"run {view['id']} is suspended, and no codemode-mcp serve of this user that could resume it is running; "
         f"nothing was {done}; start one with its configuration, then run this again",
     )
 
@@ -389,7 +391,7 @@ def _need_terminal(verb: str) -> None:
 
 
 def _confirm(verb: str, what: str) -> None:
-    """Have a person type what nobody can have typed before it was shown. Ends the command otherwise."""
+    """Have a person type a code that was not known before it was shown. Ends the command otherwise."""
     import secrets
 
     answer = f"{verb} {''.join(secrets.choice(_DIGITS) for _ in range(4))}"
@@ -413,7 +415,7 @@ def _state(view: Mapping[str, Any]) -> str:
 
 
 def _process(claimed: Claimed[Place | None]) -> str:
-    """Return which process has a run, in a cell of a table."""
+    """Return the process of a run, in a cell of a table."""
     from codemode_mcp.control.merging import is_here, where
 
     if claimed.source is not None and is_here(claimed.view):
@@ -423,10 +425,10 @@ def _process(claimed: Claimed[Place | None]) -> str:
 
 def _whereabouts(view: dict[str, Any]) -> str:
     if view.get("where") == "elsewhere":
-        return "gone on with by a process that cannot be asked from here"
+        return "taken over by a process that cannot be asked from here"
     if view["endedMs"] is not None:
         return "kept in the store since it ended"
-    return "suspended in the store, and no codemode-mcp serve of this user goes on with it"
+    return "suspended in the store, and no codemode-mcp serve of this user resumes it"
 
 
 def _totals(found: _Listed) -> str:
@@ -471,7 +473,7 @@ def _span(ms: int) -> str:
 
 
 def _arguments(told: dict[str, Any]) -> str:
-    """Return what may be told of arguments, in a cell of a table."""
+    """Return the arguments as far as they may be shown, in a cell of a table."""
     from codemode_mcp.control.display import cut
 
     known = told.get("value", told.get("shape", told.get("text", told.get("omitted", ""))))
@@ -512,7 +514,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     if not rows:
         return
-    # What is too wide would go on in another line of a terminal, and could be made to look like one of ours.
+    # Text that is too wide wraps in a terminal, and could be made to look like a line of ours.
     room = _columns() if sys.stdout.isatty() else 1000
     shown = [head, *([cut(cell, 100) for cell in row] for row in rows)]
     widths = [max(columns(row[number]) for row in shown) for number in range(len(head))]

@@ -75,7 +75,7 @@ def savings(
 
 
 def _recorded(config: Config, named: Path | None, since: float | None, reads: Reads) -> tuple[Tasks | None, str]:
-    """Return what is recorded of tasks; where it is nothing, why."""
+    """Return the recorded tasks, or the reason why there are none."""
     from codemode_mcp.cli.savings.tasks import tasks_of
     from codemode_mcp.cli.trace.reading import every, files_of
 

@@ -24,7 +24,8 @@ def serve(
     allow_unauthenticated: Annotated[
         bool,
         typer.Option(
-            "--allow-unauthenticated", help="With http: serve whoever reaches the address, without authentication."
+            "--allow-unauthenticated",
+            help="With http: serve every client that reaches the address, without authentication.",
         ),
     ] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Admit read-only tools only.")] = False,

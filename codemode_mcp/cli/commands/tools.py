@@ -107,7 +107,7 @@ def types(
     for path in kept.removed:
         say(f"removed {out / path}: there is no such server any more")
     for path in kept.changed:
-        say(f"left {out / path}: there is no such server any more, but somebody has changed the file")
+        say(f"left {out / path}: there is no such server any more, but the file was changed by hand")
     if not kept.project:
         say(f"left {out / PROJECT}, which is not ours; delete it and run this again to have programs checked")
     if kept.example:

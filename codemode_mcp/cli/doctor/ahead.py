@@ -1,4 +1,4 @@
-"""What `codemode-mcp setup` makes ahead of time: esbuild, the compiled engine, what servers list, vectors."""
+"""Parts that `codemode-mcp setup` makes ahead of time: esbuild, the compiled engine, listings of servers, vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client is shown before any program has run, against the bounds it has."""
+"""Sizes of the texts that a client gets before any program has run, against their bounds."""
 
 from __future__ import annotations
 

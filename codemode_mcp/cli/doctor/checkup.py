@@ -59,7 +59,7 @@ class Checkup:
 
     @property
     def checks(self) -> list[Check]:
-        """Return what is known by now, in the order of the report, whatever ended first."""
+        """Return the results so far, in the order of the report, whatever ended first."""
         return [check for found in self._found.values() for check in found]
 
     async def run(
@@ -136,7 +136,7 @@ class Checkup:
             )
 
     async def _look(self, parts: Mapping[str, Part]) -> None:
-        """At all of them at the same time."""
+        """Run all parts concurrently."""
         self._found |= {name: [] for name in parts}
         self.waiting |= dict.fromkeys(parts)
         self._tell(self)

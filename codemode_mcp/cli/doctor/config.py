@@ -65,7 +65,7 @@ def _cure(problem: str, found: Path | None) -> str:
 
 
 def _file(path: Path | None, environ: Mapping[str, str]) -> Iterable[Check]:
-    """Yield what is wrong with a file whether or not its content is valid."""
+    """Yield the problems of a file apart from its content."""
     from codemode_mcp.config.source import SourceError, parse, read_text
 
     if path is None:
@@ -86,7 +86,7 @@ def _file(path: Path | None, environ: Mapping[str, str]) -> Iterable[Check]:
 
 
 def permissions(path: Path, mode: int, literal: list[str], system: str) -> Iterable[Check]:
-    """Yield who can read and write the file. `literal`: keys of secrets that stand in it."""
+    """Check the rights of others to read and write the file. `literal`: keys of secrets that stand in it."""
     kept = "put them into environment variables, as ${NAME}, or the keyring: docs/configuration.md"
     if system != "win32" and mode & (stat.S_IWGRP | stat.S_IWOTH):
         detail = f"others can write {path}, and so start programs as you"

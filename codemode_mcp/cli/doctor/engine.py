@@ -55,7 +55,7 @@ async def check(app: App, before: Kept) -> Iterable[Check]:
 
 
 async def _program(app: App, engine: str) -> Check:
-    """Return True if a trivial program runs, by the road that all take."""
+    """Run a trivial program on the path of all programs."""
     began = time.monotonic()
     try:
         outcome = await app.execute("return 6 * 7", "javascript", app.operator)
@@ -75,10 +75,10 @@ async def _program(app: App, engine: str) -> Check:
 def _cache(before: Kept, ready: int) -> Check:
     name, after = "compile cache", look_at_cache()
     if after.path is None:
-        detail = f"the cache folder is not yours alone, or cannot be made: every process compiles anew ({ready:,} ms)"
+        detail = f"the cache folder is not yours alone, or cannot be made: every process compiles again ({ready:,} ms)"
         return Check(name, "warn", detail, "see the cache folder above")
     if after.changed_at is None:
-        detail = f"nothing could be kept in {after.path.parent}: every process compiles anew ({ready:,} ms)"
+        detail = f"nothing could be kept in {after.path.parent}: every process compiles again ({ready:,} ms)"
         return Check(name, "warn", detail, "make that folder writable, and room on its disk")
     size = f"{after.path.stat().st_size / 1e6:.1f} MB"
     why = exposure(after.path)
@@ -95,7 +95,7 @@ def _cache(before: Kept, ready: int) -> Check:
 
 
 async def esbuild(app: App, config: Config) -> Iterable[Check]:
-    """Yield where it is, which version, and whether it transforms."""
+    """Check the place and version of esbuild, and one transformation."""
     if "typescript" not in config.tools.code_mode.languages:
         return [Check("esbuild", "ok", "not needed: TypeScript is not enabled")]
     from codemode_mcp.paths import cache_dir

@@ -1,4 +1,4 @@
-"""Folders of the user: whether they can be written, by nobody else, and whether there is room. Blocks."""
+"""Folders of the user: write access, for the user alone, and free room. Blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check() -> Iterable[Check]:
     from codemode_mcp.paths import cache_dir
     from upstream_clients.token_store import logins_folder
 
-    without = "the engine is compiled and every server started anew each time"
+    without = "the engine is compiled and every server is started again each time"
     yield from folder("cache folder", cache_dir(), without)
     yield from folder("data folder", logins_folder(), "logins can only be kept in the system keyring")
     yield control()

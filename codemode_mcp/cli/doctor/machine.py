@@ -1,4 +1,4 @@
-"""What this is and where it runs: versions, Python, nesting, the trajectory, HTTP, other clients. Blocks."""
+"""The installation and its machine: versions, Python, nesting, the trajectory, HTTP, other clients. Blocks."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ def http(config: Config) -> Iterable[Check]:
     elif settings.tokens:
         yield Check("http", "ok", f"{counted(len(settings.tokens), 'bearer token')} let in")
     elif settings.allow_unauthenticated:
-        detail = "whoever reaches the address can run programs against all servers: there is no authentication"
+        detail = (
+            "every client that reaches the address can run programs against all servers: there is no authentication"
+        )
         yield Check("http", "warn", detail, 'set "http.auth", or remove "http.allowUnauthenticated"')
     else:
         detail = "no authentication: only 127.0.0.1 and localhost are served"

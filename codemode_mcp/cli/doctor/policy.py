@@ -1,4 +1,4 @@
-"""Rules and contexts: which do nothing, what they hide, whom nobody can be."""
+"""Rules and contexts: unused rules, hidden tools, contexts without callers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """What rules can be about.
+    """Tools and names that rules can match.
 
     Attributes:
-        tools: all that there are, whoever may call them, as far as that is known.
-        unknown: what ids begin with that nobody knows now, such as `mcp:down:`.
+        tools: all known ones, for any caller.
+        unknown: beginnings of ids that are not known now, such as `mcp:down:`.
     """
 
     tools: Mapping[str, Effects]
@@ -41,7 +41,7 @@ class There:
 
 
 def hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Iterable[Check]:
-    """Yield what policy makes of the tools of one server or plugin."""
+    """Yield the tools of one server or plugin that policy denies."""
     from codemode_mcp.policy.policy import Ask, Policies
     from codemode_mcp.policy.unused_rules import out_of_reach
 
@@ -84,7 +84,7 @@ async def there(app: App, config: Config) -> There:
 
 
 async def check(app: App, config: Config, there: There) -> Iterable[Check]:
-    """Rules without effect, contexts that nobody is in, and what is hidden of plugins."""
+    """Check for unused rules, contexts without callers, and hidden tools of plugins."""
     from codemode_mcp.policy.unused_rules import empty_contexts, idle_rules
 
     checks: list[Check] = []
@@ -98,7 +98,7 @@ async def check(app: App, config: Config, there: There) -> Iterable[Check]:
         checks.append(Check("policy", "warn", f"{idle.rule!r} in {idle.key} {why}", advice))
     for name, why in empty_contexts(config.tools, config.http, app.operator):
         advice = f"correct tools.contexts.{name}.for, or remove the context"
-        checks.append(Check("policy", "warn", f"nobody can be in tools.contexts.{name}: {why}", advice))
+        checks.append(Check("policy", "warn", f"no caller can be in tools.contexts.{name}: {why}", advice))
     if not any(check.name == "policy" for check in checks):
         rules = config.tools.policy
         count = sum(len(each or ()) for each in (rules.allow, rules.deny, rules.ask, rules.approved))

@@ -20,8 +20,10 @@ COLUMNS: Final = 100
 
 
 def lines(checks: Sequence[Check], arrow: str = "→") -> list[str]:
-    """For a person, in lines that fit; a longer word, such as a path, stays whole. Whatever a server or a file has made
-    up is escaped."""
+    """Return the report in lines that fit a terminal; a longer word, such as a path, stays whole.
+
+    Texts of servers and files are escaped.
+    """
     shown: list[str] = []
     for number, check in enumerate(checks):
         shown += _folded(f"{check.status:<5} ", f"{plain(check.name)}: {plain(check.detail)}", MARGIN)

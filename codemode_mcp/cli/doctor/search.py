@@ -1,4 +1,4 @@
-"""Whether search by meaning is there, and works. Blocks while the model loads, some 0.5 s."""
+"""Search by meaning: its installation and a trial. Blocks while the model loads, some 0.5 s."""
 
 from __future__ import annotations
 

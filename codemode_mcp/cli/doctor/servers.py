@@ -49,7 +49,7 @@ _LAUNCHERS: Final = {
     "docker": "install Docker, or start the machine it runs on",
     "python": "on many systems it is called python3",
 }
-"""What commands of servers mostly are, and how one gets them."""
+"""Usual commands of servers, and the way to install each."""
 
 
 async def check(app: App, config: Config, name: str, seconds: float) -> list[Check]:
@@ -84,7 +84,7 @@ async def check(app: App, config: Config, name: str, seconds: float) -> list[Che
 
 
 def oddities(view: UpstreamView, title: str) -> Iterable[Check]:
-    """Yield what is allowed and yet not as it should be."""
+    """Yield warnings about valid but odd tools."""
     from upstream_clients.schemas import UnusableSchema, compile_schema
 
     if not view.tools and not view.resources and not view.prompts:
@@ -103,11 +103,11 @@ def oddities(view: UpstreamView, title: str) -> Iterable[Check]:
     long = [cut(tool.name, 60) for tool in view.tools if len(tool.description) > HUGE_DESCRIPTION]
     if long:
         detail = f"descriptions of more than {HUGE_DESCRIPTION:,} characters: {some(long)}"
-        yield Check(title, "info", detail, "whoever reads their types reads all of that")
+        yield Check(title, "info", detail, "every reader of their types reads all of it")
 
 
 def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
-    """Return what to do about a server that is not there."""
+    """Return advice on a server that is not connected."""
     key = f"mcpServers.{spec.name}"
     if spec.url is not None:
         if "HTTP 401" in why or "HTTP 403" in why:
@@ -156,8 +156,10 @@ def by_hand(spec: UpstreamSpec) -> str:
 
 
 def is_kept(pool: UpstreamPool, view: UpstreamView) -> bool:
-    """Return True if the next process will know what a server lists. Kept again here, for the connection may not have
-    come to that yet. Blocks."""
+    """Return True if the next process will know the tools of a server.
+
+    The listing is kept again here: the connection may not have done so yet. Blocks.
+    """
     from codemode_mcp.paths import listings_dir
     from upstream_clients.listing_cache import ListingCache
     from upstream_clients.upstream import Upstream

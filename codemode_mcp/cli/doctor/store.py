@@ -1,4 +1,4 @@
-"""Where suspended programs are kept: whether it can be opened, written and read, by whom, and what is in it."""
+"""The store of suspended programs: opening, writing and reading it, its rights, and its contents."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEAST_FREE: Final = 200 * 1024 * 1024
 OPEN_SECONDS: Final = 15.0
 
 SLOW_MS: Final = 50.0
-"""Of one round trip; every suspended program takes several."""
+"""Milliseconds of one round trip above which a store is slow; every suspended program takes several."""
 
 _CHOOSE = '"store.path" may name another file, and "store": {"kind": "memory"} does without'
 _BY_KIND = {
@@ -46,7 +46,7 @@ _BY_KIND = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is in a database.
+    """Contents of a database.
 
     Attributes:
         oldest: seconds since the one was suspended that was so first; None where none is.
@@ -157,7 +157,7 @@ def _nothing() -> Work[None]:
 
 
 def told(found: Found) -> str:
-    """Return what is in it, in words."""
+    """Return the contents in words."""
     suspended = counted(found.suspended, "suspended program")
     if found.oldest is not None:
         suspended += f", the oldest for {_lasting(found.oldest)}, {found.size / 1e6:.1f} MB"
@@ -192,7 +192,7 @@ def _there(path: Path) -> Path:
 
 
 def _files(file: Path) -> tuple[list[Check], bool, int | None]:
-    """Return what is odd about the file and its folder, whether there is one, and the bytes that are free."""
+    """Check the file and its folder; tell if there is a file, and the free bytes."""
     folder = _there(file.parent)
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         why = "cannot be written" if folder.is_dir() else "is a file"
@@ -213,7 +213,7 @@ def _files(file: Path) -> tuple[list[Check], bool, int | None]:
 
 
 def private(file: Path) -> Iterator[Check]:
-    """Yield whether others can read or write what is kept. POSIX."""
+    """Check the rights of others to read or write the store. POSIX."""
     for path in (file.parent, file):
         if not path.exists():
             continue
@@ -223,7 +223,7 @@ def private(file: Path) -> Iterator[Check]:
             detail = f"the store {file} is in a folder that others can write to"
             yield Check("store", "fail", detail, "give store.path a file in a folder of its own")
         elif about.st_uid != os.getuid() and path == file:
-            yield Check("store", "warn", f"{path} belongs to somebody else", "give store.path a file of yours")
+            yield Check("store", "warn", f"{path} belongs to another user", "give store.path a file of yours")
         elif about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or (path == file and about.st_mode & 0o077):
             what = "written" if about.st_mode & 0o022 else "read"
             mode = "600" if path == file else "700"

@@ -411,7 +411,7 @@ def loads(entry: Mapping[str, Any], here: Here) -> bool:
 
 
 def _problem(entry: Mapping[str, Any], here: Here) -> str | None:
-    """Return why our configuration would not load the entry, whatever its variables were set to."""
+    """Return the reason why our configuration does not load the entry, whatever its variables are."""
     problems = [_check(entry, here, _AllSet(value)) for value in ("1", "https://1.example")]
     return problems[0] if all(problems) else None
 

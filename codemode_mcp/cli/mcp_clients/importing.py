@@ -1,4 +1,4 @@
-"""From what clients have to what our configuration gets: a plan as a value, which is shown, and then written or not.
+"""The plan of an import from clients into our configuration: a value, which is shown, and then written or not.
 
 Servers that are configured already are kept as they are, and so are comments. Nothing that is shown holds a secret.
 """
@@ -46,7 +46,7 @@ _WORDS_SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What becomes of one server of a client.
+    """Decision on one server of a client.
 
     Attributes:
         source: the number of the file it is from.
@@ -87,7 +87,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an import would do.
+    """Effects of an import.
 
     Attributes:
         variables: what has to be set before the added servers can start.
@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def left(self) -> dict[str, str]:
-        """Return why other servers stay where they are, by the clients' names."""
+        """Return the reasons of the servers that stay, by the clients' names."""
         return {item.name: item.reason for item in self.items if item.status == "left out"}
 
     @property
@@ -177,7 +177,7 @@ def make_plan(
     *,
     disable_unset: bool = False,
 ) -> Plan:
-    """Return what an import from these would do to the configuration at `target`. Writes nothing.
+    """Return the effects of an import on the configuration at `target`. Writes nothing.
 
     Args:
         disable_unset: whether a server is added as disabled when a variable that it cannot do without is not set here;
@@ -344,8 +344,7 @@ def _placed(
     chosen: Mapping[str, _Candidate],
     source: Source,
 ) -> Item:
-    """Return what becomes of a server, beside those that we have and those that are chosen; `known` names both by
-    essence."""
+    """Decide on a server, beside ours and the chosen ones; `known` names both by essence."""
     item = candidate.item
     name = fitting_name(item.name)
     for version in (candidate.literal, candidate.variable):
@@ -372,7 +371,7 @@ def _stricter(entry: Mapping[str, Any], other: object) -> str:
 
 
 def essence(entry: Mapping[str, Any]) -> str:
-    """Return what an entry reaches and how, as text: equal for those that make no difference."""
+    """Return the target of an entry as text, equal for entries that start or reach the same."""
     kept = {
         key: entry[key] for key in ("command", "args", "env", "cwd", "envFile", "headers", "auth") if entry.get(key)
     }
@@ -392,7 +391,7 @@ def essence(entry: Mapping[str, Any]) -> str:
 def _variables(
     chosen: Iterable[_Candidate], members: Mapping[str, Any], here: Here, secrets: Secrets
 ) -> tuple[Variable, ...]:
-    """Return what has to be set before the servers can start; each once."""
+    """Return the variables to set before the servers can start; each once."""
     found: dict[str, Variable] = {}
     for candidate in chosen:
         for each in (*candidate.asked, *(candidate.needs if secrets == "variables" else ())):

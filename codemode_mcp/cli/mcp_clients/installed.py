@@ -1,4 +1,4 @@
-"""What `install` has done to files of clients, kept so that it can be undone to the byte.
+"""Records of the changes of `install` to files of clients, so that they can be undone to the byte.
 
 Holds no server entry and no secret: names, and which copy of the client's file has the rest.
 """
@@ -30,7 +30,7 @@ class Installed:
         name: of our entry.
         after: the digest of the file as it was left.
         origin: the copy of the file before the first of one or more installations in a row; None when there was no
-            file, or when somebody has changed it between two of them, which `unbroken` tells.
+            file, or when it was changed between two of them, which `unbroken` tells.
         origin_digest: of that copy.
         unbroken: whether `origin` is all that was there before.
         moved: names of servers that were moved behind this one, with the copy that has each.
@@ -61,7 +61,7 @@ def following(
     moved: Sequence[str],
     config: str,
 ) -> Installed:
-    """Return what is known after one more installation."""
+    """Return the record after one more installation."""
     origin = None if backup is None else str(backup)
     new = Installed(
         path=str(path),
@@ -84,7 +84,7 @@ def following(
 
 
 def read(folder: Path, path: Path, keys: tuple[str, ...]) -> Installed | None:
-    """Return what is known of a place; what cannot be read counts as nothing."""
+    """Return the record of a place; None where it cannot be read."""
     try:
         with open_private(folder / _file_name(path, keys)) as file:
             value = json.loads(file.read())

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from codemode_mcp.config.formats import Format
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every client takes as the name of a server."""
+"""Names of servers that every client accepts."""
 
 _NEEDED: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)\}")
 _INHERITED: Final = frozenset(
@@ -63,7 +63,7 @@ RESTART: Final[Mapping[ClientName, str]] = {
     "goose": "end the session and start `goose session` again, or restart Goose Desktop",
     "qwen-code": "end the session and start `qwen` again; `/mcp` then lists the server",
 }
-"""How each client comes to know of what its file says."""
+"""Advice to make each client read its changed file."""
 
 RESTART_AFTER_UNDO: Final[Mapping[ClientName, str]] = {
     **RESTART,
@@ -133,7 +133,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be done to a client's file.
+    """Changes to a client's file.
 
     Attributes:
         change: None where everything is as it should be.
@@ -143,7 +143,7 @@ class Plan:
         replaced: names of entries that are this server too, which go.
         moved: the names of servers that go behind this one.
         left: those that were to go but stay with the client, and why.
-        kept: the names of servers that the client goes on starting.
+        kept: the names of servers that the client still starts.
         both: those among them that this server starts too.
         handed: the variables that the client hands on to us.
         notes: what is different for servers that were moved, by their names.
@@ -211,7 +211,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def empty_for(client: ClientName) -> str:
-    """Return what a file of this client begins as."""
+    """Return the text of a new file of this client."""
     match client:
         case "vscode":
             return '{\n\t"servers": {}\n}\n'
@@ -230,7 +230,7 @@ def empty_for(client: ClientName) -> str:
 def plan(
     place: Place, file: File, name: str, launched: Launch, config: Path, here: Here, *, move: bool
 ) -> Plan:  # fmt: skip
-    """Return what will be done. Reads our configuration, writes nothing.
+    """Plan an installation. Reads our configuration, writes nothing.
 
     Args:
         config: our configuration, which need not be there if servers are moved into it.
@@ -294,7 +294,7 @@ def _servers(file: File, keys: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _incoming(place: Place, file: File, config: Path, here: Here, *, move: bool) -> importing.Plan:
-    """Return what an import of the client's servers would do. Those that could not start behind us are none of them."""
+    """Plan an import of the client's servers, without those that could not start behind us."""
     source = _source(place, file, here)
     if move and place.client == "claude-code":
         source = replace(source, servers={name: mapped(given, _optional) for name, given in source.servers.items()})
@@ -336,7 +336,7 @@ def _at(value: Any, keys: Sequence[str]) -> Any:
 
 
 def _helpless(client: ClientName, found: importing.Plan, here: Here) -> dict[str, str]:
-    """Servers that need a variable which nobody would set: with one of them, this server would not start at all."""
+    """servers that need a variable that stays unset: with one of them, this server would not start at all."""
     handed = _handed(client, found.references)
     known = {each for each in here.environ if here.environ[each] and (client != "claude-desktop" or each in _INHERITED)}
     helpless: dict[str, str] = {}
@@ -377,7 +377,7 @@ def _needs(value: object) -> Iterator[str]:
 
 
 def _handed(client: ClientName, references: Mapping[str, str]) -> dict[str, str]:
-    """Return what our entry says for the variables of servers behind us, in the client's own way: it alone knows some.
+    """Return the variables of our entry for servers behind us, in the client's own way: it alone knows some.
 
     Clients start servers with few of the variables that they have themselves.
     """
@@ -397,7 +397,7 @@ def carry_out(plan: Plan, records: Path) -> Path | None:
 
     Raises:
         RefusedError: nothing was changed.
-        ChangedMeanwhileError: nothing was changed, since somebody else has changed one of the files.
+        ChangedMeanwhileError: nothing was changed, since another program has changed one of the files.
     """
     change = plan.change
     if change is None:
@@ -459,7 +459,7 @@ def _unrecord(
     keys: tuple[str, ...],
     recorded: Sequence[tuple[installed.Installed | None, installed.Installed]],
 ) -> None:
-    """What was recorded before, unless somebody else has recorded something since."""
+    """Restore the previous record, unless another process has written one since."""
     with suppress(OSError):
         for last, new in recorded:
             if installed.read(records, path, keys) != new:
@@ -477,7 +477,7 @@ def _holds(path: Path, text: str) -> bool:
 
 
 def _taken_back(change: Change, backup: Path | None) -> None:
-    """The file as it was, unless somebody else has written it since."""
+    """Restore the file, unless it was written since."""
     if not _holds(change.path, change.text):
         return
     with suppress(OSError):
@@ -492,7 +492,7 @@ def _taken_back(change: Change, backup: Path | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Undoing:
-    """What will be done to take an installation back.
+    """Changes that take an installation back.
 
     Attributes:
         change: None where nothing of ours is there.
@@ -518,7 +518,7 @@ class Undoing:
 
 
 def plan_undo(place: Place, file: File, records: Path) -> Undoing:
-    """Return what will be done.
+    """Plan the removal of an installation.
 
     Raises:
         RefusedError: it cannot be done.
@@ -601,7 +601,7 @@ def undo(undoing: Undoing, place: Place, path: Path, records: Path) -> Path | No
 
     Raises:
         RefusedError: nothing was changed.
-        ChangedMeanwhileError: nothing was changed, since somebody else has changed the file.
+        ChangedMeanwhileError: nothing was changed, since another program has changed the file.
     """
     backup = None
     try:

@@ -47,7 +47,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What starts this server.
+    """Command that starts this server.
 
     Attributes:
         args: in front of those that `serve` takes, itself included.
@@ -62,7 +62,7 @@ class Launch:
 def launch(
     program: Program, system: System, exists: Callable[[str], bool], which: Callable[[str], str | None]
 ) -> Launch:
-    """Return how to start this program again.
+    """Return the command that starts this program again.
 
     Args:
         exists: whether there is such a file.
@@ -89,7 +89,7 @@ def launch(
 
 
 def _maker(parts: Sequence[str]) -> str | None:
-    """Return what has made an environment for one run alone."""
+    """Return the tool that made an environment for one run alone."""
     lower = [part.lower() for part in parts]
     if any(map(_OF_UV.fullmatch, lower)):
         return "uvx"
@@ -122,7 +122,7 @@ def _made_for_one_run(maker: str, program: Program, system: System, which: Calla
 
 
 def origin(direct_url: str | None) -> str | None:
-    """Return where the package came from, out of the `direct_url.json` of an installation; None for a package index."""
+    """Return the origin of the package, out of the `direct_url.json` of an installation; None for an index."""
     try:
         value = json.loads(direct_url or "{}")
         url, vcs = value["url"], value.get("vcs_info")
@@ -191,7 +191,7 @@ def entry(
 
 
 def _options(args: object) -> list[str]:
-    """Return what comes after `serve`, but for the configuration: `--read-only` stays."""
+    """Return the options after `serve` but the configuration: `--read-only` stays."""
     words = [word for word in args if isinstance(word, str)] if isinstance(args, list) else []
     if "serve" not in words:
         return []

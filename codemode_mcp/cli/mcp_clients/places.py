@@ -1,4 +1,4 @@
-"""Where each MCP client keeps its servers, on each system. Pure: system, folders and environment are arguments."""
+"""Files of each MCP client's servers, on each system. Pure: system, folders and environment are arguments."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ System = Literal["linux", "darwin", "win32"]
 Scope = Literal["user", "project", "local"]
 
 SETTINGS_KEYS: Final = ("mcp", "servers")
-"""Where `settings.json` of VS Code has servers that were added before it had `mcp.json`."""
+"""Path in `settings.json` of VS Code of servers that were added before it had `mcp.json`."""
 
 ZED_KEYS: Final = ("context_servers",)
 
@@ -179,7 +179,7 @@ def find(
     folder: PurePath,
     exists: Callable[[PurePath], bool],
 ) -> Place | None:
-    """Return where a server for this client belongs: where this client keeps things, else where its documentation says.
+    """Return the place of servers of this client: where it keeps some, else where its documentation says.
 
     None when it has no servers of this scope. What is only read for the sake of older versions is left out.
 
@@ -204,7 +204,7 @@ def project_keys(folder: PurePath) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Folders:
-    """Where programs of this user keep what they have to keep."""
+    """Folders for files of this user's programs."""
 
     system: System
     home: PurePath

@@ -33,12 +33,12 @@ _INSIDE_PROJECTS = frozenset((".vscode", ".cursor", ".codex", ".gemini", ".qwen"
 """Folders of a project in which clients keep their file."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Of one file. Claude Code keeps the history of all projects beside its servers."""
+"""Bytes of one file. Claude Code keeps the history of all projects beside its servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What the places of clients depend on."""
+    """Surroundings on which the places of clients depend."""
 
     system: System
     home: Path
@@ -100,16 +100,16 @@ def _bytes_of(path: Path) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one place holds.
+    """Servers of one place.
 
     Attributes:
-        client: whose way of writing servers this is; None for a file of nobody in particular.
+        client: the client whose format this is; None for another file.
         scope: as a place has it, or `file` for a file that the user has named.
         folder: of the project that the servers belong to.
         servers: the entries by name, as the client has them.
         inputs: what the client asks its user for, by id.
         notes: what is not in the file, or not taken from it.
-        by_others: whether the file came with the folder that the user happens to be in, and nobody has named it.
+        by_others: True if the file came with the working folder, and the user has not named it.
         problem: why it cannot be used; it follows the name of the file. Then there are no servers.
     """
 
@@ -131,7 +131,7 @@ class Source:
 
 
 def read_clients(here: Here, clients: Iterable[ClientName] = CLIENTS) -> list[Source]:
-    """Return what the clients that are here have; one for each place whose file exists.
+    """Return the servers of the clients here, one source for each place whose file exists.
 
     In the user's own folder a project's file of Cursor is the user's file.
     """
@@ -145,7 +145,7 @@ def read_clients(here: Here, clients: Iterable[ClientName] = CLIENTS) -> list[So
 
 
 def read_named(path: Path, here: Here) -> list[Source]:
-    """Return what a file has that the user has named: one of a client is read as such, any other by what it holds."""
+    """Read a file that the user has named: one of a client as such, any other by its contents."""
     path = Path(os.path.abspath(path))
     documents: dict[Path, Document | SourceError] = {}
     known = [
@@ -240,14 +240,14 @@ def _at(value: Any, keys: Iterable[str]) -> Any:
 
 
 def inputs_of(value: Any) -> dict[str, Mapping[str, Any]]:
-    """Return what VS Code asks its user for, by id."""
+    """Return the inputs that VS Code asks its user for, by id."""
     if not isinstance(value, list):
         return {}
     return {each["id"]: each for each in value if isinstance(each, dict) and isinstance(each.get("id"), str)}
 
 
 def _extensions(path: Path) -> tuple[str, ...]:
-    """Return what is said about servers that Claude Desktop has, but not in its file."""
+    """Return notes on servers that Claude Desktop has outside its file."""
     try:
         names = [each for each in os.listdir(path.parent / "Claude Extensions") if not each.startswith(".")]
     except OSError:
@@ -259,7 +259,7 @@ def _extensions(path: Path) -> tuple[str, ...]:
 
 
 def _other_projects(value: Any, folder: Path) -> tuple[str, ...]:
-    """Return what is said about servers of projects that nobody asked about."""
+    """Return notes on servers of other projects."""
     projects = _at(value, ("projects",))
     if not isinstance(projects, dict):
         return ()

@@ -1,4 +1,4 @@
-"""What a line at the prompt is: a command, the beginning of something longer, or a program. Pure."""
+"""Kinds of lines at the prompt: a command, the beginning of something longer, or a program. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMANDS: Final = {
     "help": ("", "what there is at this prompt"),
     "d": ("SERVER[#TOOL]", "the declaration of a server, or of one of its tools"),
     "search": ("WORDS", "find tools for what you need"),
-    "wait": ("[RUN]", "go on with a suspended program; the latest, or the one whose id begins so"),
+    "wait": ("[RUN]", "resume a suspended program; the latest, or the one whose id begins so"),
     "cancel": ("[RUN]", "end a suspended program"),
     "runs": ("", "the programs of this session"),
     "all": ("", "the last value whole, as JSON"),
@@ -28,22 +28,22 @@ COMMANDS: Final = {
     "clear": ("", "forget all names of this session"),
     "exit": ("", "leave; so does Ctrl-D"),
 }
-"""By name: what follows it, and what it does."""
+"""Commands by name: their argument and their effect."""
 
 MAX_JUDGED: Final = 20_000
 """Characters of a program whose end is looked at."""
 
 MAX_PARSED: Final = 4_000
-"""Likewise, where no bracket is open: junk takes the parser long, and it is asked several times."""
+"""Characters judged where no bracket is open: junk takes the parser long, and it is asked several times."""
 
 _COMMAND: Final = re.compile(r"\s*\.([a-z]+)(?:\s+(.*?))?\s*", re.DOTALL)
 _WORD: Final = re.compile(r"\s*(exit|quit|help|clear)\s*(?:\(\s*\))?\s*;?\s*")
-_GOES_ON: Final = words("= + - * / % & | ^ < > , . ? : ! ~ => ... ?.")
+_CONTINUING: Final = words("= + - * / % & | ^ < > , . ? : ! ~ => ... ?.")
 _UNFINISHED: Final = words(
     "const let var function class extends new typeof void delete throw in of instanceof else do try case"
 )
 _ENDINGS: Final = (" x", " {}", " (0)", " while (0)", " : x")
-"""With one of these behind it, the beginning of a statement is one."""
+"""Texts of which one makes the beginning of a statement a whole one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,11 @@ def word(text: str) -> str | None:
     return None if match is None else match[1]
 
 
-def goes_on(text: str) -> bool:
-    """Return True if more has to be typed: a bracket, a template or a statement is open. Of what is wrong anyway,
-    nothing is expected: the engine says what is."""
+def is_incomplete(text: str) -> bool:
+    """Return True if more has to be typed: a bracket, a template or a statement is open.
+
+    A wrong text is complete: the engine reports its error.
+    """
     if len(text) > MAX_JUDGED or command(text) is not None:
         return False
     found = scan(text)
@@ -81,7 +83,7 @@ def goes_on(text: str) -> bool:
     last = found.tokens[-1]
     if last.kind == "string" and not last.closed:
         return last.text.endswith("\\")
-    if last.kind == "punct" and last.text in _GOES_ON:
+    if last.kind == "punct" and last.text in _CONTINUING:
         return True
     if last.kind == "word" and last.text in _UNFINISHED:
         before = found.tokens[-2].text if len(found.tokens) > 1 else ""

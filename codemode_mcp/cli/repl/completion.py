@@ -1,4 +1,4 @@
-"""What may be written next, at a place in a program that is being typed. Pure."""
+"""Completions at a place in a program that is being typed. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Completion:
 
 
 def complete(text: str, cursor: int, words: Vocabulary) -> list[Completion]:
-    """Return what may be written at `cursor`, the best first. Never raises, and takes bounded time."""
+    """Return the completions at `cursor`, the best first. Never raises, and takes bounded time."""
     cursor = max(0, min(cursor, len(text)))
     before = text[:cursor]
     if re.match(r"\s*\.[a-z]*(\s|\Z)", before) is not None and "\n" not in before.strip():
@@ -138,7 +138,7 @@ def _in_string(string: Token, tokens: Sequence[Token], opened: Sequence[int], wo
 
 
 def _files(partial: str, start: int, words: Vocabulary) -> list[Completion]:
-    """Of `API.read`."""
+    """Return completions of the path for `API.read`."""
     path, mark, _ = partial.partition("#")
     if not mark:
         return _plain(partial, start, list(words.catalog.paths), "")
@@ -168,7 +168,7 @@ class _Place:
 
 
 def chain_before(tokens: Sequence[Token], end: int) -> tuple[str, ...] | None:
-    """Return what `a.b[0].c` before `tokens[end]` is made of; None where that is no such thing."""
+    """Return the parts of `a.b[0].c` before `tokens[end]`; None where there is no such chain."""
     chain: list[str] = []
     at = end - 1
     while at >= 0:
@@ -232,7 +232,7 @@ def _place(tokens: Sequence[Token], opened: Sequence[int], words: Vocabulary) ->
 def _called(
     tokens: Sequence[Token], bracket: int, end: int, opener: int, path: tuple[str, ...], words: Vocabulary
 ) -> _Place | None:
-    """Return the call whose arguments begin at `bracket`, in the one that goes on at `end`."""
+    """Return the call whose arguments begin at `bracket`, for the token at `end`."""
     chain = chain_before(tokens, bracket)
     if chain is None:
         return None
@@ -244,7 +244,7 @@ def _called(
 
 
 def _path_of_value(place: _Place, tokens: Sequence[Token]) -> tuple[str, ...] | None:
-    """Return where the value is that comes next; None: it is none of the argument's."""
+    """Return the path of the next value in the argument; None for another value."""
     previous, bracket = tokens[-1].text, tokens[place.opener].text
     if bracket == "{":
         key = _key(tokens[-2]) if previous == ":" and len(tokens) > 1 else None
@@ -259,7 +259,7 @@ def _key(token: Token) -> str | None:
 
 
 def _at_top(tokens: Iterable[Token], wanted: str) -> Iterable[int]:
-    """Yield where `wanted` stands outside all brackets that are opened here, up to the end of what is around it."""
+    """Yield the indices of `wanted` outside all brackets that are opened here, up to the enclosing end."""
     level = 0
     for at, token in enumerate(tokens):
         if token.kind == "punct":
@@ -274,7 +274,7 @@ def _at_top(tokens: Iterable[Token], wanted: str) -> Iterable[int]:
 
 
 def _keys(tokens: Sequence[Token]) -> set[str]:
-    """That a literal, which begins here, has already."""
+    """Return the keys of the object literal that begins here."""
     found = {_key(tokens[at]) for at in _at_top(tokens[1:], ":")}
     # A name alone stands for itself.
     for at in _at_top(tokens[1:], ","):
@@ -338,7 +338,7 @@ def _matching(names: Iterable[Name], partial: str, start: int, *, behind: str = 
 
 
 def _plain(partial: str, start: int, texts: Sequence[str], quote: str) -> list[Completion]:
-    """Return what may be in a string, as it is written there."""
+    """Return completions inside a string, as they are written there."""
     found = []
     for each in _fitting(map(Name, texts), partial):
         written = string_literal(each.text)[1:-1]
@@ -376,7 +376,7 @@ def _command(before: str, words: Vocabulary) -> list[Completion]:
 
 
 def unquoted(text: str) -> str:
-    """Return what a string literal stands for, where it has no escapes but those of JSON."""
+    """Return the value of a string literal, where it has no escapes but those of JSON."""
     quote, inner = text[0], text[1:-1] if len(text) > 1 and text[-1] == text[0] else text[1:]
     try:
         found = json.loads(f'"{inner}"' if quote == '"' else '"' + inner.replace('"', '\\"') + '"')

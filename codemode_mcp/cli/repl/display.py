@@ -20,10 +20,10 @@ Style = Literal["", "string", "number", "special", "dim", "error"]
 Part = tuple[Style, str]
 
 MAX_LINES: Final = 40
-"""Of one value."""
+"""Lines of one value."""
 
 MAX_ITEMS: Final = 100
-"""Of one array or object."""
+"""Items of one array or object."""
 
 MAX_TEXT: Final = 2_000
 """Characters of one string."""

@@ -1,4 +1,4 @@
-"""What happens to what is typed: programs are run, commands are obeyed. Knows neither a terminal nor a pipe."""
+"""Inputs of the prompt: programs are run, commands are obeyed. Knows neither a terminal nor a pipe."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import Language
 
-NOBODY: Final = "`codemode-mcp repl`, which asks nobody here; tools.approved lets a call pass"
+UNATTENDED: Final = "`codemode-mcp repl`, which cannot ask here; tools.approved lets a call pass"
 
 CANCEL_SECONDS: Final = 3.0
-"""For a program that is given up."""
+"""Seconds for a program that is given up to end."""
 
 MOST_SAID: Final = 20
 """Names that are listed in one line."""
 
 MOST_RUNS: Final = 20
-"""That are listed, the latest."""
+"""Latest runs that are listed."""
 
 _SHOWN_LINE: Final = re.compile(r"^\s*\d+ \| ", re.MULTILINE)
-"""In a message that shows what it is about."""
+"""A numbered line of the program in a message."""
 
 HELP: Final = """\
 Every input is a program of its own, run by exec in a fresh sandbox: await works at the top, and
 the last expression is the value. Names of earlier inputs are there again as far as they are JSON
 or functions, and the last value is _.
 
-Tab completes. Enter runs what is complete and goes on with what is not; Alt-Enter runs it anyway,
+Tab completes. Enter runs a complete input and continues an incomplete one; Alt-Enter runs any,
 Ctrl-O begins a new line. Ctrl-C cancels the running program, Ctrl-D leaves.
 """
 
 
 class Front(Protocol):
-    """Whoever typed it, and reads the answers."""
+    """The person who types and reads the answers."""
 
     @property
     def client(self) -> Client:
@@ -73,7 +73,7 @@ class Front(Protocol):
         ...
 
     def value(self, value: Any) -> None:
-        """Of a program; not null."""
+        """Show the value of a program; not null."""
         ...
 
     def declaration(self, text: str) -> None:
@@ -102,7 +102,7 @@ class _Cell:
     found: Preflight | None
 
     def author(self, text: str) -> str:
-        """With the author's positions."""
+        """Return a text with the author's positions."""
         if self.found is None:
             return text
         return unwrapped(text, self._lines, self.found.author_position)
@@ -140,7 +140,7 @@ class Prompt:
         return owner
 
     async def vocabulary(self) -> Vocabulary:
-        """Return what can be completed at the moment."""
+        """Return the names that can be completed at the moment."""
         catalog = await self._app.catalog_for(self._app.operator, self._front.client)
         values = self._kept.values
         if self._last is not None:
@@ -226,15 +226,15 @@ class Prompt:
         return show
 
     async def _follow(self, outcome: Outcome, cell: _Cell) -> bool:
-        """Go on with a run until it ends or yields."""
+        """Observe a run until it ends or yields."""
         manager = await self._app.manager()
         try:
             while outcome.status == "waiting" and outcome.reason != "yield":
                 if not self._front.decides:
-                    manager.decide(outcome.run_id, None, approved=False, by=NOBODY)
+                    manager.decide(outcome.run_id, None, approved=False, by=UNATTENDED)
                 cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
                 if cancel:
-                    self._front.say("a server asks something that nobody can answer here: the program is cancelled")
+                    self._front.say("a server asks a question that cannot be answered here: the program is cancelled")
                 outcome = await self._app.observe(outcome.run_id, self._owner, cancel=cancel, client=self._front.client)
         except CodeModeError as error:
             self._suspended.pop(outcome.run_id, None)
@@ -257,7 +257,7 @@ class Prompt:
             self._front.say(f"the program has yielded control{why}")
             for call in outcome.pending:
                 self._front.say(f"  it waits for {plain(call.tool)} ({call.status}, {call.elapsed_ms / 1000:.1f} s)")
-            self._front.say("go on with it by .wait, end it by .cancel")
+            self._front.say("resume it by .wait, end it by .cancel")
             return True
         self._suspended.pop(outcome.run_id, None)
         if outcome.dropped:
@@ -356,7 +356,7 @@ class Prompt:
     async def _do_runs(self, _: str) -> bool:
         for view in (await self._app.manager()).views()[:MOST_RUNS]:
             state = f"{view.state} ({view.code})" if view.code else str(view.state)
-            waits = "  .wait goes on with it" if view.id in self._suspended else ""
+            waits = "  .wait resumes it" if view.id in self._suspended else ""
             self._front.print(
                 f"{view.id}  {state}, {counted(view.call_count, 'call')}, {view.age_ms / 1000:.0f} s ago{waits}"
             )

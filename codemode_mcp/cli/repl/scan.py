@@ -30,7 +30,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What was found.
+    """Tokens of a text.
 
     Attributes:
         tokens: all but white space and comments.

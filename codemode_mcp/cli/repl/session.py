@@ -1,8 +1,8 @@
-"""What makes programs of one session feel like one: names of earlier ones, put in front of the next. Pure.
+"""Names of earlier programs of a session, put in front of the next one, so that a session feels like one. Pure.
 
 Each input is a program of its own in a fresh sandbox. At its end, what it has declared at its top is kept by `store` as
 far as it is JSON, and functions as their text; before the next one begins, these are global variables. So a program may
-declare any of them anew. The author's lines stand one line further down in what is run; positions are put right again.
+declare any of them again. The author's lines stand one line further down in what is run; positions are put right again.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _AFTER: Final = """
 """
 _NAMES: Final = "$codemode_repl"
 _LANGUAGE: Final = "Array, Function, JSON, Number, Object, ReferenceError, String"
-"""Of which a session may have names of its own."""
+"""Built-ins of which a session may have names of its own."""
 
 _OURS: Final = re.compile(r"\n[ \t]*at [^\n]*?\bcell\.[jt]s:1:[0-9]{1,9}\)?(?=\n|\Z)")
 """A frame of a stack in the first line, which no author has written."""
@@ -150,7 +150,7 @@ def spoken_of(source: str) -> set[str]:
 
 
 class Kept:
-    """What a session has, as the store holds it.
+    """Names of a session, as the store holds them.
 
     Args:
         text: the JSON under `KEY`, if there is some.

@@ -19,7 +19,7 @@ from prompt_toolkit.lexers import DynamicLexer, PygmentsLexer
 from prompt_toolkit.patch_stdout import patch_stdout
 from pygments.lexers.javascript import JavascriptLexer, TypeScriptLexer
 
-from codemode_mcp.cli.repl.cells import depth, goes_on
+from codemode_mcp.cli.repl.cells import depth, is_incomplete
 from codemode_mcp.cli.repl.completion import complete
 from codemode_mcp.cli.repl.display import lines_of, pointed, shown
 from upstream_clients.file_lock import NO_LINK
@@ -89,7 +89,7 @@ class Reader:
         return f"<Reader: {self._session.history!r}>"
 
     async def read(self) -> str | None:
-        """Return what was typed; None: nothing more comes.
+        """Return the next input; None after the last one.
 
         Raises:
             Interrupted: it was given up.
@@ -131,7 +131,7 @@ def _keys() -> KeyBindings:
         buffer = event.current_buffer
         if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
             buffer.complete_state = None  # what is chosen stays
-        elif goes_on(buffer.text):
+        elif is_incomplete(buffer.text):
             indent = "  " * depth(buffer.document.text_before_cursor)
             buffer.insert_text("\n" + indent)
         else:
@@ -164,7 +164,7 @@ def _keys() -> KeyBindings:
 
 
 def history_path() -> Path:
-    """Return where what was typed is kept."""
+    """Return the path of the file of earlier inputs."""
     return Path(platformdirs.user_state_dir("codemode-mcp", appauthor=False)) / "repl_history"
 
 
@@ -184,7 +184,7 @@ def open_history(path: Path) -> History:
 
 
 class _History(FileHistory):
-    """What begins with a space is not kept, as in shells."""
+    """A history without inputs that begin with a space, as in shells."""
 
     def store_string(self, string: str) -> None:
         if not string.startswith(" "):

@@ -1,4 +1,4 @@
-"""What there is to be completed: names and signatures of a catalog, of `guest.d.ts`, and of JavaScript. Pure."""
+"""Names to complete: those of a catalog with their signatures, of `guest.d.ts`, and of JavaScript. Pure."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog, Entry, Server
 
 ITEMS: Final = "[]"
-"""In a path to a type: an element of an array."""
+"""Part of a path to a type that stands for an element of an array."""
 
 MAX_TYPES: Final = 200
-"""That are looked at for one place in a value."""
+"""Types that are looked at for one place in a value."""
 
 _SHORT: Final = 60
 
@@ -56,7 +56,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """See the module.
+    """Names that can be completed.
 
     Attributes:
         values: names of this session with their JSON values.
@@ -79,7 +79,7 @@ class Vocabulary:
             yield Name(each)
 
     def members(self, chain: tuple[str, ...]) -> Iterator[Name]:
-        """Yield what may follow `a.b.` for `("a", "b")`."""
+        """Yield the members of `a.b` for `("a", "b")`."""
         match chain:
             case ("MCP",):
                 for server in self.catalog.servers:
@@ -143,7 +143,7 @@ class Vocabulary:
         return self.catalog.toolset.get(entry_id)
 
     def properties(self, entry: Entry, path: tuple[str, ...]) -> list[Name]:
-        """Return what an object at this place in the argument may have."""
+        """Return the properties of an object at this place in the argument."""
         compiled = compile_schema(entry.tool.input_schema)
         found: dict[str, Property] = {}
         for each in _at(compiled, path):
@@ -160,7 +160,7 @@ class Vocabulary:
         ]
 
     def constants(self, entry: Entry, path: tuple[str, ...]) -> list[Constant | Scalar]:
-        """Return what a value at this place may be, as far as that can be listed."""
+        """Return the values for this place, as far as they can be listed."""
         found: dict[Constant | Scalar, None] = {}
         for each in _at(compile_schema(entry.tool.input_schema), path):
             if isinstance(each, Constant) or (isinstance(each, Scalar) and each.name in ("boolean", "null")):
@@ -178,7 +178,7 @@ class Vocabulary:
         return () if found is None else dict(found.groups).get(group, ())
 
     def in_full(self, name: Name) -> str:
-        """Return what is said of a name, with what it takes if it is a tool: of thousands, that takes seconds."""
+        """Return the full text on a name, with the arguments of a tool: for thousands, that takes seconds."""
         if name.entry is None:
             return name.about
         taken = _taken(self.signature(name.entry).removeprefix(name.entry.path))
@@ -288,7 +288,7 @@ def _guest() -> tuple[dict[str, Name], dict[str, tuple[Name, ...]]]:
 
 
 def guest_globals() -> tuple[Name, ...]:
-    """Return what `guest.d.ts` declares."""
+    """Return the names that `guest.d.ts` declares."""
     return tuple(_guest()[0].values())
 
 
@@ -297,7 +297,7 @@ def guest_members(name: str) -> tuple[Name, ...]:
 
 
 def _taken(rest: str) -> str:
-    """Return what a function takes, or the type of something else, behind its name."""
+    """Return the parameters of a function, or the type of something else."""
     taken, is_function, _ = rest.partition("): ")
     return _short(taken + ")" if is_function else taken.rstrip(";"))
 

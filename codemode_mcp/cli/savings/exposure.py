@@ -1,4 +1,4 @@
-"""What tools take of a prompt: those of all servers when they are added directly, against `exec` and `wait`. Pure."""
+"""Sizes of tools in a prompt: those of all servers added directly, against `exec` and `wait`. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from upstream_clients.tools import Tool
 
 State = Literal["listed", "remembered", "unknown"]
-"""Whether a server has listed its tools just now, some time before, or never."""
+"""Age of a server's list of tools: from now, from an earlier time, or none."""
 
 _HINTS = (
     ("readOnlyHint", "read_only"),
@@ -28,7 +28,7 @@ _HINTS = (
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What some tools take, in bytes.
+    """Sizes of some tools, in bytes.
 
     Attributes:
         prompt: name, description and input schema of each, which is what clients hand to a model.
@@ -98,7 +98,7 @@ class Exposure:
         return self.direct.prompt - self.own.prompt
 
     def pays_from(self, *, reading: bool = False) -> tuple[int, int] | None:
-        """From how many tools, and how many servers, like these on the two tools are smaller; None: there are no tools.
+        """Return the numbers of tools and servers from which on the two tools are smaller; None without tools.
 
         Args:
             reading: what a task reads counts too.
@@ -111,12 +111,12 @@ class Exposure:
 
 
 def weigh(items: Sequence[Mapping[str, Any]], instructions: str | None = None) -> Weight:
-    """Of tools as `tools/list` has them."""
+    """Return the weight of tools as `tools/list` has them."""
     return Weight(len(items), prompt_bytes(items), listed_bytes(items), size(instructions or ""))
 
 
 def as_listed(tool: Tool) -> dict[str, Any]:
-    """As its server lists it, as far as that has been kept: icons and `_meta` are not."""
+    """Return a tool as its server lists it, without icons and `_meta`, which are not kept."""
     annotations = {
         key: value for key, attribute in _HINTS if (value := getattr(tool.annotations, attribute)) is not None
     }

@@ -38,7 +38,7 @@ async def exposure_of(config: Config) -> Exposure:
 
 
 async def _own(app: App) -> Weight:
-    """Return the two tools, as `server` lists them for whoever runs this."""
+    """Return the two tools, as `server` lists them for this user."""
     from codemode_mcp.server.code_mode import tool_list
     from codemode_mcp.server.descriptions import instructions
 
@@ -48,7 +48,7 @@ async def _own(app: App) -> Weight:
 
 
 def server_of(view: UpstreamView, declarations: int) -> Server:
-    """By what it lists, or what is remembered of that.
+    """Measure a server by its list of tools, or a remembered one.
 
     Args:
         declarations: bytes of its declaration file.

@@ -21,10 +21,10 @@ MAX_TASKS: Final = 40
 
 _WIDTH: Final = 900
 _LEFT: Final = 200
-"""Where bars begin; names stand before it."""
+"""Left end of bars; names stand before it."""
 
 _ROOM: Final = 420
-"""Of the longest bar; figures stand behind it."""
+"""Width of the longest bar; figures stand behind it."""
 
 _ROW: Final = 22
 _BAR: Final = 14

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.savings.tasks import Reads, Task, Tasks
 
 BYTES_PER_TOKEN: Final = 4.0
-"""Of schemas, programs and JSON, about; docs/savings.md says where it is from."""
+"""Approximate bytes of a token of schemas, programs and JSON; docs/savings.md names the source."""
 
 _KINDS: Final = {
     "look-up": "read declarations or searched, and called nothing",
@@ -51,7 +51,7 @@ class Report:
 
 
 def verdict_of_exposure(report: Report) -> str:
-    """Return whose tools take less of the prompt, in a sentence or two."""
+    """Compare the shares of the prompt, in a sentence or two."""
     exposure, amount = report.exposure, report.amount
     pays, pays_reading = exposure.pays_from(), exposure.pays_from(reading=True)
     if pays is None or pays_reading is None:
@@ -78,7 +78,7 @@ def verdict_of_exposure(report: Report) -> str:
 
 
 def verdict_of_tasks(report: Report) -> str:
-    """Return True if less went through the model; empty where nothing is recorded."""
+    """Compare the bytes that went through the model; empty where nothing is recorded."""
     tasks = report.tasks
     if tasks is None or not tasks.all:
         return ""
@@ -89,7 +89,7 @@ def verdict_of_tasks(report: Report) -> str:
 
 
 def costs(report: Report) -> Iterator[str]:
-    """Yield where code mode cost more, a line for each kind of task."""
+    """Yield a line for each kind of task for which code mode cost more."""
     costlier: Iterable[Task] = () if report.tasks is None else report.tasks.costlier
     by_kind = Counter(task.kind for task in costlier)
     for kind, why in _KINDS.items():
@@ -100,7 +100,7 @@ def costs(report: Report) -> Iterator[str]:
 
 
 def left_out(report: Report) -> Iterator[str]:
-    """Yield what is not in the figures of tasks."""
+    """Yield remarks on tasks that the figures leave out."""
     tasks = report.tasks
     if tasks is None:
         return

@@ -1,4 +1,4 @@
-"""What recorded runs have sent through the model, and what calling the tools directly would have sent. Pure."""
+"""Bytes that recorded runs have sent through the model, and that direct calls would have sent. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Reads = Literal["content", "structured"]
-"""What a client shows its model of a result: its content blocks, or its `structuredContent` where there is one."""
+"""Part of a result that a client shows its model: its content blocks, or its `structuredContent` where there is one."""
 
 Kind = Literal["task", "single", "look-up", "failed", "refused", "open"]
 """`single`: one nested call; `look-up`: none; `refused`: an attempt of which nothing ran; `open`: no end recorded."""
@@ -19,7 +19,7 @@ _OURS: Final = ("core:", "client:")
 
 
 _YEAR_9999: Final = 253_370_764_800
-"""In Unix seconds; behind it there are no dates."""
+"""The year 9999 in Unix seconds, the last one with dates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Task:
 
     @property
     def through(self) -> int:
-        """Return what went through the model."""
+        """Return the bytes that went through the model."""
         return self.sent + self.shown
 
     @property
@@ -126,7 +126,7 @@ class _Request:
 
     @property
     def by_model(self) -> bool:
-        """Or its client has come back with a person's answers."""
+        """Return False if its client has come back with a person's answers."""
         return self.sent != 0
 
     @property
@@ -137,7 +137,7 @@ class _Request:
 @dataclass(slots=True)
 class _Run:
     first: float
-    """Of what is recorded of it."""
+    """Unix seconds of its first record."""
     began: float | None = None
     parent: str | None = None
     status: str = ""
@@ -167,8 +167,7 @@ class _Run:
 
 
 def tasks_of(events: Iterable[Mapping[str, Any]], reads: Reads = "content", since: float = 0.0) -> Tasks:
-    """Return what the events of a trajectory say, in the order they were written; what is no event as we write them is
-    passed over.
+    """Return the tasks of a trajectory from its events, in the order of writing; other lines are passed over.
 
     Args:
         since: Unix seconds; what began before is left out.

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = 100
 MAX_SERVERS: Final = 30
-"""That have a line of their own; the rest is summed up."""
+"""Servers with a line of their own; the rest is summed up."""
 
 MAX_TASKS: Final = 20
-"""The latest ones, likewise."""
+"""Latest tasks with a line of their own; the rest is summed up."""
 
 _NAME: Final = 24
 _DRAWN = str.maketrans({"█": "#", "░": "-", "▒": "!", "…": ".", "·": "-"})
@@ -139,7 +139,7 @@ def _ascii(text: str) -> str:
 
 
 def _folded(text: str, width: int) -> Iterator[str]:
-    """In lines that fit, broken between words, or within one that is too long."""
+    """Yield a text in lines that fit, broken between words, or within one that is too long."""
     indent = "  " if text.startswith("- ") else ""
     line = ""
     for word in text.split(" "):

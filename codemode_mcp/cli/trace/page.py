@@ -24,7 +24,7 @@ FOLDED: Final = 4
 """Least number of completed calls of one tool in a row that are drawn as one."""
 
 _WIDTH: Final = 1000
-"""Of the drawing, in units of its own."""
+"""Width of the drawing, in units of its own."""
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1c2330; --soft: #5c6675; --line: #d9dee6; --ground: #ffffff; --band: #f4f6f9;
@@ -216,14 +216,14 @@ def _key(trace: Trace) -> Iterator[str]:
     def swatch(kind: str, words: str) -> str:
         return f'<svg viewBox="0 0 14 10"><rect class="{kind}" width="14" height="10"/></svg>{words}'
 
-    shown = [swatch("call", "under way"), swatch("failed", "failed")]
+    shown = [swatch("call", "in flight"), swatch("failed", "failed")]
     if any(call.made < call.time.began for call in trace.calls):
         shown.append(swatch("queued", "queued"))
     if any(call.asked is not None for call in trace.calls):
         shown.append(swatch("asked", "waiting for approval"))
     if trace.takeovers:
         line = '<svg viewBox="0 0 14 10"><line class="taken" x1="7" x2="7" y1="0" y2="10"/></svg>'
-        shown.append(f"{line}another process goes on with it")
+        shown.append(f"{line}another process takes it over")
     if trace.pauses:
         shown.append(swatch("pause", "the program is suspended; drawn shorter than it was"))
     yield f'<p class="key">{"".join(shown)}</p>'

@@ -1,4 +1,4 @@
-"""What a run is doing, out of its events as they come: a line that counts its calls, and its trace in the end. Pure."""
+"""Progress of a run from its events as they come: a line that counts its calls, and its trace in the end. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.trace.timeline import Trace
 
 MAX_EVENTS: Final = 200_000
-"""Of one run that are kept for its trace; the rest is counted as lost."""
+"""Events of one run that are kept for its trace; the rest is counted as lost."""
 
 MAX_INPUTS: Final = 64 * 1024 * 1024
 """Characters of their inputs."""
@@ -112,7 +112,7 @@ class Record:
         self._events.append(event)
 
     def trace(self, inputs: Inputs, redact: Callable[[str], str]) -> Trace | None:
-        """As one of a trajectory is; None: nothing of the program has run."""
+        """Return the trace, in the form of one from a trajectory; None if nothing of the program has run."""
         if self._run is None:
             return None
         documents = [document_of(event, inputs, redact) for event in self._events]

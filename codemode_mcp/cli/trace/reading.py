@@ -17,10 +17,10 @@ MAX_NAMED: Final = 5
 """Runs that are named where it is not clear which is meant."""
 
 MAX_EVENTS: Final = 200_000
-"""Of one run that are looked at."""
+"""Events of one run that are read."""
 
 MAX_LINE: Final = 64 * 1024 * 1024
-"""Bytes that are read at once: a torn file may have gigabytes without the end of a line."""
+"""Bytes that are read as one line: a torn file may have gigabytes without the end of a line."""
 
 
 class NoTrace(Exception):
@@ -55,7 +55,7 @@ def find(path: Path, prefix: str) -> Trace:
                 requests.add(str(event.get("id")))
             elif isinstance(event.get("parent"), str) and event.get("kind") == "run_started":
                 requests.add(event["parent"])
-    # What is told of a request before it is known which run it is about; and what was lost meanwhile.
+    # Events of a request before its run is known, and events that were lost meanwhile.
     known = {(event.get("id"), event.get("kind")) for event in events}
     times = [event["time"] for event in events if isinstance(event.get("time"), int | float)]
     processes = {event.get("pid") for event in events}
@@ -85,7 +85,7 @@ def latest(path: Path, count: int) -> list[Trace]:
         if run_id is None:
             continue
         if run_id not in found:
-            # The file of a process that went on with a run need not have its beginning.
+            # The file of a process that took a run over need not have its beginning.
             if event.get("kind") not in ("run_started", "taken_over", "call_started"):
                 continue
             found[run_id] = []
@@ -158,7 +158,7 @@ def _events(path: Path, needles: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 
 def _is_event(event: dict[str, Any]) -> bool:
-    """Return True if what events are told apart by is as we write it."""
+    """Return True if the fields that identify an event are as we write them."""
     return (
         isinstance(event.get("kind"), str)
         and isinstance(event.get("id", ""), str)

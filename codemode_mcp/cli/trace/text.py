@@ -51,11 +51,11 @@ def _lines(trace: Trace, width: int) -> Iterator[str]:
         yield f"{trace.lost} events were lost meanwhile; what is shown is not all"
     if trace.calls:
         yield ""
-        yield "█ under way  ░ queued  ▒ waiting for approval  ┊ the program is suspended"
+        yield "█ in flight  ░ queued  ▒ waiting for approval  ┊ the program is suspended"
 
 
 def heading(trace: Trace) -> Iterator[str]:
-    """Yield what the run was, in two lines."""
+    """Yield the facts of the run, in two lines."""
     status = trace.status or "no end recorded"
     code = f" ({trace.code})" if trace.code else ""
     took = "" if trace.time.ended is None else f" in {duration(trace.time.ended - trace.time.began)}"
@@ -72,7 +72,7 @@ def heading(trace: Trace) -> Iterator[str]:
 
 def _taken(takeover: Takeover, began: float) -> str:
     process = "another process" if takeover.process is None else f"process {takeover.process}"
-    return f"gone on with by {process} after {duration(max(0.0, takeover.at - began))}"
+    return f"taken over by {process} after {duration(max(0.0, takeover.at - began))}"
 
 
 def listed(traces: Sequence[Trace]) -> Iterator[str]:
@@ -168,7 +168,7 @@ def _bar(bar: Bar, scale: Scale, room: int, trace: Trace, mark: str) -> str:
 
 
 def _fill(cells: list[str], bar: Bar, scale: Scale, trace: Trace, mark: str) -> None:
-    """At least one cell, however short it was."""
+    """Fill the cells of a bar, at least one, however short it was."""
     room = len(cells)
     first = min(round(scale(bar.began) * room), room - 1)
     last = max(first + 1, round(scale(trace.until if bar.ended is None else bar.ended) * room))

@@ -1,4 +1,4 @@
-"""From the events of one run to what happened when, and where that is drawn. Pure."""
+"""The timeline of a run from its events, and its positions in a drawing. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 PAUSE_SHARE: Final = 0.08
-"""Of the width that one pause takes at most, by the time that was not paused."""
+"""Largest share of the width for one pause, by the time that was not paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A process went on with the run that another one had left.
+    """A process took over the run that another one had left.
 
     Attributes:
         process: its id; None where it is not recorded.
@@ -112,8 +112,7 @@ class Trace:
 
 
 def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
-    """Return what the events of a run say, in whatever order they come. What of them is no event as we write them is
-    passed over."""
+    """Return the trace of a run from its events, in any order. Other lines are passed over."""
     ordered = sorted((event for event in events if _number(event.get("time")) is not None), key=_time)
     began = ended = None
     status = code = ""
@@ -198,7 +197,7 @@ def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
 
 
 class Scale:
-    """Where a moment is drawn, from 0 to 1.
+    """Positions of moments in the drawing, from 0 to 1.
 
     Pauses take little of the width, however long they are: what is looked at is what the run did.
 
