@@ -1,4 +1,4 @@
-"""What is recorded of what happens, and where: logs, the trajectory, OpenTelemetry.
+"""Records of what happens: logs, the trajectory, OpenTelemetry.
 
 Redaction lives in `redaction` and only there.
 """

@@ -1,4 +1,4 @@
-"""What happens, as events that whoever listens is told of (SPEC 9). Pure."""
+"""Events, and the auditor that reports them to its listeners. Pure."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ EventKind = Literal[
     "answered",
 ]
 """`exec` and `wait`: a request has come; `answered`: it has got its answer. `call_asked`, `call_decided`: a person is
-asked for an approval, and has decided. `taken_over`: this process goes on with a run that another has left; `left`:
-another one goes on with it, or will."""
+asked for an approval, and has decided. `taken_over`: this process has taken over a run that another has left; `left`:
+another one has taken it over, or will."""
 
 Figures = Literal["store_swept", "store_used"]
 """Measurements for metrics alone: the contents of a store (`suspended`, `oldest`, `size`), and a query of its database
@@ -49,7 +49,7 @@ class Event:
         id: of what it is about: a request, a run (its run id), or a call (`<run id>/<number>`). The events of one thing
             have the same.
         parent: the id of what it belongs to: of a call its run, of a run the request that began it.
-        fields: JSON; no arguments and no text of results. Names in it may be of anybody's making.
+        fields: JSON; no arguments and no text of results. Names in it may come from anywhere.
         inputs: as they came, the source of a program or the JSON of arguments: for `redaction.Inputs` alone, which
             makes of it what may be recorded.
     """
@@ -63,9 +63,9 @@ class Event:
 
 
 class Auditor:
-    """Tells events to whoever listens. With nobody listening it costs a look at a list.
+    """Reports events to listeners. Without listeners it costs a look at a list.
 
-    Listeners are called in the event loop, in the task that what they are told of happens in, and must not wait; what
+    Listeners are called in the event loop, in the task of the event, and must not wait; what
     they raise is logged and does not reach the caller.
 
     Args:
@@ -79,7 +79,7 @@ class Auditor:
 
     @property
     def listening(self) -> bool:
-        """Return True if anybody is; what costs something to find out need not be otherwise."""
+        """Return True if there is a listener; without one, costly fields need not be computed."""
         return bool(self._listeners)
 
     def add(self, listener: Callable[[Event], None]) -> None:
@@ -90,11 +90,11 @@ class Auditor:
 
     @property
     def measuring(self) -> bool:
-        """Return True if anybody wants to know of `Figures`."""
+        """Return True if there is a listener for `Figures`."""
         return bool(self._meters)
 
     def add_meter(self, meter: Callable[[Figures, str, Mapping[str, Any]], None]) -> None:
-        """Have somebody told of what is measured: what it is, the kind of the store, and figures by name."""
+        """Add a listener for measurements, called with the measurement, the kind of the store, and figures by name."""
         self._meters = (*self._meters, meter)
 
     def remove_meter(self, meter: Callable[[Figures, str, Mapping[str, Any]], None]) -> None:

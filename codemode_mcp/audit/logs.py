@@ -45,8 +45,10 @@ class _Stream(logging.StreamHandler[TextIO]):
     _failed = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
-        """Say once that records are lost. What logging does instead is to print what the record was made of to stderr,
-        and nobody has redacted that."""
+        """Say once that records are lost.
+
+        The default of `logging` prints the parts of the record to stderr, without redaction.
+        """
         if self._failed:
             return
         self._failed = True
@@ -105,7 +107,7 @@ def logging_to(settings: LogSettings, redact: Callable[[str], str]) -> Iterator[
 
 
 def set_level(name: LogLevel) -> None:
-    """How much is logged from now on."""
+    """Set the level of the log."""
     level = getattr(logging, name.upper())
     # Our own rooms at the level asked for; libraries only when something is wrong.
     logging.getLogger().setLevel(max(level, logging.WARNING))

@@ -1,4 +1,4 @@
-"""Who listens to events: the trajectory and OpenTelemetry, as far as each is wanted."""
+"""Listeners of events: the trajectory and OpenTelemetry, as far as each is configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must never be recorded, and what is recorded in its place. The one place for it.
+"""Redaction: values that must never be recorded, and their replacements. The one place for it.
 
 Three things are hidden: values that are known to be secret, because they came from the configuration or a login; what
 looks like a token wherever it stands; and what stands under a name like `password`. Inputs are recorded as their shape
@@ -23,7 +23,7 @@ HIDDEN: Final = "***"
 
 
 class Secretive(Protocol):
-    """What knows secret values, a server's configuration for one."""
+    """A holder of secret values, such as a server's configuration."""
 
     def redact(self, text: str) -> str: ...
 
@@ -35,10 +35,10 @@ MAX_INPUT: Final = 64 * 1024
 """Characters of one input whose shape is looked at, or that is recorded."""
 
 MAX_KEYS: Final = 20
-"""Of one object whose shape is told."""
+"""Keys of one object in a recorded shape."""
 
 MAX_DEPTH: Final = 4
-"""How deep shapes are told."""
+"""Levels of nesting in a recorded shape."""
 
 _MAX_KEY: Final = 60
 _MAX_DIGITS: Final = 3
@@ -55,14 +55,14 @@ class Redactor:
         self._lock = threading.Lock()
         # The mutable state; neither is changed in place, since other threads read it.
         self._known: dict[int, Secretive] = {}
-        """By identity: of two that are equal each may come to know secrets of its own. Oldest first."""
+        """Holders by identity: of two equal ones each may learn secrets of its own. Oldest first."""
         self._present: list[Secretive] = []
         """Those that are in use."""
 
     def know(self, holders: Iterable[Secretive]) -> None:
         """These are in use from now on, where one that is equal is not already. May be called in any thread."""
         with self._lock:
-            # A server whose configuration is still the same goes on with the one that it has.
+            # A server with an unchanged configuration keeps its holder.
             self._present = [next((old for old in self._present if old == each), each) for each in holders]
             known = self._known | {id(each): each for each in self._present}
             self._known = dict(list(known.items())[-MAX_HOLDERS:])
@@ -93,8 +93,7 @@ _MARKS: Final = (
     *("-----BEGIN", "eyJ", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "sk-", "sk_", "rk_", "pk_"),
     *("xox", "npm_", "pypi-", "hf_", "ya29.", "AKIA", "ASIA", "AIza"),
 )
-"""What each of the tokens begins with. Looking for these is a hundred times faster than the pattern, and nearly always
-enough."""
+"""Beginnings of tokens. A search for these is a hundred times faster than the pattern, and nearly always enough."""
 
 
 def without_tokens(text: str) -> str:
@@ -233,7 +232,7 @@ class Inputs:
         self._key = secrets.token_bytes(16)
 
     def of_program(self, source: str, redact: Callable[[str], str]) -> dict[str, Any]:
-        """Of the source of a program. The digest is its SHA-256, by which it can be recognised."""
+        """Return the record of a program's source. The digest is its SHA-256, by which it can be recognised."""
         data = source.encode("utf-8", "surrogatepass")
         told: dict[str, Any] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
         if self._include and len(source) > MAX_INPUT:
@@ -243,7 +242,7 @@ class Inputs:
         return told
 
     def of_arguments(self, text: str, redact: Callable[[str], str]) -> dict[str, Any]:
-        """Of the JSON text of arguments.
+        """Return the record of the JSON text of arguments.
 
         The digest tells which arguments were equal, and is made with a key that only this process has: a short secret
         could be guessed from a plain one.
@@ -263,7 +262,7 @@ class Inputs:
 
 
 class Known:
-    """A holder of secret values that are nobody's configuration."""
+    """A holder of secret values that stand in no configuration."""
 
     def __init__(self, values: Iterable[str]) -> None:
         self._values = tuple(value for value in values if len(value) >= 4)

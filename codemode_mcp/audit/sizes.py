@@ -1,4 +1,4 @@
-"""How much of a tool's result a model comes to see. Pure; sizes only, never contents."""
+"""Sizes of the parts of a tool's result that a model sees. Pure; sizes only, never contents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def seen(result: Any) -> dict[str, int]:
 
 
 def size(text: str) -> int:
-    """In bytes of UTF-8."""
+    """Return the size of a text in bytes of UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 

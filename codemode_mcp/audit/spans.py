@@ -28,7 +28,7 @@ MAX_OPEN: Final = 20_000
 """Runs and calls whose spans are open; more have none."""
 
 _SHOWN_ID: Final = 12
-"""Characters of a run's id: whoever holds the whole of one may be let into the run."""
+"""Shown characters of a run's id: the whole id may give access to the run."""
 
 
 class Spans:
@@ -190,7 +190,7 @@ class Spans:
 
 
 def _make_current(span: Span) -> None:
-    """For the rest of this task, whose context is its own."""
+    """Make a span current for the rest of this task, whose context is its own."""
     context.attach(trace.set_span_in_context(span))
 
 

@@ -1,7 +1,7 @@
 """The trajectory: a file with one line of JSON for each event.
 
 Events wait in a bounded queue for a thread that redacts and writes them, so that neither costs those who emit them.
-What is lost, because the queue was full or the file could not be written, is told of in the file.
+Events that are lost, because the queue was full or the file could not be written, are reported in the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.audit")
 
 MAX_EVENTS: Final = 10_000
-"""That wait to be written."""
+"""Events that wait to be written."""
 
 MAX_WAITING: Final = 64 * 1024 * 1024
 """Characters of their inputs."""
@@ -42,7 +42,7 @@ LINGER_SECONDS: Final = 0.05
 """Events of so long are written in one go: a thread that wakes up often slows the event loop down."""
 
 CLOSE_SECONDS: Final = 5.0
-"""For what is still to be written in the end."""
+"""Seconds at the end to write the events that still wait."""
 
 _BATCH: Final = 64
 _WRITE: Final = 256 * 1024
@@ -81,9 +81,9 @@ class Trajectory:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._entered = self._left = 0
-        """Characters of inputs; the first is of whoever records, the second of the thread."""
+        """Characters of inputs; the first is written by the emitter of events, the second by the thread."""
         self._lost = self._unwritten = self._told = 0
-        """Events; the first likewise, the others of the thread."""
+        """Numbers of events; the first is written by the emitter, the others by the thread."""
         self._failing = False
 
     def __repr__(self) -> str:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from anyio.abc import SocketStream
 
 ANSWER_SECONDS = 15.0
-"""For one server, whatever is asked."""
+"""Seconds for the answer of one server."""
 
-AT_ONCE = 16
+CONCURRENT = 16
 MAX_TOKEN_FILE = 4096
 
 
@@ -40,7 +40,7 @@ class NobodyThere(NoAnswer):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a look at all servers has given.
+    """Answers of all servers.
 
     Attributes:
         answers: of each that has answered, where it is and what it said.
@@ -79,7 +79,7 @@ async def ask_all(request: protocol.Request, folders: Sequence[Path] | None = No
     """Return the answers of all serving processes of this user."""
     problems: list[str] = []
     answers: list[tuple[places.Place, dict[str, Any]]] = []
-    limiter = anyio.CapacityLimiter(AT_ONCE)
+    limiter = anyio.CapacityLimiter(CONCURRENT)
 
     async def one(place: places.Place) -> None:
         async with limiter:

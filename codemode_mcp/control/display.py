@@ -72,5 +72,5 @@ def wrapped(text: str, width: int, margin: str) -> Iterator[str]:
 
 
 def columns(text: str) -> int:
-    """That `text` takes at most; of some characters terminals disagree."""
+    """Return the columns that a text takes at most; terminals disagree on some characters."""
     return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(char) in "WFA") for char in text)

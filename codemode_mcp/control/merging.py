@@ -1,7 +1,7 @@
-"""Which process a run is of, where several tell of it. Pure.
+"""The process of a run that several processes report. Pure.
 
-Processes that share a store all tell of what is in it, and for a moment two of them may have the same run: one that
-goes on with it, and one that has not heard of that yet.
+Processes that share a store all report its runs. For a moment two of them may have the same run: one that has taken it
+over, and one that has not heard of that yet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where sockets of serving processes are: folders of this user alone. Functions here block as long as a disk does."""
+"""Sockets of serving processes, in folders of this user alone. Functions here block as long as a disk does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_PATH = 103
 """Bytes of a Unix socket's path: 108 with their end on Linux, 104 on macOS."""
 
 MAX_PLACES = 256
-"""That are looked at in one folder, the newest."""
+"""Newest sockets of one folder that are looked at."""
 
 
 class NoPlace(Exception):
@@ -36,7 +36,7 @@ class NotPrivate(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one serving process listens.
+    """Address of one serving process.
 
     Attributes:
         pid: its process id.
@@ -51,8 +51,10 @@ class Place:
 
 
 def folders() -> list[Path]:
-    """In the order of preference. A server that a client starts may have other variables than a terminal has, so all of
-    them are looked at."""
+    """Return the folders in the order of preference.
+
+    A server that a client starts may have other variables than a terminal has, so all of them are looked at.
+    """
     found = []
     cache = Path(platformdirs.user_cache_dir("codemode-mcp", appauthor=False)) / "control"
     if sys.platform != "win32":
@@ -69,7 +71,7 @@ def folders() -> list[Path]:
 
 
 def new_place(kind: Literal["sock", "json"], candidates: Sequence[Path] | None = None) -> Place:
-    """Return a name that nobody has, in the first folder that will do; the folder is made.
+    """Return an unused name in the first usable folder; the folder is made.
 
     Raises:
         NoPlace: none of the candidates will do.
@@ -144,7 +146,7 @@ def check_private(folder: Path) -> None:
     if not stat.S_ISDIR(about.st_mode):
         raise NotPrivate(f"{folder} is not a folder")
     if not _is_ours(about):
-        raise NotPrivate(f"{folder} belongs to somebody else")
+        raise NotPrivate(f"{folder} belongs to another user")
     if sys.platform != "win32" and stat.S_IMODE(about.st_mode) & 0o077:
         raise NotPrivate(f"{folder} is open to others; chmod 700 would close it")
 

@@ -33,7 +33,7 @@ class BadMessage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked.
+    """A request of a terminal.
 
     Attributes:
         run: the whole id of a run; "" for a listing of runs or clients.
@@ -109,7 +109,7 @@ def digest_of(text: str) -> str:
 
 
 def proof(token: str, side: Literal["client", "server"], nonces: tuple[str, str]) -> str:
-    """That one side knows the token, without giving it to whoever is at the other end of a port.
+    """Return a proof that one side knows the token, without a disclosure to the other end of a port.
 
     Args:
         nonces: the server's, the client's.

@@ -1,7 +1,7 @@
 """The side of a serving process: a socket in a folder of its user, which tells of runs and takes decisions.
 
 Only processes of the same user get in. A request is small and comes in time, one connection is one request, few are
-open at once, and they are answered one after another: whoever floods it keeps nobody waiting but others like itself.
+open at the same time, and they are answered one after another: a flood delays only other requests of this kind.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.views import CallView, RunView
 
     Where = Literal["here", "elsewhere", "stored"]
-    """Which process has a run: this one, another one, or none since it is suspended."""
+    """Process of a run: this one, another one, or none since it is suspended."""
 
 log = logging.getLogger("codemode_mcp.control")
 
 CONNECTION_SECONDS = 10.0
-"""From the connection of a client to the last byte of its answer."""
+"""Seconds from the connection of a client to the last byte of its answer."""
 
 MAX_CONNECTIONS = 16
-"""At once; more are closed without a word."""
+"""Concurrent connections; more are closed without a message."""
 
 PAUSE_SECONDS = 0.2
 """After a connection that could not be accepted."""
@@ -58,7 +58,7 @@ SHOWN_ARGUMENT = 256 * 1024
 """Characters of the arguments of one waiting call; what is longer is cut, and said to be."""
 
 SHOWN_INPUT = 500
-"""Characters of what is told of the arguments of a call."""
+"""Shown characters of the arguments of a call."""
 
 READ_INPUTS = 4 * 1024 * 1024
 """Characters of arguments that are looked at for one answer."""
@@ -70,7 +70,7 @@ BY = "a person at a terminal"
 
 
 class Runs(Protocol):
-    """What it needs of the run manager."""
+    """The part of the run manager that is needed here."""
 
     def views(self) -> list[RunView]: ...
 
@@ -89,18 +89,19 @@ class Runs(Protocol):
     async def cancel(self, run_id: str, adopts: Callable[[str], bool]) -> bool: ...
 
     async def stored_views(self) -> list[RunView]:
-        """Runs that a store has besides; `observed` are those that another process goes on with. Raises
-        `StoreUnavailable`."""
+        """Return the other runs of a store; `observed` are those of another process. Raises `StoreUnavailable`."""
         ...
 
     async def adopt(self, run_id: str, adopts: Callable[[str], bool]) -> bool:
-        """Have one of these that nobody goes on with, so that it is known which of its calls wait for a person; only
-        one of an owner that it `adopts`. Raises `CodeModeError`."""
+        """Take over a run without a process, so that its calls that wait for a person are known.
+
+        Only a run of an owner that this process `adopts`. Raises `CodeModeError`.
+        """
         ...
 
     @property
     def store(self) -> tuple[str, str]:
-        """Of which kind it is, and its name."""
+        """Return the kind and the name of the store."""
         ...
 
     async def totals(self) -> Totals:
@@ -110,7 +111,7 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What clients are told of the process."""
+    """Facts about the process for clients."""
 
     transport: str
     mode: str
@@ -122,8 +123,8 @@ class Control:
     """Answers requests. Use `controlled`.
 
     Args:
-        arguments: what may be told of the arguments of a call, from their JSON text.
-        adopts: whether the process may go on with the runs of an owner that are only in a store.
+        arguments: returns the arguments of a call as they may be shown, from their JSON text.
+        adopts: returns True if the process may resume the runs of an owner that are only in a store.
         clients: JSON of the clients that have sent requests to the process.
         clock: monotonic seconds.
     """
@@ -170,7 +171,7 @@ class Control:
             case "show":
                 view, where = await self._find(request.run)
                 requests = self._runs.approvals(request.run) if where == "here" else ()
-                # Arguments may be large. They are not changed by anybody.
+                # Arguments may be large. They are never changed.
                 shown = await anyio.to_thread.run_sync(self._show, view, where, requests)
                 return {"server": self._server(), "run": shown}
             case "decide":
@@ -201,7 +202,7 @@ class Control:
         }
 
     async def _find(self, run_id: str) -> tuple[RunView, Where]:
-        """Return a run, which is of this process from now on if nobody else has it. Raises `BadMessage`,
+        """Return a run, and take it over if no other process has it. Raises `BadMessage`,
         `CodeModeError`."""
         problem: CodeModeError | None = None
         if self._runs.view(run_id) is None:
@@ -221,7 +222,7 @@ class Control:
 
     async def _decide(self, request: protocol.Request) -> list[int]:
         waiting = {each.call: each for each in self._runs.approvals(request.run)}
-        # Those that are not there any more have ended, or somebody else has decided.
+        # Missing ones have ended, or were decided elsewhere.
         chosen = {number: digest for number, digest in request.calls if number in waiting}
         for number, digest in chosen.items():
             text = await anyio.to_thread.run_sync(protocol.text_of, waiting[number].arguments)
@@ -275,13 +276,13 @@ def where_stored(view: RunView) -> Where:
 
 
 def told_totals(totals: Totals) -> dict[str, Any]:
-    """Return what is told of a store."""
+    """Return the report on a store."""
     oldest = None if totals.oldest is None else round(totals.oldest * 1000)
     return {"suspended": totals.suspended, "oldestMs": oldest, "bytes": totals.size}
 
 
 def told(view: RunView, where: Where, adopts: Callable[[str], bool]) -> dict[str, Any]:
-    """Return what is told of a run, without its calls. `adopts`: see `Control`."""
+    """Return the report on a run, without its calls. `adopts`: see `Control`."""
     return {
         "id": view.id,
         "where": where,
@@ -374,7 +375,7 @@ def _listen(token: str, loopback: bool, folders: Sequence[Path] | None) -> tuple
     try:
         made.setblocking(False)
         if not loopback:
-            # Under its name nobody finds it before it can be connected to.
+            # Its final name appears only once a client can connect.
             unready = place.path.with_suffix(".new")
             made.bind(os.fspath(unready))
             os.chmod(unready, 0o600)

@@ -1,4 +1,4 @@
-"""What a plugin is written against: `register(api)` gets a `PluginApi` (SPEC 6). `codemode_mcp.plugins` has it all."""
+"""The interface for plugins: `register(api)` gets a `PluginApi`. `codemode_mcp.plugins` exports all of it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class ToolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """For whom a factory makes tools.
+    """The caller for whom a factory makes tools.
 
     Attributes:
         config: the plugin's own, of the configuration file.
         workspace_dir: the folder of the configuration file, else the working directory.
-        owner: whom runs belong to; stable, and no two callers share one. Empty where nobody is known.
+        owner: the owner of runs; stable, and no two callers share one. Empty for an unknown caller.
         principal: the caller's name, where there is one.
         sandboxed: whether calls come from a program in the sandbox; false in pass-through.
     """
@@ -55,7 +55,7 @@ class CallInfo:
     """The call that a tool is run for.
 
     Attributes:
-        owner: whom the run belongs to; where nobody is known, whoever holds its id.
+        owner: the owner of the run; empty for an unknown caller, whose run belongs to each holder of its id.
     """
 
     run_id: str
@@ -125,7 +125,7 @@ class ToolCallEvent:
 
 
 EXEC_ID = "core:code_mode:exec"
-"""What hooks know the outer `exec` by."""
+"""Id of the outer `exec` in hooks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def namespace_tool(name: str, input_mapper: Callable[..., JsonObject] | None = N
 
 @dataclass(frozen=True, slots=True)
 class NamespaceContext:
-    """For which run a scope is made.
+    """The run for which a scope is made.
 
     Attributes:
         aborted: whether the run has been given up meanwhile.
@@ -196,7 +196,7 @@ CreateScope = Callable[[NamespaceContext], Mapping[str, Any] | Awaitable[Mapping
 
 
 class PluginApi(Protocol):
-    """What a plugin registers with. Every method raises `ValueError` for what cannot be; the plugin is refused then."""
+    """The object with which a plugin registers. A method raises `ValueError` for a wrong value: the plugin is refused."""
 
     @property
     def name(self) -> str:
@@ -215,7 +215,7 @@ class PluginApi(Protocol):
     def tools(self, names: Sequence[str], factory: ToolFactory, *, optional: bool = False) -> None:
         """Add tools that a factory makes for each caller, from among these names: all of them, some or none.
 
-        It is called once for each caller, again when its plugin is configured anew, or after it has failed.
+        It is called once for each caller, again when its plugin is configured again, or after it has failed.
         """
         ...
 
@@ -225,7 +225,7 @@ class PluginApi(Protocol):
         ...
 
     def tool_result_middleware(self, middleware: Middleware, *, tools: Sequence[str] = ()) -> None:
-        """Likewise for results."""
+        """Register a middleware for results, in the same way."""
         ...
 
     def namespace(

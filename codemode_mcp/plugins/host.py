@@ -1,7 +1,7 @@
 """The plugins of this process: loaded in the order of the configuration, changed while everything runs.
 
-Nothing is imported before `run`, and whoever needs to know what there is waits for that. A plugin that is configured
-anew goes on as it was until the new one is there, so that there is no moment without its hooks.
+Nothing is imported before `run`; callers that need the plugins wait for that. A plugin that is configured again stays
+as it was until the new one is loaded, so that there is no moment without its hooks.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.plugins")
 
 LOAD_SECONDS: Final = 10.0
-"""For importing and registering one plugin."""
+"""Seconds to import and register one plugin."""
 
 LOAD_ALL_SECONDS: Final = 25.0
-"""For all of them; those that are left then have `LEAST_SECONDS` each."""
+"""Seconds to load all plugins; those that are left then have `LEAST_SECONDS` each."""
 LEAST_SECONDS: Final = 1.0
 
 FACTORY_SECONDS: Final = 5.0
 
 CHECK_SECONDS: Final = 20.0
-"""For looking at what a factory has made: there may be thousands of tools."""
+"""Seconds to check the tools of a factory: there may be thousands."""
 
 RETRY_SECONDS: Final = 30.0
 """After a factory has failed for a caller, until it is asked again."""
 
 MAX_CALLERS: Final = 1024
-"""For whom tools are kept; those of the one longest not seen are made again."""
+"""Callers whose tools are kept; those of the caller not seen for longest are made again."""
 
 CLOSE_SECONDS: Final = 1.0
-"""For all that plugins want to be called in the end, when everything ends."""
+"""Seconds at the end for the functions that plugins have registered for it."""
 
 _Key = tuple[str, str]
 """Source and name."""
@@ -62,7 +62,7 @@ _Key = tuple[str, str]
 
 @dataclass(eq=False)
 class _ForCaller:
-    """What factories have made for one caller.
+    """Tools that factories have made for one caller.
 
     Attributes:
         failed_until: monotonic seconds, of groups whose factory has failed.
@@ -171,7 +171,7 @@ class Plugins:
         return self._namespaces
 
     def namespace(self, namespace_id: str) -> Namespace | None:
-        """As it is registered now."""
+        """Return a namespace as it is registered now."""
         found = (each for plugin in self.loaded for each in plugin.namespaces)
         return next((each for each in found if each.id == namespace_id), None)
 
@@ -272,8 +272,7 @@ class Plugins:
     # loading and removing
 
     def apply(self, settings: Sequence[PluginSettings]) -> None:
-        """Have these from now on. What is removed is gone at once, and so is what was granted; what is new or
-        configured in another way is loaded by `run`, and so is what was refused."""
+        """Replace the settings: removed plugins and grants are gone, and `run` loads new, changed and refused ones."""
         self._wanted = [each for each in settings if each.enabled]
         wanted = {each.name: each for each in self._wanted}
         for plugin in self.loaded:

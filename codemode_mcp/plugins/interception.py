@@ -1,4 +1,4 @@
-"""What plugins do to calls on the way: hooks before a call is sent, middleware after it has come back (SPEC 6).
+"""Hooks of plugins, before a call is sent, and their middleware, after its result has come.
 
 They run in the order of their registration, each on what those before it have left. What raises, hangs or answers
 nonsense fails the call that it was asked about, by the plugin's name, and nothing else.
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.plugins")
 
 HOOK_SECONDS: Final = 5.0
-"""That a hook or a middleware has, unless its plugin's entry in the configuration says otherwise."""
+"""Seconds for a hook or a middleware, unless its plugin's entry in the configuration says otherwise."""
 
 THREADS: Final = 4
-"""In which the sync hooks of one plugin run."""
+"""Threads in which the sync hooks of one plugin run."""
 
 MAX_TEXT: Final = 2_000
 """Characters of a reason or a note."""
@@ -48,7 +48,7 @@ class Registered:
     Attributes:
         declared: ids, or globs of them, whose calls it wants to see; none: those of the plugin's own tools.
         granted: those that the operator lets it see. The plugin's own tools need no grant.
-        core: a part of this product: called after those of plugins, at once, and without a limit of time.
+        core: a part of this product: called after those of plugins, without a thread and without a time limit.
         timeout: seconds.
     """
 
@@ -75,7 +75,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class _Seers:
-    """Who sees the calls of one tool."""
+    """Hooks and middleware for the calls of one tool."""
 
     hooks: tuple[Registered, ...]
     middleware: tuple[Registered, ...]
@@ -90,7 +90,7 @@ class _Seers:
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """See `running.Owner`."""
+    """The owner of code that runs; see `running.Owner`."""
 
     name: str
     threads: Threads
@@ -99,7 +99,7 @@ class _Owner:
 class Interceptors:
     """All hooks and middleware there are. Satisfies `dispatch.Interception`.
 
-    Until the first `apply` nobody knows who will want to see a call, and calls wait.
+    Until the first `apply` the hooks are unknown, and calls wait.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Interceptors:
         note: Callable[[str], None],
         accept: Callable[[str], JsonObject],
     ) -> JsonObject:
-        """See `dispatch.Interception`."""
+        """Implement `dispatch.Interception`."""
         seers = self._of(event.tool_id)
         for plugin in seers.missing:
             raise PluginError(
@@ -187,7 +187,7 @@ class Interceptors:
         note: Callable[[str], None],
         accept: Callable[[str], JsonObject],
     ) -> JsonObject:
-        """See `dispatch.Interception`."""
+        """Implement `dispatch.Interception`."""
         for each in self._of(event.tool_id).hooks:
             event = _follow(each, each.callback(event), event, called, note, accept)
         return event.input
@@ -197,7 +197,7 @@ class Interceptors:
         return self._of(tool_id).waits
 
     async def after(self, event: ToolCallEvent, called: str, result: Any, limit: int) -> str:
-        """See `dispatch.Interception`."""
+        """Implement `dispatch.Interception`."""
         text: str | None = None
         for each in self._of(event.tool_id).middleware:
             if text is not None:

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.plugins")
 
 GROUP: Final = "codemode_mcp.plugins"
-"""Of the entry points."""
+"""Group of the entry points."""
 
 UNLOAD_SECONDS: Final = 2.0
-"""For all that a plugin wants to be called when it is removed."""
+"""Seconds for the functions that a plugin has registered for its removal."""
 
 
 class LoadError(Exception):
@@ -185,7 +185,7 @@ async def _register(
         except LoadError:
             raise
         except ValueError as error:
-            # It was too late: whoever waited for it has gone, or said so already.
+            # It was too late: its caller has given up, or has said so already.
             if registration.refused(error) or registration.is_closed:
                 raise LoadError(text_of(error)) from None
             raise _failed(error) from None

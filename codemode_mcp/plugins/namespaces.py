@@ -39,9 +39,9 @@ SEPARATOR: Final = "."
 """Between the keys of a path, as a program writes it: `issues.labels.add`."""
 
 MAX_SCOPE_CHARACTERS: Final = 256 * 1024
-"""Of a scope's JSON."""
+"""Characters of a scope's JSON."""
 MAX_VALUES: Final = 20_000
-"""Of one scope. What is referred to twice counts twice."""
+"""Values of one scope. A value that is referred to twice counts twice."""
 MAX_DEPTH: Final = 32
 MAX_SHAPED: Final = 200
 """Members of one scope that its declaration shows."""
@@ -52,12 +52,12 @@ MAX_PROMPT: Final = 1000
 
 _UNSAFE_KEYS: Final = frozenset(("__proto__", "constructor", "prototype"))
 _ASKED_FOR_BY_THE_LANGUAGE: Final = OBJECT_PROTOTYPE | {"then", "toJSON"}
-"""What is called when an object is awaited, printed or compared: looking at a namespace calls no tool."""
+"""Members that are read when an object is awaited, printed or compared: that calls no tool."""
 
 _ID: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _OTHER_GLOBALS: Final = frozenset(("global", "self", "window", "document", "process", "require", "module", "exports"))
-"""Not there in a program, but code that asks for them takes what it finds for something else."""
+"""Names that a program lacks, and that code probes: it would mistake a namespace for something else."""
 _EXACT: Final = 2**53 - 1
 """The largest whole number that JavaScript holds exactly."""
 
@@ -98,7 +98,7 @@ class Namespace:
 
 
 def check_namespace(namespace: Namespace, declared_tools: Collection[str], others: Iterable[Namespace]) -> None:
-    """Whether a namespace may be registered.
+    """Check that a namespace may be registered.
 
     Args:
         declared_tools: names of all tools that the plugin declares.
@@ -160,7 +160,7 @@ def _check_required(what: str, plugin: str, required: object, declared: Collecti
         raise ValueError(f"{what}: required_tools is a list of names of tools, not {_kind(required)}")
     if not required:
         raise ValueError(
-            f"{what} requires no tools: name those that it calls, since whoever may not call them does not see it"
+            f"{what} requires no tools: name those that it calls: a caller without access to them does not see it"
         )
     for name in required:
         if not isinstance(name, str):
@@ -177,7 +177,7 @@ def _check_required(what: str, plugin: str, required: object, declared: Collecti
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a run gets of a namespace.
+    """The values of a namespace for a run.
 
     Attributes:
         text: its data as JSON, with null where functions are.
@@ -314,7 +314,7 @@ class _Reader:
             self._above.discard(id(value))
         if inspect.iscoroutine(value):
             value.close()
-            raise ValueError(f"{self._shown(place)} is a coroutine that nobody has awaited; make create_scope async")
+            raise ValueError(f"{self._shown(place)} is a coroutine that was not awaited; make create_scope async")
         if callable(value):
             raise ValueError(f"{self._shown(place)} is a raw function; put namespace_tool(name, input_mapper) there")
         raise ValueError(f"{self._shown(place)} is {_kind(value)}, which has no JSON form; put plain data there")

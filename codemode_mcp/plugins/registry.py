@@ -1,4 +1,4 @@
-"""What one plugin has registered, as frozen records, and the `PluginApi` that collects them while `register` runs."""
+"""Registrations of one plugin as frozen records, and the `PluginApi` that collects them while `register` runs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject
 
 MAX_TOOLS = 10_000
-"""Of one plugin."""
+"""Tools of one plugin."""
 
 MAX_PATTERNS = 1_000
-"""Of one hook or middleware."""
+"""Patterns of one hook or middleware."""
 
 _PATTERN = re.compile(r"[^\s\x00-\x1f]{1,500}")
 
@@ -85,7 +85,7 @@ class Plugin:
 class Registration:
     """The `PluginApi` of one plugin, until `close`: what is registered later is refused.
 
-    A `register` that takes too long goes on in its thread when `close` is called, so that both take a lock.
+    A `register` that takes too long still runs in its thread when `close` is called, so both take a lock.
 
     Attributes:
         given: the plugin's configuration.
@@ -186,7 +186,7 @@ class Registration:
         return self._closed
 
     def check(self) -> None:
-        """Whether all of it can be. A plugin may have caught what was raised when it was refused.
+        """Check all registrations. A plugin may have caught the error of a refused one.
 
         Raises:
             ValueError: it cannot.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.plugins")
 
 LET_GO_SECONDS = 3.0
-"""For ending what is cancelled."""
+"""Seconds for cancelled code to end."""
 
 MAX_TOLD = 4_000
 """Characters of what a `ToolError` says."""
@@ -37,13 +37,13 @@ _API = str(Path(__file__).with_name("registry.py"))
 
 
 class Owner(Protocol):
-    """Whose code it is; a `registry.Plugin` for one."""
+    """The owner of code, such as a `registry.Plugin`."""
 
     @property
     def name(self) -> str: ...
     @property
     def threads(self) -> Threads:
-        """For what is not async."""
+        """Return the threads for code that is not async."""
         ...
 
 
@@ -105,8 +105,9 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 
 @types.coroutine
 def _let_go(coroutine: Any, waits_for: Any) -> Generator[Any, Any, Any]:
-    """Await a coroutine that has begun, and may go on although it is cancelled: some seconds later it is closed where
-    it stands, and whoever waits is free. Otherwise a plugin could keep a call, or the whole process, from ending.
+    """Await a coroutine that may continue after its cancellation: some seconds later it is closed where it stands.
+
+    Otherwise a plugin could keep a call, or the whole process, from ending.
 
     Args:
         waits_for: what it has yielded to the event loop.
@@ -171,7 +172,7 @@ def described(error: BaseException) -> str:
     text = " ".join(text_of(error)[:1000].split())
     frames = traceback.extract_tb(error.__traceback__)
     if frames and frames[-1].filename.startswith("<frozen "):
-        frames.clear()  # an import that failed; the place in Python's own code helps nobody
+        frames.clear()  # an import that failed; the place in Python's own code is no help
     while len(frames) > 1 and frames[-1].filename == _API:
         frames.pop()  # the place is where the plugin's code called the API
     where = f" ({frames[-1].filename.replace(chr(92), '/').rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""

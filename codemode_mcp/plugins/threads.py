@@ -21,9 +21,9 @@ class ThreadsClosedError(RuntimeError):
 
 
 class Threads:
-    """Runs functions in at most `most` threads; whoever finds all of them busy waits.
+    """Runs functions in at most `most` threads; a call that finds all of them busy waits.
 
-    A function that never returns keeps its thread, and its place among the `most`, when nobody waits for it any more.
+    A function that never returns keeps its thread, and its place among the `most`, also without a waiting caller.
     """
 
     def __init__(self, most: int, name: str = "plugin") -> None:

@@ -1,5 +1,8 @@
-"""Limits of time for what plugins do. A call passes several of them, so that a limit must cost next to nothing: all of
-an event loop share one timer, which is set anew only when somebody's time is over sooner."""
+"""Time limits for plugins.
+
+A call passes several of them, so a limit must cost next to nothing: all of an event loop share one timer, which is set
+again only for an earlier deadline.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,7 @@ async def within(seconds: float, function: Callable[..., Awaitable[Any]], *argum
         if not timed.overdue:
             raise
         if task.uncancel() > before and isinstance(error, asyncio.CancelledError):
-            raise  # somebody else cancels this too
+            raise  # another scope cancels this too
         raise TimeIsUpError from error
     finally:
         watch.end(timed)

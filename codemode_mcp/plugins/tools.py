@@ -42,7 +42,7 @@ _MAX_PROBLEMS = 20
 
 
 class BadTool(Exception):
-    """What a plugin gives as a tool cannot be one; the text says which and why."""
+    """A value of a plugin is no tool; the text says which and why."""
 
 
 class _NotJson(Exception):
@@ -448,7 +448,7 @@ class PluginSource:
 
 
 class _Progress:
-    """What a tool reports its progress with, until its call has ended."""
+    """The function with which a tool reports progress, until its call has ended."""
 
     def __init__(self, on_progress: ProgressFn | None) -> None:
         self._on_progress = on_progress

@@ -1,4 +1,4 @@
-"""A person's approval of nested calls: what is asked, and what the answer means (SPEC 6). Pure.
+"""A person's approval of nested calls: the question, and the meaning of its answer. Pure.
 
 A question is made by us alone: it shows the real tools and the real arguments, escaped, so that no program text in them
 can look like part of the question.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject
 
 Remember = Literal["no", "run", "always"]
-"""How long an approval counts: for these calls, for calls of the same tools in the same run, for ever."""
+"""Duration of an approval: for these calls, for calls of the same tools in the same run, for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided of one call.
+    """The decision on one call.
 
     Attributes:
-        why: of a denial, for the program: who denied it, or that nobody could be asked.
+        why: of a denial, for the program: who denied it, or that no person could be asked.
         by: who has decided.
     """
 
@@ -88,7 +88,7 @@ class ApprovalQuestion:
 
     @property
     def params(self) -> JsonObject:
-        """Of the MCP request."""
+        """Return the parameters of the MCP request."""
         properties: dict[str, JsonObject] = {
             "decision": {
                 "type": "string",
@@ -150,7 +150,7 @@ BY_ITSELF: Final = (
 
 
 def verdict_of(answer: object, remember: tuple[Remember, ...] = ()) -> Verdict:
-    """Return what an answer of a client means: the MCP result of the question, which nobody has looked at yet.
+    """Return the decision in a client's answer: the MCP result of the question, unchecked so far.
 
     Whatever is not exactly an approval denies.
     """
@@ -198,7 +198,7 @@ MAX_SHOWN = 20
 """Calls in one question."""
 
 MAX_CHARACTERS = 12_000
-"""Of all calls in one question; the first is shown whatever it takes, which is bounded too."""
+"""Characters of all calls in one question; the first is always shown, and is bounded too."""
 
 MAX_ID = 200
 MAX_ARGUMENTS = 24
@@ -208,19 +208,19 @@ MAX_VALUE = 1_200
 """Characters of the JSON of one argument that are shown whole; of a longer one, its begin and its end."""
 
 _LEAST_VALUE = 200
-"""Likewise, where there are many."""
+"""Characters of one value, where there are many."""
 
 _WIDTH = 100
 QUOTED: Final = "    "
 """Before every line of a call: clients that read Markdown show such lines as they are."""
-_GOES_ON = "      | "
+_CONTINUED = "      | "
 
 
 def shown(request: ApprovalRequest) -> list[str]:
     """Return one call for a person's eyes, in lines of printable characters.
 
     No text of a program's or a server's can begin a line of its own or be taken for one of ours: it is JSON, between
-    quotes, and a line that is too long goes on behind a mark.
+    quotes, and a line that is too long continues behind a mark.
     """
     lines = [f"call {request.call}: {_quoted(request.tool, MAX_ID)}"]
     if request.arguments:
@@ -247,7 +247,7 @@ def _arguments(arguments: JsonObject) -> list[str]:
         left_out = len(text) - len(begin) - len(end)
         lines += _wrapped(f"{key}: {visible(begin)}")
         lines.append(f"    [cut: {left_out:,} characters are not shown here; the whole is {_measure(text)}]")
-        lines += _wrapped(visible(end), _GOES_ON)
+        lines += _wrapped(visible(end), _CONTINUED)
     left = items[MAX_ARGUMENTS:]
     if left:
         lines.append(
@@ -263,11 +263,11 @@ def _measure(text: str) -> str:
 
 def _wrapped(text: str, first: str = "    ") -> list[str]:
     parts = [text[at : at + _WIDTH] for at in range(0, len(text), _WIDTH)]
-    return [first + parts[0], *(_GOES_ON + part for part in parts[1:])]
+    return [first + parts[0], *(_CONTINUED + part for part in parts[1:])]
 
 
 def _quoted(text: str, most: int) -> str:
-    """As JSON, so that it is clear where it ends."""
+    """Return a text as JSON, so that its end is clear."""
     if len(text) <= most:
         return visible(json_text(text))
     return f"{visible(json_text(text[:most]))} [cut: {len(text):,} characters, {_measure(text)}]"

@@ -1,4 +1,4 @@
-"""Who makes a request. Pure."""
+"""Callers: the authors of requests. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ PEER: Final = "peer "
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whom a request is made for, as far as that is known.
+    """The author of a request, as far as known.
 
     Attributes:
-        owner: whom runs and stored values belong to; None where nobody is known, so that a run belongs to whoever holds
-            its id (SPEC 7).
+        owner: the owner of runs and stored values; None for an unknown caller, whose runs belong to each holder of
+            their ids.
         principal: the name policy knows the caller by. Over HTTP the name of a token of the configuration or the
-            subject of an access token, over stdio the user's login name; None where nobody has shown who they are.
+            subject of an access token, over stdio the user's login name; None without authentication.
         groups: that the caller is a member of.
         share: whose share of the server the request uses, where that is not the owner's: the address of a caller that
             has not shown who they are. It decides nothing else, so callers are equal without it.

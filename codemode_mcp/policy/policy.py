@@ -1,6 +1,6 @@
 """`Allow`, `Deny` or `Ask` for one tool, from the operator's rules. Pure.
 
-Deny beats approved beats ask beats allow; without `allow` everything is allowed (SPEC 6). Rules are indexed when they
+Deny beats approved beats ask beats allow; without `allow` everything is allowed. Rules are indexed when they
 are read, so that a decision costs the same for a thousand of them as for one.
 """
 
@@ -74,7 +74,7 @@ class Ask:
 Decision = Allow | Deny | Ask
 
 SOURCES: Final = ("mcp:", "plugin:", "core:", "client:")
-"""What every id begins with."""
+"""Beginnings of ids."""
 
 TOOL_MARK: Final = "tools/call:"
 """Prefix, within an id, of the name of an MCP tool that is called like an operation: `mcp:s:tools/call:prompts/get`."""
@@ -285,11 +285,11 @@ class Policy:
 
 
 class Policies:
-    """What each caller may call: the rules of `tools`, and those of its contexts."""
+    """Policies of all callers: the rules of `tools`, and those of its contexts."""
 
     def __init__(self, tools: ToolSettings) -> None:
         self.default = _compiled(tools.policy)
-        """For callers of no context."""
+        """Policy of callers in no context."""
         made = {tools.policy: self.default}
         for context in tools.contexts:
             made.setdefault(context.rules, _compiled(context.rules))

@@ -1,4 +1,4 @@
-"""What the operator's rules do to the tools that there are: which do nothing, what nobody can reach. Pure.
+"""Unused rules, tools that no caller can reach, and contexts without callers. Pure.
 
 A rule does something where a decision about some tool, for callers of some context, would be another without the whole
 list that it stands in: of two rules that say the same, both do something.
@@ -67,7 +67,7 @@ def idle_rules(tools: ToolSettings, known: Sequence[Known], unknown: Collection[
 
     Args:
         known: all tools that there are, as far as that is known.
-        unknown: what ids begin with that nobody knows now, such as `mcp:down:`; a rule that may be about one of them
+        unknown: beginnings of ids that are not known now, such as `mcp:down:`; a rule that may be about one of them
             is given the benefit of the doubt, and so is an annotation test.
     """
     found: list[Idle] = []
@@ -128,7 +128,7 @@ def _own(context: PolicyContext, base: PolicyRules, key: Listed) -> Iterable[str
 
 
 class _Doing:
-    """Which rules of one policy match anything, and which decide about anything; by list."""
+    """Rules of one policy that match a tool, and those that decide about one; by list."""
 
     def __init__(self, rules: PolicyRules, known: Iterable[Known]) -> None:
         self.matching: Mapping[Listed, set[str]] = {key: set() for key in _LISTS}
@@ -172,7 +172,7 @@ def _matched(rules: Rules, known: Iterable[Known]) -> set[str]:
 
 
 def out_of_reach(tools: ToolSettings, known: Iterable[Known]) -> list[str]:
-    """Return the ids of those tools that nobody can call, in whatever context."""
+    """Return the ids of tools that no caller can call, in any context."""
     policies = Policies(tools).all
     return [
         tool_id
@@ -182,7 +182,7 @@ def out_of_reach(tools: ToolSettings, known: Iterable[Known]) -> list[str]:
 
 
 def empty_contexts(tools: ToolSettings, http: HttpSettings, operator: Caller) -> list[tuple[str, str]]:
-    """Return the contexts that nobody can be in, by name, with the reason."""
+    """Return the contexts that no caller can be in, by name, with the reason."""
     policies = Policies(tools)
     callers = list(_possible(tools, http, operator))
     inhabited = {context.name for caller in callers if (context := policies.context_of(caller)) is not None}
@@ -195,7 +195,7 @@ def empty_contexts(tools: ToolSettings, http: HttpSettings, operator: Caller) ->
         elif http.tokens:
             why = "no token of http.auth.tokens has such a name or group"
         elif http.oauth is not None:
-            why = "with http.auth nobody is anonymous"
+            why = "with http.auth no caller is anonymous"
         else:
             why = "without http.auth no HTTP caller has a name or a group"
         found.append((context.name, why))

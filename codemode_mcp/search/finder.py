@@ -1,4 +1,4 @@
-"""Find tools for a sentence: which of a tool's texts count how much, exact names first, near misses last (SPEC 4).
+"""Find tools for a sentence: which of a tool's texts count how much, exact names first, near misses last.
 
 Words rank; what a sentence model says of the whole request and of all tools is added where there is one.
 """
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from upstream_clients.tools import Tool
 
 EXACT: Final = 100.0
-"""What a request that is a tool's whole name scores on top."""
+"""Extra score for a request that is a tool's whole name."""
 VECTOR_WEIGHT: Final = 1.5
-"""What the same meaning scores, by word vectors, beside a word that one tool alone has."""
+"""Score of the same meaning, by word vectors, against 1 for a word that one tool alone has."""
 CONSIDERED: Final = 100
 """The best by their words, whose meaning is compared too."""
 MODEL_WEIGHT: Final = 4.0
-"""What the same meaning scores, by a sentence model, beside 1 for the best by words."""
+"""Score of the same meaning, by a sentence model, against 1 for the best by words."""
 _HIT_BY_MODEL: Final = 0.25
 """Least cosine of a hit that shares no word with the request."""
 _NEAR_BY_MODEL: Final = 0.1
@@ -51,7 +51,7 @@ MAX_PARAMETERS: Final = 200
 MAX_SERVER_TEXT: Final = 4_000_000
 """Characters of one server's texts that count, beside names, titles and first sentences."""
 OF_ONE_SERVER: Final = 0.75
-"""Of the hits of a search in all servers, unless the others have too few: nobody fills an answer alone."""
+"""Largest share of one server in the hits of a search in all, unless the others have too few."""
 _LEAD: Final = 300
 _SENTENCE_END: Final = re.compile(r"[.!?](?:\s|$)|\n\s*\n")
 
@@ -326,7 +326,7 @@ def _texts(server: str, tool: Tool, room: int) -> tuple[str, ...]:
 
 
 def _all_texts(tools: Sequence[tuple[str, Tool]]) -> list[tuple[str, ...]]:
-    """Of every tool, and no more of one server than is good for the others."""
+    """Return the texts of all tools, with a bounded share for each server."""
     room: dict[str, int] = {}
     texts = []
     for server, tool in tools:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 MAX_ASKED: Final = 40
 """Words of a request that count."""
 K1: Final = 0.9
-"""How soon further occurrences of a word in a document count less (BM25's `k1`)."""
+"""Saturation of further occurrences of a word in a document (BM25's `k1`)."""
 SYNONYM: Final = 0.5
-"""What a word of the thesaurus counts, beside one that was asked for."""
+"""Weight of a word of the thesaurus, against 1 for a word of the request."""
 MAX_MEANINGS: Final = 12
 """Words of the thesaurus that are looked up for one phrase; the most telling come first."""
 COMMON: Final = 0.1
@@ -35,11 +35,11 @@ COMMON: Final = 0.1
 FEW: Final = 50
 """Documents among which no word is too common."""
 FURTHER_SYNONYM: Final = 0.5
-"""What further words of one meaning count, beside the first one, which is the most telling."""
+"""Weight of further words of one meaning, against 1 for the first, the most telling one."""
 COVERED: Final = 0.5
 """Power of the share of a request's concepts that a document has."""
 MISSPELT: Final = 0.7
-"""What a word that is spelt like the one asked for counts; and how much alike they must be."""
+"""Weight of a word that is spelt like one of the request; and how alike they must be."""
 MIN_MISSPELT: Final = 4
 """Letters of a word that is worth correcting."""
 MAX_MISSPELT: Final = 5
@@ -50,7 +50,7 @@ MAX_WITH_PAIR: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """How a field of the documents counts.
+    """Weight of a field of the documents.
 
     Attributes:
         weight: one occurrence of a word here is worth so many in a field of weight 1.

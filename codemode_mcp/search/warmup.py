@@ -42,7 +42,7 @@ class Searched(Protocol):
 
 
 class Warmup:
-    """A context manager; leaving it stops what is under way.
+    """A context manager; leaving it stops the work in progress.
 
     Args:
         fill: what else to do for all catalogs that search is ready for, until its argument says to stop.
@@ -64,7 +64,7 @@ class Warmup:
             self._thread.join(CLOSE_SECONDS)
 
     async def run(self, catalog: Callable[[], Searched], changed: Callable[[], anyio.Event]) -> None:
-        """Until cancelled.
+        """Compute vectors until cancelled.
 
         Args:
             catalog: the current one.

@@ -11,6 +11,7 @@ import re
 import threading
 import unicodedata
 from functools import lru_cache
+from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -33,18 +34,8 @@ _CODE_NAME: Final = re.compile(r"[A-Za-z]{1,3}[0-9]+[A-Za-z]?|[0-9][A-Za-z]{1,2}
 _ACRONYMS: Final = re.compile(r"[A-Z]{2,}s")
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{3,}")
 
-_FILLERS: Final = """
-a an and any am are at be been being by can could did didn do does doesn doing don for had has have having he her here
-hers him his i in is isn it its just lets ll may me might mine must my myself of or our ours please re really she should
-so some such than that the their theirs them then there these they thing things this those to us ve very want wanted
-wants was we were will with would you your yours
-"""
-_VAGUE_WORDS: Final = """
-about all also anybody anyone as because both but each either else ever every everybody everyone everything from how if
-into let like maybe more most much need needs no nor not now off ok on one only onto out over own per same somebody
-someone something through too toward towards up via what whatever when where whether which while who whole whom whose
-why within without able using use used
-"""
+# Two paragraphs: words that fill a request, and vague words.
+_FILLERS, _VAGUE_WORDS = (resources.files("codemode_mcp.search") / "stop_words.txt").read_text("utf-8").split("\n\n")
 FILLERS: Final = frozenset(_FILLERS.split())
 """Words without a meaning of their own in a request."""
 STOP_WORDS: Final = FILLERS | frozenset(_VAGUE_WORDS.split())

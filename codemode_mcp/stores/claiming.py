@@ -1,6 +1,6 @@
-"""Who goes on with a run, and who carries its calls. Pure.
+"""Claims of runs, and executors of their calls. Pure.
 
-A run is its last claimer's, by its token; a call is its executor's, whoever has its run.
+A run belongs to its last claimer, by its fencing token; a call belongs to its executor, whichever process has the run.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Mine:
-    """What this process knows of a run that it has suspended or claimed.
+    """Knowledge of this process of a run that it has suspended or claimed.
 
     Attributes:
         token: it may write while the run has this one; None: the run is not stored yet.
-        driving: it goes on with it, so that no other request may.
-        current: whoever goes on from `token` goes on from what this process knows.
+        driving: this process runs it, so that no other request may.
+        current: a process that resumes from `token` resumes from the state that this process knows.
         sent: calls that it has sent, or is about to.
         unsure: calls of which it is not known whether it was written down that they are sent; they were not.
         missed: the answer to its last look was lost, so that it may have taken over calls without knowing.
@@ -120,7 +120,7 @@ def claim(
         raise expired_run(run_id, settings)
     yield Query("UPDATE runs SET token = token + 1, version = version + 1, holder = ? WHERE id = ?", (process, plain))
     calls, others = yield from _take_calls(run_id, owner, process, mine, blobs)
-    # Whoever has suspended it may have a copy that does not count any more.
+    # The process that has suspended it may have an outdated copy.
     if others or suspender not in (None, process):
         yield Tell(plain)
     rows = yield Query("SELECT record, snapshot FROM snapshots WHERE run = ?", (plain,))
@@ -222,8 +222,9 @@ def release(run_id: str, owner: str, token: int) -> Work[None]:
 
 
 def let_go(process: str, driven: Callable[[str], bool]) -> Work[None]:
-    """Of runs that this process has claimed and does not go on with: it has lost the answer to its claim, or could not
-    write a run down. Others would wait for its end.
+    """Release runs that this process has claimed and does not run: others would wait for their end.
+
+    It has lost the answer to its claim, or could not store the run.
 
     Args:
         driven: of ids, at the time of asking.
@@ -238,7 +239,7 @@ def let_go(process: str, driven: Callable[[str], bool]) -> Work[None]:
 
 
 def dispatching(run_id: str, call: int, process: str, unsure: bool) -> Work[bool]:
-    """As `RunStore.dispatching`.
+    """Implement `RunStore.dispatching`.
 
     Args:
         unsure: this process has asked before, and does not know what came of it; it has not sent the call.
@@ -258,7 +259,7 @@ def dispatching(run_id: str, call: int, process: str, unsure: bool) -> Work[bool
 
 
 def settle(run_id: str, call: int, process: str, result: str, blobs: Blobs) -> Work[bool]:
-    """As `RunStore.settle`."""
+    """Implement `RunStore.settle`."""
     key = (escaped(run_id), call)
     runs = yield Query("SELECT owner, holder FROM runs WHERE id = ?", key[:1], locks=True)
     rows = yield Query("SELECT status, carrier, result FROM calls WHERE run = ? AND id = ?", key)
@@ -279,7 +280,7 @@ def settle(run_id: str, call: int, process: str, result: str, blobs: Blobs) -> W
 
 
 def look(run_id: str, process: str, mine: Mine | None, blobs: Blobs) -> Work[News]:
-    """As `RunStore.look`; calls of dead processes are this one's from now on."""
+    """Implement `RunStore.look`; calls of dead processes become this one's."""
     plain = escaped(run_id)
     rows = yield Query("SELECT owner, state, token, holder, cancel FROM runs WHERE id = ?", (plain,))
     if not rows:
@@ -306,7 +307,7 @@ def look(run_id: str, process: str, mine: Mine | None, blobs: Blobs) -> Work[New
     if others <= alive and not taken_before:
         settled = yield from _settled(run_id, unescaped(owner), blobs)
         return News(cancelled=bool(cancel), calls=settled)
-    # Some executor is dead: now nobody else may have taken the run meanwhile.
+    # Some executor is dead: no other process may have taken the run meanwhile.
     rows = yield Query("SELECT token, holder FROM runs WHERE id = ?", (plain,), locks=True)
     if not rows or tuple(rows[0]) != (token, process):
         return News(fenced=True)
@@ -344,7 +345,7 @@ def _settled(run_id: str, owner: str, blobs: Blobs) -> Work[tuple[StoredCall, ..
 
 
 def cancel(run_id: str, owner: str, process: str, driving: bool) -> Work[bool]:
-    """As `RunStore.cancel`; `driving`: this process goes on with the run."""
+    """Implement `RunStore.cancel`; `driving`: this process runs it."""
     plain = escaped(run_id)
     rows = yield Query("SELECT owner, state, holder FROM runs WHERE id = ?", (plain,), locks=True)
     if not rows or rows[0][0] != escaped(owner) or rows[0][1] != "waiting" or rows[0][2] is None:

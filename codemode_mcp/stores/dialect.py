@@ -37,7 +37,7 @@ _OPTIONS = frozenset(
         *("sslcrl", "sslnegotiation", "ssl_min_protocol_version", "ssl_max_protocol_version"),
     )
 )
-"""What may stand after the `?`, as libpq names it and the driver takes it."""
+"""Options after the `?`, by libpq's names, with those of the driver."""
 
 _FORM = (
     "it has the form postgresql://user:password@host:5432/database; write characters of the password that mean "
@@ -51,7 +51,7 @@ class BadAddress(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a database is.
+    """Address of a database.
 
     Attributes:
         name: hosts, ports and database.
@@ -66,7 +66,7 @@ class Address:
         return f"<Address {self.name}>"
 
     def urls(self) -> tuple[str, ...]:
-        """For the driver, one for each host, to be tried in this order; they hold the password."""
+        """Return the URLs for the driver, one for each host, in the order to try; they hold the password."""
         return self._urls
 
 

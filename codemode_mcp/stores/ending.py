@@ -1,4 +1,4 @@
-"""What becomes of runs that are over, or past their time. Pure."""
+"""Ends of runs, and expiry. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 MARKER_SECONDS = 24 * 3600.0
-"""How long it is known of a run that it has expired."""
+"""Seconds for which an expired run is remembered."""
 
 
 CATALOG_SECONDS = 3600.0
-"""How long a catalog is kept that no run refers to."""
+"""Seconds for which a catalog without runs is kept."""
 
 
 GRACE_SECONDS = 300.0
@@ -130,7 +130,7 @@ def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list
     mine: list[str] = []
     past = {run: holder for run, holder, suspender in rows if holder not in alive and suspender not in alive}
     for some in portions(list(past)):
-        # They may have been claimed, or suspended anew, since: those are for the next time.
+        # They may have been claimed, or suspended again, since: those are for the next time.
         rows = yield Query(
             f"SELECT id, holder FROM runs WHERE {over} AND id IN ({marks(some)})",
             (*times, *some),

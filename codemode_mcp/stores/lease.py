@@ -1,4 +1,4 @@
-"""How long a process may go on taking itself for alive. Pure arithmetic; the caller owns clock and database."""
+"""The lease of a process: the time for which others take it for alive. Pure; the caller owns clock and database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """That others take a process for alive, until some time after it last said so.
+    """A lease: others take the process for alive until some time after its last renewal.
 
     The others go by the time at which the database got that, this process by the earlier one at which it was sent, and
     by a little less: two clocks do not run equally fast.
@@ -31,7 +31,7 @@ class Lease:
     sent: float | None = None
 
     def renewed(self, sent: float) -> Lease:
-        """With a renewal that has arrived. Answers may come in another order than they were asked for."""
+        """Return the lease after a renewal has arrived. Answers may come in another order than their requests."""
         return self if self.sent is not None and self.sent > sent else replace(self, sent=sent)
 
     def ended(self) -> Lease:
@@ -43,7 +43,7 @@ class Lease:
 
 def lease_clock(system: str = sys.platform) -> Callable[[], float]:
     """Monotonic seconds that also pass while the machine sleeps, as the database's do."""
-    # There time.monotonic stands still; on macOS it is not CLOCK_MONOTONIC, and on Windows it goes on.
+    # There time.monotonic stands still; on macOS it is not CLOCK_MONOTONIC, and on Windows it does not stop.
     name = {"linux": "CLOCK_BOOTTIME", "darwin": "CLOCK_MONOTONIC"}.get(system)
     number = getattr(time, name, None) if name else None
     return time.monotonic if number is None else lambda: time.clock_gettime(number)

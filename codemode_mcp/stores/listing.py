@@ -1,4 +1,4 @@
-"""What is told of the runs in a store. Pure."""
+"""Lists of the runs in a store. Pure."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 def states(runs: tuple[str, ...]) -> Work[dict[str, str]]:
-    """By id, of those that there are."""
+    """Return the states of existing runs, by id."""
     plain = tuple(map(escaped, runs))
     rows = yield Query(f"SELECT id, state FROM runs WHERE id IN ({marks(plain)})", plain)
     return {unescaped(run): state for run, state in rows}
 
 
 def owner_of(run_id: str) -> Work[str | None]:
-    """Of a suspended run."""
+    """Return the owner of a suspended run."""
     rows = yield Query("SELECT owner FROM runs WHERE id = ? AND state = 'waiting'", (escaped(run_id),))
     return unescaped(rows[0][0]) if rows else None
 
 
 def totals() -> Work[Totals]:
-    """Of suspended runs."""
+    """Return the totals of suspended runs."""
     now: float = yield Now()
     rows = yield Query("SELECT COUNT(*), MIN(parked), SUM(size) FROM runs WHERE state = 'waiting'")
     count, first, size = rows[0]

@@ -1,4 +1,4 @@
-"""From settings to an open store; one that cannot be opened is tried again while everything else goes on."""
+"""Opens a store from settings; a failed one is tried again in the background."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RETRY_SECONDS: Final = 5.0
 """Between two attempts to open a database, in the end; after the first attempts it is less."""
 
 OPENING_SECONDS: Final = 10.0
-"""That a request waits for a database that is being opened."""
+"""Seconds that a request waits for a database that is being opened."""
 
 NETWORK: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "fuse.glusterfs"}
@@ -112,7 +112,7 @@ async def open_store(
         wall: seconds since the epoch.
         folder: the user's own, for what outlives the process.
         lasts: SQLite is what is chosen where the settings say nothing, if it can be; otherwise memory.
-        on_use: is told of each piece of work of the database.
+        on_use: called for each piece of work of the database.
     """
     chosen = settings or StoreSettings("memory")
     if settings is None and lasts:
@@ -159,7 +159,7 @@ def file_of(settings: StoreSettings, folder: Path) -> Path:
 
 
 def name_of(settings: StoreSettings, folder: Path) -> str:
-    """For messages, without secrets: a path, or host and database."""
+    """Return a name for messages, without secrets: a path, or host and database."""
     if settings.kind == "postgres":
         from codemode_mcp.stores.dialect import address
 
@@ -213,7 +213,7 @@ def network_file_system(path: Path) -> str | None:
 
 
 def kind_of_mount(path: Path, mounts: Iterable[str]) -> str | None:
-    """Likewise, out of the lines of `/proc/mounts`."""
+    """Return the kind of file system of a path, from the lines of `/proc/mounts`."""
     found: tuple[int, str] = (0, "")
     for line in mounts:
         fields = line.split(" ")

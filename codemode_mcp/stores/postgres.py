@@ -42,7 +42,7 @@ PREPARE_TIMEOUT = 30.0
 GRACE = 2.0
 """Seconds more, to find out what has become of a transaction whose end was not answered."""
 CONNECTIONS = 8
-"""At most, besides the one that listens: commits that wait for the disk at the same time wait once."""
+"""Most connections, besides the one that listens: commits that wait for the disk at the same time wait once."""
 IDLE = 30.0
 """Seconds after which an unused connection is closed: some networks drop those that are silent."""
 FORGOTTEN = 3600.0
@@ -54,7 +54,7 @@ OLDEST = 13
 _AGAIN = frozenset(("40001", "40P01", "23505"))
 """Two transactions got in each other's way: a serialization failure, a deadlock, a row inserted twice."""
 _LOST = frozenset(("57P01", "57P02", "57P05", "25P03"))
-"""Somebody has ended the connection: an operator, a crash, one of two timeouts."""
+"""SQLSTATEs of a connection that was ended by an operator, a crash, or one of two timeouts."""
 _ATTEMPTS = 10
 
 _TIME = "extract(epoch FROM clock_timestamp())::float8"
@@ -78,11 +78,11 @@ _REASONS = {
     "53300": "it has no connection left; raise its max_connections, or run fewer replicas",
     "57P03": "it is starting up or shutting down",
     "25006": "it is read-only; store.url must lead to the primary (target_session_attrs=read-write)",
-    "55P03": "rows are locked by somebody else for too long",
+    "55P03": "rows are locked by another session for too long",
     "57014": "a statement took too long",
     "22": "it does not take a value that it was given",
 }
-"""By SQLSTATE, or its class."""
+"""Messages by SQLSTATE, or its class."""
 
 
 @asynccontextmanager
@@ -135,7 +135,7 @@ def _driver() -> Any:
 
 
 class PostgresDatabase:
-    """See `Database`."""
+    """A `Database` in PostgreSQL."""
 
     blob = "BYTEA"
 
@@ -155,7 +155,7 @@ class PostgresDatabase:
         return f"<PostgresDatabase {self.name}>"
 
     async def do(self, work: Callable[[], Work[Result]]) -> Result:
-        """See `Database`. Cancelled, it either raises that and nothing was changed, or returns what was done."""
+        """Implement `Database`. Cancelled, it either raises and nothing was changed, or returns the result."""
         return await self._do(work, self._timeout)
 
     async def _do(self, work: Callable[[], Work[Result]], seconds: float) -> Result:
@@ -282,7 +282,7 @@ class PostgresDatabase:
             raise
         finally:
             going.close()
-        # Nobody may let go of it now without knowing what has become of it.
+        # It must not be released now before its result is known.
         with anyio.CancelScope(shield=True):
             await self._commit(connection, transaction, deadline)
         return result
@@ -422,7 +422,7 @@ class _Server:
         return f"<_Server {self.name}>"
 
     async def connect(self) -> Any:
-        """To the host that answered last, or the next one that does. Raises `StoreUnavailable`."""
+        """Connect to the host that answered last, or the next one that does. Raises `StoreUnavailable`."""
         for url in tuple(self._urls):
             try:
                 return await self._connect(url)
@@ -483,7 +483,7 @@ class _Server:
         except driver.PostgresError as error:
             state = str(getattr(error, "sqlstate", None) or "")
             if state in _AGAIN:
-                raise _Again(self.unavailable("too much is going on at the same time"), lost=False) from None
+                raise _Again(self.unavailable("there are too many transactions at the same time"), lost=False) from None
             if state[:2] == "08" or state in _LOST:
                 raise _Again(self.unavailable("the connection was lost"), lost=True) from None
             reason = _REASONS.get(state) or _REASONS.get(state[:2])
@@ -536,7 +536,7 @@ class _Pool:
                 connection.terminate()  # cancelled while it was answering
                 raise
             finally:
-                # One that something was going on with goes, and its transaction with it.
+                # A busy connection is closed, and its transaction ends with it.
                 if connection.is_closed() or connection.is_in_transaction() or epoch != self._epoch:
                     connection.terminate()
                 else:
@@ -572,7 +572,7 @@ class _Pool:
 
 
 class _News:
-    """The runs that others have told of, each once, until somebody asks."""
+    """Runs that other processes have reported, each once, until they are asked for."""
 
     def __init__(self) -> None:
         self._runs: deque[str] = deque()

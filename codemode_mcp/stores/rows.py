@@ -1,4 +1,4 @@
-"""How texts and bytes of runs are stored: any text as one that every database takes, and what is sealed."""
+"""Stored forms of texts and bytes of runs: escaped for every database, and sealed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MARK = re.compile("#[0-9a-f]{16}$")
 
 
 class Sealing(Protocol):
-    """What makes blobs that open for the same owner, run and field alone; see `stores.seal`."""
+    """A seal of blobs that open for the same owner, run and field alone; see `stores.seal`."""
 
     def seal(self, data: bytes, *, owner: str, run: str, field: str) -> bytes: ...
 

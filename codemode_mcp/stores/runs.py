@@ -40,10 +40,10 @@ class DurableStore:
     What holds, whatever processes die and whenever:
 
     - Of a run, only the process that has claimed it last may write: each claim gives it another token, and what is
-      written is conditional on the token. Whoever has another one is told `Fenced`, and nothing is changed.
+      written is conditional on the token. A process with another one gets `Fenced`, and nothing is changed.
     - What is stored of a run is a snapshot with the calls that it waits for, of the same moment.
-    - A call is somebody's: its executor's, whoever drives the run. `dispatching` says yes once, to the executor; one
-      that is dead is followed by the driver, who sends again only what is repeatable.
+    - A call belongs to its executor, whichever process drives the run. `dispatching` says yes once, to the
+      executor. The driver follows a dead executor, and sends only repeatable calls again.
     - A call that has an end keeps it until the program has got it.
     - A method changes everything it should, in one transaction, or nothing.
 
@@ -276,21 +276,21 @@ class DurableStore:
             mine = self._mine.get(run_id)
             if driving or state == "waiting" or mine is None or mine.driving:
                 continue
-            # Whoever has dropped it; an end is told as news.
+            # Another process has dropped it; an end is reported as news.
             if state == "expired" or run_id in expired:
                 gone.append(run_id)
             del self._mine[run_id]
         return [*gone, *sorted(expired - set(gone))]
 
     def _is_driven(self, run_id: str) -> bool:
-        """Return True if this process goes on with a run, or is about to."""
+        """Return True if this process drives a run, or is about to."""
         mine = self._mine.get(run_id)
         return (mine is not None and mine.driving) or run_id in self._claiming
 
     async def dispatching(self, run_id: str, call: int) -> bool:
         mine = self._mine.setdefault(run_id, claiming.Mine())
         unsure = call in mine.unsure
-        # Whoever claims it from now on finds out that it is under way here.
+        # A later claimer finds out that it is in flight here.
         known = call in mine.sent
         mine.sent.add(call)
         try:

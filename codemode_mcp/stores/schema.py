@@ -74,7 +74,7 @@ _FIRST = (
         result {blob},
         PRIMARY KEY (run, id)
     )""",
-    # What all processes share and nobody configures; see `secrets`.
+    # Values that all processes share without configuration; see `secrets`.
     """CREATE TABLE secrets (
         name TEXT PRIMARY KEY,
         body {blob} NOT NULL
@@ -113,7 +113,7 @@ _SECOND = (
 )
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
-"""What leads from each version to the next. What has been released is not changed any more."""
+"""Migrations from each version to the next. A released one is never changed."""
 
 VERSION = len(MIGRATIONS)
 

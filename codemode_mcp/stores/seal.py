@@ -1,7 +1,7 @@
-"""What a store keeps of a program, made so that nothing damaged, foreign or put elsewhere is ever gone on with. Pure.
+"""Seals of the stored parts of a program: damaged, foreign or exchanged ones are never resumed. Pure.
 
 Each blob is bound to its owner, its run and the field it is kept in. Without a key a digest finds damage and mix-ups,
-but does not stop somebody who can write the database: they can make the digest anew. With keys all is encrypted and
+but does not stop an attacker who can write the database and compute the digest again. With keys all is encrypted and
 authenticated by AES-256-GCM; the first one seals, any one opens, so that keys can be changed.
 
 Layout, all integers little-endian:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"CME1"
 MAX_BYTES = 1 << 30
-"""What is opened takes no more than this, whatever it says of itself."""
+"""Bytes of an opened blob, whatever size it claims."""
 
 _HEADER = struct.Struct("<4sBQ")
 _ENCRYPTED = 1
@@ -45,7 +45,7 @@ _LEVEL = 1
 _WORTH = 1024
 """Shorter data is left as it is."""
 _PROBE = 4096
-"""As much is compressed to see whether it is worth it: snapshots are compressed already."""
+"""Bytes that are compressed for a trial: snapshots are compressed already."""
 
 
 class Refused(ProgramError):
@@ -81,8 +81,7 @@ class Seal:
         return self._first is not None
 
     def derived(self, name: str) -> list[bytes]:
-        """Return one secret of each key, for another use, which `name` is for; whoever has the keys has the same
-        ones."""
+        """Return one secret of each key for the use `name`; processes with the same keys have the same ones."""
         return [_expand(secret, b"for:" + name.encode()) for secret in self._keys.values()]
 
     def seal(self, data: bytes, *, owner: str, run: str, field: str) -> bytes:
@@ -202,7 +201,7 @@ def _expand(secret: bytes, info: bytes) -> bytes:
 
 def _cipher(secret: bytes, binding: bytes) -> AESGCM:
     # Each run has a key of its own: random nonces are safe for 2^32 blobs of one key, which a busy team could reach.
-    # Imported here: most have no key, and nobody needs it before the first program is suspended.
+    # Imported here: most users have no key, and it is not needed before the first program is suspended.
     from cryptography.hazmat.primitives.ciphers import aead
 
     return aead.AESGCM(_expand(secret, b"key:" + binding))

@@ -1,4 +1,4 @@
-"""Secrets that all processes which share a store agree on, though nobody has configured any. Pure."""
+"""Secrets on which all processes that share a store agree, without configuration. Pure."""
 
 from __future__ import annotations
 

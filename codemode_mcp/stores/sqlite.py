@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 BUSY_SECONDS = 10.0
-"""How long other processes may keep the database to themselves."""
+"""Seconds for which other processes may lock the database."""
 
 OPENING_PAUSE = 0.02
 """Seconds between two attempts to open it while others do."""
@@ -51,7 +51,7 @@ NEWS_KEPT = 1000
 """News that are kept for those who have not looked yet."""
 
 WAL_BYTES = 32 * 1024 * 1024
-"""To which the write-ahead log shrinks again after it had to grow."""
+"""Bytes to which the write-ahead log shrinks again after it had to grow."""
 
 PAGE_BYTES = 4096
 
@@ -59,7 +59,7 @@ SHRINK_EVERY = 256
 """Transactions between two looks whether much of the file is unused."""
 
 SHRINK_PAGES = 2000
-"""Of those that are not used, as many are given back to the disk at once; no fewer, and only if they are a quarter."""
+"""Unused pages that are given back to the disk in one step; no fewer, and only if they are a quarter."""
 
 
 @asynccontextmanager
@@ -152,7 +152,7 @@ class SqliteDatabase:
             future = (thread or self._thread).submit(function)
         except RuntimeError:
             raise self._closed() from None
-        # What has begun goes on to its end, and whoever asked for it waits for that.
+        # Work that has begun runs to its end, and its caller waits for that.
         with anyio.CancelScope(shield=True):
             result = await asyncio.wrap_future(future)
         return result  # noqa: RET504 - mypy takes the scope for one that swallows
@@ -184,7 +184,7 @@ class SqliteDatabase:
                     self._writer = connection = self._connected(synchronous, max_pages)
                     break
                 except sqlite3.OperationalError as error:
-                    # While others open or close it too, SQLite says so at once, whatever time it was given.
+                    # While others open or close it too, SQLite says so immediately, whatever its timeout.
                     busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
                     if not busy or time.monotonic() > until:
                         raise
@@ -235,11 +235,11 @@ class SqliteDatabase:
             self._reader = None
 
     def _carry_out(self, work: Callable[[], Work[Result]], waited: float = 0.0) -> Result:
-        """Return what only reads does not wait for whoever writes; where it turns out to write, it is begun again.
+        """Run a piece of work. Reads do not wait for writers; work that turns out to write is begun again.
 
         Args:
-            waited: seconds that it has waited for its turn: if others had to because somebody keeps the database to
-                themselves, it does not wait as long once more.
+            waited: seconds that it has waited for its turn: if others had to because another process locks the
+                database, it does not wait as long once more.
         """
         with self._telling():
             self._check_place()
@@ -326,7 +326,7 @@ class SqliteDatabase:
         return version
 
     def _look(self) -> None:
-        """Look for news; in the listener's thread, while nobody else has the reader."""
+        """Look for news; in the listener's thread, while the reader is free."""
         with self._telling():
             if self._reader is None:
                 if self._writer is None:
@@ -349,7 +349,7 @@ class SqliteDatabase:
         except OSError:
             raise self._moved() from None
         if (about.st_dev, about.st_ino) != self._place:
-            # What would be written now, nobody would find again.
+            # Data that is written now would be lost.
             raise self._moved()
 
     def _moved(self) -> StoreUnavailable:
@@ -369,7 +369,7 @@ class SqliteDatabase:
             raise StoreUnavailable(f"the store{{at}} {_trouble(code)}", at=f" {self.name}") from None
 
     def _log(self, trouble: str) -> None:
-        """SQLite's own words, for whoever has to find out; not every second as long as it lasts."""
+        """Log SQLite's own message; not every second as long as it lasts."""
         now = time.monotonic()
         if now - self._logged.get(trouble, -math.inf) >= LOG_SECONDS:
             self._logged[trouble] = now
@@ -506,7 +506,7 @@ class Life:
             self.process = secrets.token_hex(8)
             self._path = folder / self.process
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600)
-            # Whoever looks for the files of the dead may just have found it unlocked.
+            # A process that looks for the files of dead ones may just have found it unlocked.
             if try_lock(self._descriptor) and self.is_held():
                 break
             os.close(self._descriptor)
@@ -546,7 +546,7 @@ class Life:
         except FileNotFoundError:
             return False
         except OSError:
-            # Nobody is taken for dead because this process cannot look.
+            # No process is taken for dead because this one cannot look.
             return True
         try:
             if not try_lock(descriptor):

@@ -66,7 +66,7 @@ def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
     run_id, owner = escaped(run.id), escaped(run.owner)
     now: float = yield Now()
     rows = yield Query("SELECT state, token FROM runs WHERE id = ?", (run_id,), locks=True)
-    # A run that is new to this process is nobody else's; it is there if an answer to this was lost.
+    # A run that is new to this process belongs to no other; it exists if an answer to this was lost.
     token = write.token if write.token is not None else 1
     if rows:
         if tuple(rows[0]) != ("waiting", token):
@@ -167,7 +167,7 @@ def _write_calls(run: SuspendedRun, process: str, known: bool, blobs: Blobs) -> 
                 (run_id, each.id, escaped(each.tool), each.status, int(each.repeatable), process, body, result),
             )
             continue
-        # What is stored of a call only ever goes on: others write its end, and this process before it sends it.
+        # The stored state of a call only moves forward: others write its end, and this process before it sends it.
         status, executor = found[each.id]
         if each.result is not None and status != "settled":
             result = _sealed_result(run, each.id, each.result, blobs)

@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 DAY = 86_400.0
 
 RESULT_DAYS = 7
-"""Results that nobody has loaded for as long are swept away."""
+"""Days without a load after which results are swept away."""
 
 STORED_DAYS = 90
-"""So are values of programs."""
+"""Days without use after which values of programs are swept away."""
 
 MAX_OWNERS = 10_000
 
 FULL_OWNERS = 64
-"""How many owners may have all that one may have; many more may have little."""
+"""Owners that may fill their whole share; many more may have little."""
 
 SWEPT_OWNERS = 20
-"""That one sweep looks at, of each kind."""
+"""Owners of each kind that one sweep looks at."""
 
 SWEPT = 50
 """Entries of one of them that it drops."""
@@ -138,7 +138,7 @@ class StoredValues:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What is to be kept, sealed."""
+    """A value to keep, sealed."""
 
     put: Put
     name: str
@@ -153,7 +153,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """What was found, sealed."""
+    """A stored value, sealed."""
 
     data: bytes
     characters: int
@@ -161,7 +161,7 @@ class _Body:
 
 @dataclass(slots=True)
 class _Drawer:
-    """What an owner has, while nobody else may change it.
+    """Values of an owner, locked against changes by others.
 
     Attributes:
         latest: the number of the newest entry.
@@ -328,7 +328,7 @@ def _close(drawer: _Drawer, now: float, limit: int) -> Generator[Asked, Any, Non
         if not rows:
             return
         [(oldest, size)] = rows
-        # In this order: whoever writes to it has locked the first.
+        # In this order: a writer has locked the first.
         yield Query("DELETE FROM keepers WHERE owner = ?", (oldest,))
         yield Query("DELETE FROM kept WHERE owner = ?", (oldest,))
         owners -= 1

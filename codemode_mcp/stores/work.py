@@ -1,4 +1,4 @@
-"""What a store asks of a database, apart from how it gets there. Pure.
+"""Work of a store for a database, apart from the driver. Pure.
 
 A piece of work is a generator: it yields what it asks, gets the answer, and returns its result. A `Database` carries
 all of one out in one transaction, and again from its beginning where two got in each other's way, so that work has no
@@ -24,7 +24,7 @@ class Query:
     Attributes:
         sql: one statement; `?` for each of `values`. Times are seconds since the epoch, flags 0 and 1.
         values: `str`, `int`, `float`, `bytes` or None each.
-        locks: nobody else may change the rows until the work is done. (Of SQLite everything is locked.)
+        locks: no other process may change the rows until the work is done. (Of SQLite everything is locked.)
     """
 
     sql: str

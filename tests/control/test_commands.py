@@ -232,12 +232,12 @@ def test_without_a_server_the_store_is_shown_and_nothing_is_decided(
     told = capsys.readouterr()
     assert f"{ONE}  waiting" in told.out
     assert "1 suspended" in told.out
-    assert "nothing goes on; they are in /s/runs.sqlite3" in told.err
+    assert "nothing progresses; they are in /s/runs.sqlite3" in told.err
     cli_runs.list_runs(as_json=True)
     told_json = json.loads(capsys.readouterr().out)
     assert [each["id"] for each in told_json["store"]["runs"]] == [ONE]
     cli_runs.show(ONE[:12])
-    assert "no codemode-mcp serve of this user goes on with it" in capsys.readouterr().out
+    assert "no codemode-mcp serve of this user resumes it" in capsys.readouterr().out
     for command in (cli_runs.approve, cli_runs.deny, cli_runs.cancel):
         assert "start one with its configuration" in refused(lambda command=command: command(ONE), capsys)  # type: ignore[misc]
     assert person == [], "nobody was asked"
@@ -248,7 +248,7 @@ def test_a_process_of_another_configuration_is_not_asked_to_go_on_with_a_run(
 ) -> None:
     servers.runs = [[run(ONE, where="stored", adoptable=False)], [run(ONE, where="stored", adoptable=False)]]
     cli_runs.show(ONE)
-    assert "no codemode-mcp serve of this user goes on with it" in capsys.readouterr().out
+    assert "no codemode-mcp serve of this user resumes it" in capsys.readouterr().out
     for command in (cli_runs.approve, cli_runs.cancel):
         assert "start one with its configuration" in refused(lambda command=command: command(ONE), capsys)  # type: ignore[misc]
     servers.runs[1][0]["adoptable"] = True
@@ -303,7 +303,7 @@ def test_a_decision_is_about_what_was_shown(servers: Servers, person: list[str])
 def test_no_more_calls_are_approved_at_once_than_a_person_can_look_at(servers: Servers, person: list[str]) -> None:
     servers.waiting = [waiting(number, {}) for number in range(50)]
     cli_runs.approve(ONE)
-    assert len(servers.decided[0].calls) == cli_runs.MOST_AT_ONCE
+    assert len(servers.decided[0].calls) == cli_runs.MOST_TOGETHER
     assert "30 more wait" in person[0]
     cli_runs.deny(ONE)
     assert len(servers.decided[1].calls) == 50

@@ -67,10 +67,10 @@ def test_a_folder_of_another_user_is_neither_used_nor_looked_at(short: Path) -> 
     folder = short / "theirs"
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, 12345)
-    with pytest.raises(NoPlace, match="belongs to somebody else"):
+    with pytest.raises(NoPlace, match="belongs to another user"):
         new_place("sock", [folder])
     assert folder.stat().st_mode & 0o777 == 0o700
-    with pytest.raises(NotPrivate, match="belongs to somebody else"):
+    with pytest.raises(NotPrivate, match="belongs to another user"):
         places.places(folder)
 
 

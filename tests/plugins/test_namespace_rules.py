@@ -174,7 +174,7 @@ async def _never() -> None: ...
 
 
 def test_a_coroutine_that_nobody_has_awaited_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"scope\.a is a coroutine that nobody has awaited"):
+    with pytest.raises(ValueError, match=r"scope\.a is a coroutine that was not awaited"):
         scope({"a": _never()})
 
 

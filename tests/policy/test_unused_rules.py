@@ -117,7 +117,7 @@ CONTEXTS = [
     ("group:interns", TOKENS, "no token of http.auth.tokens has such a name or group"),
     ("group:interns", ISSUER, None),
     ("principal:eve", ISSUER, None),
-    ("anonymous", ISSUER, "with http.auth nobody is anonymous"),
+    ("anonymous", ISSUER, "with http.auth no caller is anonymous"),
 ]
 
 

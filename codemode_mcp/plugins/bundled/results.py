@@ -1,4 +1,4 @@
-"""What is kept for a caller between programs, as tools: `core:results:list` and `core:results:load` (SPEC 6).
+"""Tools for values kept between programs: `core:results:list` and `core:results:load`.
 
 `load(ref)` in a program gets the whole of a value; these say what there is, and get a part of what is large.
 """
@@ -35,7 +35,7 @@ class Listed(Protocol):
 
     @property
     def characters(self) -> int:
-        """Of its JSON."""
+        """Return the characters of its JSON."""
         ...
 
     @property
@@ -53,7 +53,7 @@ class Page(Protocol):
 
 
 class Kept(Protocol):
-    """Where values are kept; `values.Values`."""
+    """A store of values; `values.Values`."""
 
     async def listed(self, owner: str, offset: int, limit: int) -> Page:
         """Return what there is of an owner."""

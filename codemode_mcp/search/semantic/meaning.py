@@ -1,4 +1,4 @@
-"""How near requests are in meaning to the texts of catalogs. One model for the process, for any number of catalogs."""
+"""Similarity in meaning of requests to the texts of catalogs. One model for the process, for any number of catalogs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _WIDTH: Final = 2 * DIMENSIONS
 class Meaning:
     """Compares requests with texts, once `fill` has made the texts' vectors.
 
-    `fill` is for a thread in the background, everything else for the event loop. What goes wrong is logged once; from
-    then on nothing is known, and whoever asks does without.
+    `fill` is for a thread in the background, everything else for the event loop. An error is logged once; from
+    then on there are no similarities, and callers do without.
 
     Args:
         folder: where vectors are kept.
@@ -122,7 +122,7 @@ class Meaning:
         self._failed = True
         what = str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
         log.warning(
-            "search goes on without the extra `semantic`: %s. To mend it: %s",
+            "search continues without the extra `semantic`: %s. To mend it: %s",
             what,
             install_command("semantic", again=True),
         )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DIMENSIONS: Final = 384
 MAX_TOKENS: Final = 64
-"""Of a text; what is longer is cut. Requests and what catalogs say of a tool are shorter."""
+"""Tokens of a text; longer ones are cut. Requests, and texts of tools in catalogs, are shorter."""
 _LIBRARIES: Final = ("numpy", "onnxruntime", "tokenizers")
 _BATCH: Final = 8
 _CHARACTERS_PER_TOKEN: Final = 32
@@ -152,7 +152,7 @@ class Embedder:
 
 
 def _clean(text: str) -> str:
-    """At most what can matter, and no lone surrogates, which Rust's strings cannot hold."""
+    """Return the part of a text that can matter, without lone surrogates, which Rust's strings cannot hold."""
     return text[: MAX_TOKENS * _CHARACTERS_PER_TOKEN].encode("utf-8", "replace").decode("utf-8")
 
 
@@ -170,8 +170,8 @@ def _tokenizer(content: bytes) -> Any:
 
 
 def _session(content: bytes) -> Any:
-    # Its wheels report to their maker unless told otherwise: this before the library is there, since it begins at once
-    # and also writes down an identifier of the device, and the call for those versions that only know that.
+    # Its wheels report to their maker unless told otherwise: this before the import, since it begins immediately and
+    # also writes down an identifier of the device, and the call for those versions that only know that.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     runtime = _library("onnxruntime")
     runtime.disable_telemetry_events()

@@ -1,7 +1,7 @@
 """Vectors kept on disk by the hash of their text: one file, replaced as a whole, for all processes of a user.
 
 The file holds `MAGIC`, the SHA-256 of what follows, and records of a key and a vector, those used longest ago first.
-Two processes that write at once do not mix: the later one wins, and what the other had added is made again.
+Two processes that write at the same time do not mix: the later one wins, and what the other had added is made again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEFT_OVER_SECONDS: Final = 3_600
 
 
 class VectorFile:
-    """See the module. No error of the disk is one here: what cannot be read or written is not kept.
+    """A file of vectors. Errors of the disk are none here: vectors that cannot be read or written are not kept.
 
     Args:
         folder: where it is; made with mode 0700 when it is first written to.
