@@ -26,7 +26,7 @@ def main() -> None:
         if typer is not None and isinstance(error, typer.Exit):  # of a command that typer did not run
             sys.exit(error.exit_code)
         if isinstance(error, BrokenPipeError):
-            # Whoever read our output has gone; nothing more can be said to them.
+            # The reader of our output has gone; nothing more can be said to it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         if os.environ.get("CODEMODE_MCP_DEBUG"):
@@ -55,7 +55,7 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
 
 
 def _have_streams() -> None:
-    """Where one is closed, nothing is read or written, and what is opened next is not in its place."""
+    """Open the null device for a closed standard stream, so that no other file takes its descriptor."""
     import os
     import sys
 

@@ -1,6 +1,6 @@
 """Every error this product raises on purpose, split by who is at fault.
 
-Each carries one `code` of the documented table (SPEC 3.5) and a message that names the thing, says what is
+Each carries one `code` of the table in docs/errors.md and a message that names the thing, says what is
 wrong and what to do next: the message is what a model reads. Foreign exceptions are mapped to these once, at the
 edge of the room that meets them.
 """

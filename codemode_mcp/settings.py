@@ -1,4 +1,4 @@
-"""The settings the rooms work with, as frozen values with the documented defaults (SPEC 2).
+"""The settings of all packages, as frozen values with the documented defaults.
 
 `config` builds them from a file; nothing here reads one, nor the environment. Times are milliseconds, sizes bytes.
 """
@@ -31,7 +31,7 @@ class CodeModeSettings:
     enabled: bool = True
     """`False` is pass-through: upstream tools are exposed directly, without `exec` and `wait`."""
     languages: tuple[Language, ...] = ("javascript", "typescript")
-    """That `exec` takes; a non-empty subset of these."""
+    """Languages of `exec`; a non-empty subset of these."""
     timeout_ms: int = 10_000
     """Wall clock of one `exec` or `wait`."""
     memory_limit_bytes: int = 64 * MIB
@@ -43,24 +43,24 @@ class CodeModeSettings:
     max_snapshot_bytes: int = 10 * MIB
     """Stored form of one suspended program."""
     max_pending_tool_calls: int = 16
-    """Nested calls of one run that are under way at once."""
+    """Nested calls of one run in flight."""
     max_queued_tool_calls: int = 1024
     """Nested calls of one run that wait for their turn, first in first out."""
     snapshot_ttl_seconds: int = 900
-    """How long a suspended program is kept, from the last time it was suspended."""
+    """Seconds for which a suspended program is kept, from its last suspension."""
     max_suspended_runs: int = 64
     """Suspended programs of one store: of the process in memory, else of all processes that share it."""
     max_suspended_runs_per_owner: int | None = None
     """Suspended programs of one owner; without authentication, of one address. None: all there are for the one owner
     over stdio, a quarter of them (at least 8) for each over HTTP."""
     max_running_runs: int = field(default_factory=lambda: 2 * (os.cpu_count() or 1))
-    """Guests that compute at once; others queue."""
+    """Guests that compute concurrently; others queue."""
     max_tool_result_bytes: int = 16 * MIB
     """One result of an upstream server."""
     store_max_bytes: int = 64 * MIB
     """Offloaded results and `store` values of one owner."""
     connect_wait_ms: int = 8_000
-    """How long an `exec` waits for servers that it names and that are still connecting."""
+    """Time that an `exec` waits for servers that it names and that are still connecting."""
     max_request_ms: int = 45_000
     """Every request is answered by then; a larger `timeoutMs` is cut to it."""
     search_default_limit: int = 8
@@ -68,7 +68,7 @@ class CodeModeSettings:
     max_search_limit: int = 50
     """Hits of a search at most."""
     on_output_limit: Literal["offload", "fail"] = "offload"
-    """What becomes of output beyond `maxOutputBytes`: kept for `load`, or the end of the program."""
+    """Treatment of output beyond `maxOutputBytes`: kept for `load`, or the end of the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ CLAMPS: dict[str, Clamp] = {
     "searchDefaultLimit": Clamp(1, 50),
     "maxSearchLimit": Clamp(1, 50),
 }
-"""By the key in the config file."""
+"""Bounds of numbers, by the key in the configuration file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class PluginSettings:
     """`module:attribute`, or `file.py:attribute` from the folder of the configuration file; None: the entry point of
     this name in the group `codemode_mcp.plugins`."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """For the plugin, which checks it."""
+    """Configuration for the plugin, which checks it."""
     hooks: tuple[str, ...] = ()
     """Ids, or globs of them, of other tools that its `before_tool_call` hooks may see."""
     middleware: tuple[str, ...] = ()
@@ -190,11 +190,11 @@ class AuditSettings:
     trajectory: str | None = None
     """The file that events are written to, a line of JSON each; None: none."""
     include_inputs: bool = False
-    """Whether arguments and sources are recorded, and not only their shape and digest."""
+    """Record arguments and sources, and not only their shape and digest."""
     max_bytes: int = 64 * MIB
-    """Of one file; then it is put aside as `<file>.1`, and so on."""
+    """Bytes of one file; then it is put aside as `<file>.1`, and so on."""
     files: int = 4
-    """That are put aside before the oldest is deleted."""
+    """Files that are put aside before the oldest is deleted."""
 
 
 StoreKind = Literal["memory", "sqlite", "postgres"]
@@ -220,11 +220,11 @@ class StaticToken:
     """One of `http.auth.tokens`. Of the token itself only a digest is kept."""
 
     name: str
-    """Whom it stands for."""
+    """Name of the principal."""
     digest: bytes
     """SHA-256."""
     groups: tuple[str, ...] = ()
-    """That policy knows it as a member of."""
+    """Groups of the principal for policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,17 +232,17 @@ class IssuerSettings:
     """`http.auth` with an issuer: access tokens of an authorization server."""
 
     issuer: str
-    """As it stands in the tokens, character for character."""
+    """Issuer as it stands in the tokens, character for character."""
     audience: str
-    """What the tokens are made for; the URL of this server, as clients have it."""
+    """Audience of the tokens; the URL of this server, as clients have it."""
     resource: str
-    """That URL, where `audience` is something else."""
+    """URL of this server, where `audience` is something else."""
     scopes: tuple[str, ...] = ()
     """A token needs all of them."""
     jwks_url: str | None = None
-    """Where the keys are; None: where the issuer's metadata says."""
+    """URL of the keys; None: the one in the issuer's metadata."""
     groups_claim: str = "groups"
-    """Of a token; what policy knows its subject as a member of."""
+    """Claim of a token with the groups of its subject for policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +254,9 @@ class HttpSettings:
     oauth: IssuerSettings | None = None
     """`auth` with an issuer."""
     allow_unauthenticated: bool = False
-    """Whether to listen without authentication on an address that other machines reach."""
+    """Listen without authentication on an address that other machines reach."""
     allowed_hosts: tuple[str, ...] = ()
-    """What `Host` may be, besides what is listened on: `host` or `host:port`."""
+    """Further values of `Host`, besides the address of the listener: `host` or `host:port`."""
     allowed_origins: tuple[str, ...] = ()
     """Pages that may ask and read answers: `https://host`."""
     trusted_proxies: tuple[str, ...] = ()
@@ -264,19 +264,19 @@ class HttpSettings:
     max_request_bytes: int = 4 * MIB
     """Body of a request."""
     request_read_ms: int = 15_000
-    """For the headers of a request, and again for its body."""
+    """Time for the headers of a request, and again for its body."""
     requests_per_second: int = 100
-    """Of one principal, or of one address without authentication."""
+    """Requests of one principal, or of one address without authentication."""
     request_burst: int = 1000
-    """Requests that may come at once."""
+    """Requests that may come together."""
     max_connections: int = 2048
-    """Open at once."""
+    """Connections that may be open."""
     max_sessions: int = 2048
     """Sessions of legacy clients."""
     session_idle_seconds: int = 1800
     """After which a session without requests ends."""
     shutdown_grace_ms: int = 2000
-    """For open calls, once the server has been told to end."""
+    """Time for open calls, once the server has been told to end."""
 
     @property
     def authenticates(self) -> bool:
@@ -287,7 +287,7 @@ AUDIT_CLAMPS: dict[str, Clamp] = {
     "maxBytes": Clamp(64 * KIB, 16 * GIB),
     "files": Clamp(1, 1000),
 }
-"""Likewise, of `audit`."""
+"""Bounds of numbers of `audit`."""
 
 HTTP_CLAMPS: dict[str, Clamp] = {
     "maxRequestBytes": Clamp(1 * KIB, 256 * MIB),
@@ -299,7 +299,7 @@ HTTP_CLAMPS: dict[str, Clamp] = {
     "sessionIdleSeconds": Clamp(1, 86_400),
     "shutdownGraceMs": Clamp(0, 600_000),
 }
-"""Likewise, of `http`."""
+"""Bounds of numbers of `http`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +307,7 @@ class LogSettings:
     """`log`, `--log-level`, `--log-file`."""
 
     level: LogLevel = "info"
-    """How much is logged; also `--log-level`."""
+    """Level of the log; also `--log-level`."""
     file: str | None = None
     """A file in place of stderr, relative to the configuration; also `--log-file`."""
 
@@ -336,7 +336,7 @@ class ToolSettings:
     duplicates: DuplicateSettings = field(default_factory=DuplicateSettings)
     approval: ApprovalSettings = field(default_factory=ApprovalSettings)
     result_format: Literal["markdown", "plain"] = "markdown"
-    """How results are written for a model."""
+    """Format of results for a model."""
     esbuild: str | None = None
     """Path of an esbuild binary to use before any other."""
     clients: tuple[ProfileOverride, ...] = ()

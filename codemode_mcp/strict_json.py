@@ -1,7 +1,7 @@
 """Strict reading of the JSON that we have written ourselves, in an earlier life or another process. Pure.
 
 Whatever does not have the exact form is refused as a whole, with one kind of error: nothing that is read here can be
-relied on, be it damaged, of another version or of somebody else's making.
+relied on, be it damaged, of another version or forged.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ OPEN_SECONDS = 8.0
 """Seconds that the first `tools/list` waits until plugins begin to load. Without plugins it does not wait."""
 
 PROMPTS_SECONDS = 0.5
-"""For plugins to say what tools a client has, before the list of tools is answered without their prompts."""
+"""Seconds for plugins to list the tools of a client, before `tools/list` is answered without their prompts."""
 
 COUNT_SECONDS = 1.0
 """Time that the answer to a request that was refused waits for the counts of its caller's catalog."""
@@ -85,10 +85,10 @@ STORE_SECONDS = 2.0
 """Time that a terminal waits for a store that is being opened."""
 
 ROOTS_SECONDS = 5.0
-"""That a client has to name its folders to a server that is starting."""
+"""Seconds for a client to name its folders to a server that is starting."""
 
 SUSPEND_SECONDS = 3.0
-"""For programs to be suspended when everything ends, where a store keeps them."""
+"""Seconds to suspend programs at the end of the process, where a store keeps them."""
 
 _OPENED_WITH: Final = (
     "codemode_mcp.catalog.per_caller",
@@ -116,7 +116,7 @@ class App:
         self._config = config
         self._transport = transport
         self.operator = operator
-        """Whoever started this process: the caller over stdio, and from a terminal."""
+        """The user who started this process: the caller over stdio, and from a terminal."""
         self._engine = engine
         self._touched = anyio.Event()
         self._wanted = anyio.Event()
@@ -139,7 +139,7 @@ class App:
         self._values: Values | None = None
         self._store: Opened | None = None
         self.code_mode = config.tools.code_mode.enabled
-        """Whether there are `exec` and `wait`, or the tools themselves (pass-through); for good."""
+        """True for `exec` and `wait`, False for the tools themselves (pass-through); fixed."""
         self._identifiers: dict[Policy, dict[str, str]] = {}
         self._kept: tuple[UpstreamView, ...] = ()
         self._kept_read = anyio.Event()
@@ -175,7 +175,7 @@ class App:
         return listed
 
     def offer_roots(self, roots: RootsFn | None) -> None:
-        """Of the one client there is, for servers that ask outside any call; None: it has none."""
+        """Set the roots of the only client, for servers that ask outside any call; None: it has none."""
         self._roots = roots
 
     def servers(self, caller: Caller | None) -> dict[str, str]:
@@ -223,7 +223,7 @@ class App:
                 await self._plugins.ready()
 
     def configured(self) -> Sequence[str]:
-        """Return all servers there are, whoever may see them."""
+        """Return all servers, for any caller."""
         return [spec.name for spec in self._config.upstreams]
 
     def settings(self) -> ToolSettings:
@@ -277,7 +277,7 @@ class App:
         on_output: OnOutput | None = None,
         args: tuple[str, ...] = (),
     ) -> Outcome:
-        """See `RunManager.execute`. `args`: what the program finds in `args`."""
+        """Run a program as `RunManager.execute` does. `args`: the value of `args` in the program."""
         manager = await self.manager()
         from codemode_mcp.runs.manager import Cell
 
@@ -294,7 +294,7 @@ class App:
         answers: Mapping[str, JsonObject] | None = None,
         caller: Caller | None = None,
     ) -> Outcome:
-        """See `RunManager.observe`."""
+        """Observe a run as `RunManager.observe` does."""
         manager = await self.manager()
         return await manager.observe(
             run_id, owner, cancel=cancel, from_start=from_start, client=client, answers=answers, caller=caller
@@ -320,7 +320,7 @@ class App:
         return 0, {}
 
     async def state_keys(self) -> Sequence[bytes]:
-        """See `client.guard_state`."""
+        """Return the keys for `client.guard_state`."""
         await self.manager()
         return [] if self._store is None else await self._store.secrets("state of requests")
 
@@ -349,19 +349,19 @@ class App:
         return self._manager
 
     async def dispatcher(self) -> Dispatcher:
-        """Likewise."""
+        """Return the dispatcher, made when it is first needed."""
         await self.manager()
         assert self._dispatcher is not None
         return self._dispatcher
 
     async def pool(self) -> UpstreamPool:
-        """Likewise."""
+        """Return the pool of upstreams, made when it is first needed."""
         await self.manager()
         assert self._pool is not None
         return self._pool
 
     async def plugins(self) -> Plugins:
-        """Likewise; once all that is configured has been loaded or refused."""
+        """Return the plugins, once all configured ones have been loaded or refused."""
         await self.manager()
         assert self._plugins is not None
         await self._plugins.ready()
@@ -402,7 +402,7 @@ class App:
             log.info("%s: approved for ever: %s", self._config.path, ", ".join(tools))
 
     def servers_for(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
-        """See `runs.manager.Upstreams`."""
+        """Implement `runs.manager.Upstreams`."""
         visible = self._visible(self._policies.of(caller))
         if names is None:
             return None if len(visible) == len(self._config.upstreams) else set(visible.values())
@@ -435,11 +435,11 @@ class App:
         self._change = anyio.Event()
 
     def change(self) -> anyio.Event:
-        """For the next time that the catalog, or what is configured, may be another."""
+        """Return an event for the next change of the catalog or the configuration."""
         return self._change
 
     def apply(self, config: Config) -> None:
-        """Take another configuration, whatever is going on. What a program may call is decided by it from now on.
+        """Take another configuration at any time. It decides from now on which tools a program may call.
 
         Runs keep their catalog, and servers whose entries are the same their connections.
         """
@@ -467,8 +467,7 @@ class App:
         self._changed()
 
     def _visible(self, policy: Policy) -> dict[str, str]:
-        """Return the servers of which anybody with this policy may come to see something: configured names by
-        identifier."""
+        """Return the servers that a caller with this policy may see a part of: configured names by identifier."""
         found = self._identifiers.get(policy)
         if found is None:
             names = [spec.name for spec in self._config.upstreams if policy.may_admit(f"mcp:{spec.name}:")]
@@ -497,7 +496,7 @@ class App:
         return {"roots": []}
 
     def _source(self, entry: Entry, context: CallContext) -> ToolSource:
-        """Return what offers a tool, for the calls of one run. KeyError: nobody does any more."""
+        """Return the source of a tool, for the calls of one run. Raises `KeyError` for a tool that is gone."""
         match entry.source:
             case "mcp":
                 assert self._pool is not None
@@ -513,8 +512,11 @@ class App:
         self.auditor.measure("store_used", kind, seconds=seconds, failed=failed)
 
     def _adopts(self, owner: str) -> bool:
-        """Return True if the runs of an owner are this process's to go on with unasked: those of the same user and
-        configuration, or of whoever comes over HTTP. Others were made for other servers and rules."""
+        """Return True if this process may resume the runs of an owner without a request.
+
+        These are runs of the same user and configuration, or of callers over HTTP. Others were made for other servers
+        and rules.
+        """
         return owner == self.operator.owner if self._transport == "stdio" else not owner.startswith("stdio:")
 
     async def _report_idle_denials(self) -> None:
@@ -575,7 +577,7 @@ class App:
 
         if self.code_mode:
             # Imported here, since two threads that import hold each other up. What the engine's thread does with it
-            # mostly needs no lock of the interpreter, and goes on beside the other imports.
+            # mostly needs no lock of the interpreter, and runs beside the other imports.
             importlib.import_module("codemode_mcp.sandbox.engine")
             self._engine.start()
         pool = UpstreamPool(
@@ -612,7 +614,7 @@ class App:
         settings = self._config.tools.code_mode
         serves = self._transport is not None
         async with (
-            # Of a command that ends nobody has a run to go on with.
+            # No run outlives a command that ends.
             open_store(
                 self._config.store if serves and self.code_mode else None,
                 settings,

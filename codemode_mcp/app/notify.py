@@ -31,7 +31,7 @@ log = logging.getLogger("codemode_mcp.notify")
 LIMIT_SECONDS = 10.0
 """Time that one command may take."""
 
-AT_ONCE = 4
+CONCURRENT = 4
 """Commands that run at the same time; further notices wait."""
 
 MOST_WAITING = 32
@@ -56,7 +56,7 @@ class Notifier:
         self._group = group
         self._command = command
         self._clock = clock
-        self._limiter = anyio.CapacityLimiter(AT_ONCE)
+        self._limiter = anyio.CapacityLimiter(CONCURRENT)
         self._pending = 0
         self._latest: dict[str, float] = {}
 

@@ -1,4 +1,4 @@
-"""Load, expand and validate the one configuration file (SPEC 2) and compose each room's own frozen settings.
+"""Load, expand and validate the one configuration file and compose each package's own frozen settings.
 
 `load` finds the file and composes `Config`; `servers` reads the server entries, `expand` their variables and files;
 `nodes` holds the checks and the wording of every message; `source` turns bytes into values.

@@ -1,4 +1,4 @@
-"""`tools.contexts`: other rules for some callers. What is wrong in one fails closed: nobody gets its rules."""
+"""`tools.contexts`: other rules for some callers. A faulty one fails closed: no caller gets its rules."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _context(name: str, node: Node, base: PolicyRules) -> PolicyContext:
     if "for" in fields:
         callers = tuple(map(_caller, fields["for"].items()))
         if isinstance(fields["for"].value, list) and not callers:
-            fields["for"].fail(f"names nobody; {_ALLOWED}")
+            fields["for"].fail(f"names no caller; {_ALLOWED}")
     elif isinstance(node.value, dict):
         node.fail(f"needs `for`: whom it is about; {_ALLOWED}")
     rules: dict[str, Any] = {
@@ -64,9 +64,9 @@ def _caller(node: Node) -> str:
     if kind not in _KINDS:
         node.fail(f"{quote(described)} describes no caller{did_you_mean(kind, _KINDS)}; {_ALLOWED}")
     elif kind == "anonymous" and colon:
-        node.fail('"anonymous" takes no name: it is whoever has shown no credentials over HTTP')
+        node.fail('"anonymous" takes no name: it is every caller over HTTP without credentials')
     elif kind in ("principal", "group") and not name.strip():
         node.fail(f'needs a name: "{kind}:<name>"')
     elif kind == "stdio" and colon and not name.strip():
-        node.fail('needs a name after the colon, or no colon: "stdio" is whoever started this server')
+        node.fail('needs a name after the colon, or no colon: "stdio" is the user who started this server')
     return described

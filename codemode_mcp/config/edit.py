@@ -1,7 +1,7 @@
 """Write files that people write too: the configuration, and those of MCP clients.
 
-`jsontext` keeps what is there as it is written. The file before is kept as a backup, and the new one takes its place at
-once, so that nobody reads half of it.
+`jsontext` keeps what is there as it is written. The file before is kept as a backup, and the new one takes its place in
+one step, so that no process reads half of it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 ATTEMPTS = 5
-"""To change a file that another process changes at the same moment."""
+"""Attempts to change a file that another process changes at the same moment."""
 
 MAX_BACKUPS = 10
-"""Of one file; the oldest go."""
+"""Backups of one file; the oldest are deleted."""
 
 _writing = threading.Lock()
 
@@ -47,7 +47,7 @@ def add_approved(path: Path, ids: Iterable[str], context: str | None = None) -> 
         for _ in range(ATTEMPTS):
             with suppress(ChangedMeanwhileError):
                 return _add_items(path, keys, items)
-    raise ConfigError((f"{path} is being changed by somebody else all the time; add the tools by hand",))
+    raise ConfigError((f"{path} is being changed by another process all the time; add the tools by hand",))
 
 
 class ChangedMeanwhileError(Exception):
@@ -55,7 +55,7 @@ class ChangedMeanwhileError(Exception):
 
 
 def _add_items(path: Path, keys: Sequence[str], items: Sequence[str]) -> bool:
-    """See `add_approved`."""
+    """Add items as `add_approved` does, for any keys."""
     # Behind a symbolic link: what it leads to is changed, and it stays a link.
     path = Path(os.path.realpath(path))
     try:
@@ -188,7 +188,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _forget_oldest(path: Path, newest: Path) -> None:
-    """By the dates in their names: a file's own time may be any. The file is written already, so nothing fails here."""
+    """Delete the oldest backups, by the dates in their names. The file is written already, so nothing fails here."""
     pattern = re.compile(re.escape(path.name) + r"\.(\d{4}-\d\d-\d\d-\d{6})(?:-(\d+))?\.bak")
     dated: list[tuple[str, int, Path]] = []
     with suppress(OSError):

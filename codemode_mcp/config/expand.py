@@ -1,4 +1,4 @@
-"""What the file refers to: variables, paths, `envFile`s and programs that print a value (SPEC 2).
+"""References in the file: variables, paths, `envFile`s and programs that print a value.
 
 No message here holds an expanded value, a line of a file or the output of a program.
 """
@@ -33,7 +33,7 @@ _KEYRING_SECONDS = 20
 
 
 class Reading:
-    """What one reading of the configuration touches besides its file.
+    """Files and variables that one reading of the configuration uses besides its file.
 
     Attributes:
         files: those that it refers to, whether they could be read or not.
@@ -112,7 +112,7 @@ class Expander:
         elif inside == "workspaceFolder":
             return str(self.folder.parent if self.folder.name == ".vscode" else self.folder)
         elif inside.startswith("input:"):
-            node.fail(f"{quote(match[0])}: there is nobody to ask here; use an environment variable, `${{NAME}}`")
+            node.fail(f"{quote(match[0])}: no person can be asked here; use an environment variable, `${{NAME}}`")
         elif variable := _VARIABLE.fullmatch(inside):
             name, default = variable.groups()
             if value := self.environ.get(name):
@@ -166,7 +166,7 @@ def run_program(node: Node, argv: tuple[str, ...], expander: Expander) -> str | 
     except UnicodeDecodeError:
         node.fail("what the program printed is not UTF-8 text")
     except OSError as error:
-        name, *more = argv[0].split(maxsplit=1)  # whoever forgets to split a command has its arguments here too
+        name, *more = argv[0].split(maxsplit=1)  # a command that was not split has its arguments here too
         node.fail(f"the program {quote(f'{name} ...' if more else name)} cannot be run: {error.strerror}")
     else:
         if exit_code != 0:
@@ -190,7 +190,7 @@ def read_keyring(node: Node, name: str) -> str | None:
         except keychain.NoKeychain as error:
             answers.put(error)
 
-    # In a thread that nobody has to wait for: a locked keyring may ask a person who is not there.
+    # In a thread that no caller waits for: a locked keyring may ask a person who is not there.
     threading.Thread(target=ask, name="keyring", daemon=True).start()
     try:
         found = answers.get(timeout=_KEYRING_SECONDS)

@@ -31,7 +31,7 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?")
 
 @dataclass(slots=True)
 class HttpSection:
-    """What the section says so far; `settings` is whole once `run_programs` has run."""
+    """The section so far; `settings` is whole once `run_programs` has run."""
 
     settings: HttpSettings = field(default_factory=HttpSettings)
     _sources: list[tuple[StaticToken, Node, Callable[[], str | None]]] = field(default_factory=list)

@@ -171,7 +171,7 @@ class _Container:
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """How members are written that are added to an object.
+    """Style of members that are added to an object.
 
     Attributes:
         indent: of each on a line of its own; None for all on one line.
@@ -241,7 +241,7 @@ def _changed(
 
 
 def _style(text: str, containers: Sequence[_Container]) -> _Style:
-    """That of the innermost object, as far as it shows one, else of those around it."""
+    """Return the style of the innermost object that shows one."""
     newline = "\r\n" if "\r\n" in text else "\n"
     unit = "  "
     for container in reversed(containers):
@@ -279,7 +279,7 @@ def _with(piece: str, style: _Style, name: str, value: object, *, inline: bool) 
 
 
 def _spaced(value: object) -> str:
-    """On one line, as people write it."""
+    """Return a value on one line, as people write it."""
     if isinstance(value, dict) and value:
         return "{ " + ", ".join(f"{_written(key)}: {_spaced(item)}" for key, item in value.items()) + " }"
     return _written(value)
@@ -411,7 +411,7 @@ class _Text:
         return _Container(begin, close, members, indent)
 
     def _members(self, at: int) -> Iterator[_Member]:
-        """Of an object, or the items of a list."""
+        """Yield the members of an object, or the items of a list."""
         named = self.token(at) == "{"
         at = self.value(at + 1)
         while (token := self.token(at)) not in ("}", "]"):

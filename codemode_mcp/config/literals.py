@@ -49,7 +49,7 @@ class Secret:
 
     Attributes:
         keys: the way to the text that it is in: `("env", "TOKEN")`, `("args", 2)`.
-        begin: where it begins in the text; `end` likewise.
+        begin, end: its position in the text.
         hint: what its variable may be called.
     """
 
@@ -159,7 +159,7 @@ def _forms(text: str) -> list[tuple[int, int]]:
 
 
 def _by_machine(word: str) -> bool:
-    """Return True if letters and digits alternate as nobody would write them."""
+    """Return True if letters and digits alternate as no person would write them."""
     plain = word.replace("-", "").replace("_", "")
     kinds = ["0" if each.isdigit() else "a" if each.islower() else "A" for each in plain]
     changes = sum(before != after for before, after in pairwise(kinds))

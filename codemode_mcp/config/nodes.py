@@ -22,7 +22,7 @@ _NOT_FOR_THE_SYSTEM = re.compile("[\0\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found so far. The collections are the mutable state.
+    """Problems and warnings so far. The collections are the mutable state.
 
     Attributes:
         problems: the messages by the path of their key; the inner keys are the messages, each once.
@@ -43,7 +43,7 @@ class Report:
 class Node:
     """One value of the file and the path of its key.
 
-    A check that fails reports and returns a stand-in of the right type, so that the checking goes on. No stand-in
+    A check that fails reports and returns a stand-in of the right type, so that the checks continue. No stand-in
     gets out: `Report.raise_problems` comes before any use of the values.
     """
 
@@ -51,7 +51,7 @@ class Node:
     path: str
     report: Report
     secret: bool = False
-    """Whether the value must not be echoed."""
+    """True if the value must not be echoed."""
 
     @property
     def sound(self) -> bool:

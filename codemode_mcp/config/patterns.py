@@ -1,4 +1,4 @@
-"""The patterns of `allow`, `deny`, `ask` and `approved` (SPEC 6).
+"""The patterns of `allow`, `deny`, `ask` and `approved`.
 
 What can match no tool is refused: in `deny` it would fail open.
 """

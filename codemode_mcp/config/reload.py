@@ -1,7 +1,7 @@
 """Watches the configuration file and what it refers to, and says when there is a new, valid configuration.
 
-The files are looked at once a second: that holds for every file system, through symbolic links, and for editors that
-write a new file in the place of the old one. A configuration that is broken is told of and changes nothing.
+The files are checked every second: that holds for every file system, through symbolic links, and for editors that
+write a new file in the place of the old one. A broken configuration is reported and changes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_QUIET_LOOKS: Final = 25
 
 
 class Reloader:
-    """See the module.
+    """Watches the files of a configuration.
 
     Args:
         config: the one in use, which has a file.
@@ -59,7 +59,7 @@ class Reloader:
         self._asked = anyio.Event()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
         async with anyio.create_task_group() as group:
             if sys.platform != "win32" and not _has_terminal():
                 group.start_soon(self._on_hangup)
@@ -134,7 +134,7 @@ class Reloader:
 
 
 def _has_terminal() -> bool:
-    """Return True if somebody started us at a terminal, whose end has to be ours."""
+    """Return True if this process was started at a terminal, with which it has to end."""
     try:
         return os.isatty(0)
     except OSError:

@@ -1,4 +1,4 @@
-"""The server entries, in the shape that Claude Desktop, Claude Code, Cursor and VS Code share (SPEC 2)."""
+"""The server entries, in the shape that Claude Desktop, Claude Code, Cursor and VS Code share."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ FOREIGN_KEYS: Mapping[str, str] = {
     "envVars": "`env`",
     **dict.fromkeys(("icon", "gallery", "dev", "version"), ""),
 }
-"""What other clients' files carry, and what to use here instead, if there is such a thing."""
+"""Keys of other clients' files, and the keys to use here instead, if there are any."""
 _KINDS: Mapping[str, TransportKind] = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
 
 EXAMPLE = '{"command": "npx", "args": ["-y", "PACKAGE"]}'
 """An entry, for messages."""
 
 _LONGEST = 10**9
-"""Of times: more means never, and has to stay a number that clocks can add."""
+"""Longest time in milliseconds: more means never, and has to stay a number that clocks can add."""
 
 _NOT_IN_A_NAME = re.compile("[:*?\0-\x1f\x7f\ud800-\udfff]")
 _NOT_IN_A_VARIABLE = re.compile("[=\0\ud800-\udfff]")
@@ -62,7 +62,7 @@ Table = Literal["env", "headers", "auth"]
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A program whose output becomes one value of `env`, `headers` or `auth`; or an entry of the keyring likewise."""
+    """A program whose output becomes one value of `env`, `headers` or `auth`; or an entry of the keyring for it."""
 
     server: str
     table: Table
@@ -75,7 +75,7 @@ class _Program:
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """What the server entries say. The collections are the mutable state; each entry adds to them."""
+    """The server entries. The collections are the mutable state; each entry adds to them."""
 
     specs: dict[str, UpstreamSpec] = field(default_factory=dict)
     disabled: list[str] = field(default_factory=list)
@@ -276,7 +276,7 @@ class _Entry:
         return value
 
     def _life(self) -> dict[str, Any]:
-        """When the server is started and stopped, and how many calls it gets at once."""
+        """Return the settings for the start and stop of the server, and for its concurrent calls."""
         fields = self.fields
         life: dict[str, Any] = {}
         if "start" in fields:
@@ -435,7 +435,7 @@ _OWN_IMAGE = re.compile(r"(?![./~])(?:[\w.:-]+/)*codemode[-_]mcp(?:[:@][\w.:-]+)
 
 
 def starts_this_server(command: str, args: tuple[str, ...]) -> bool:
-    """Return True if this command line would start `codemode-mcp` again (SPEC 2).
+    """Return True if this command line would start `codemode-mcp` again.
 
     A guess by name, and only the first of two guards: an environment variable counts the depth. A path among the
     arguments that merely ends in our name is left alone: other servers are pointed at folders.

@@ -1,4 +1,4 @@
-"""From a file to JSON values: plain JSON, or JSON with comments and trailing commas."""
+"""Reads JSON values from a file: plain JSON, or JSON with comments and trailing commas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRAILING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|[{\[]\s*,|,(?=\s*[}\]])
 """A comma before a closing bracket; texts are passed over, and so is a comma behind an opening one, which is wrong."""
 
 Seen = tuple[int, ...] | None
-"""How a file was; None for one that is not there."""
+"""State of a file; None for a missing one."""
 
 
 class SourceError(Exception):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import StoreKind
 
 KEY_BYTES = 32
-"""Of an encryption key, at least."""
+"""Least bytes of an encryption key."""
 
 MAKE_A_KEY = "make one with `openssl rand -base64 32`"
 
@@ -35,7 +35,7 @@ _LEAST_STEPS = 8
 
 @dataclass(slots=True)
 class StoreSection:
-    """What the section says so far; `settings` is whole once `run_programs` has run.
+    """The section so far; `settings` is whole once `run_programs` has run.
 
     Attributes:
         settings: None: it says nothing.

@@ -196,7 +196,7 @@ CreateScope = Callable[[NamespaceContext], Mapping[str, Any] | Awaitable[Mapping
 
 
 class PluginApi(Protocol):
-    """The object with which a plugin registers. A method raises `ValueError` for a wrong value: the plugin is refused."""
+    """The object with which a plugin registers. A method raises `ValueError` for a wrong value; the plugin fails."""
 
     @property
     def name(self) -> str:

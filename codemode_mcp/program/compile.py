@@ -1,4 +1,4 @@
-"""From the text of a cell to what the sandbox starts."""
+"""Compiles the text of a cell into the program that the sandbox starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Transform(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What the sandbox is given.
+    """A program for the sandbox.
 
     Attributes:
         code: body of an async function.
@@ -89,4 +89,4 @@ def _line_count(source: str) -> int:
 
 
 _LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
-"""As ECMAScript counts lines."""
+"""Ends of lines in ECMAScript."""

@@ -1,4 +1,4 @@
-"""Where in a program an error arose, of which the engine tells only part. Pure.
+"""Locations of errors in a program, of which the engine reports only a part. Pure.
 
 The engine notes the line of a syntax error but no column. At run time it notes positions at calls, operators and
 statements that are expressions, so that an error of its own, such as reading a property of undefined in a declaration,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Fault", "fault_column", "find_fault", "regex_offsets", "stray_await"]
 
 _MAX_CHARACTERS = 50_000
-"""Of programs in which an error is looked for, which takes 0.2 s then."""
+"""Characters of programs in which an error is looked for, which takes 0.2 s then."""
 
 
 # --- Syntax errors ---------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def regex_offsets(source: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What the program's text tells of an error of the engine's own.
+    """Facts from the program's text about an error of the engine's own.
 
     Attributes:
         positions: where it arose, lines and columns from 1, best first, one a line; several when it may have arisen at
@@ -168,7 +168,7 @@ def find_fault(code: str, line: int, column: int, function: str | None, message:
 
 @dataclass(frozen=True, slots=True)
 class _LookFor:
-    """What a message can be about.
+    """Nodes that a message can be about.
 
     Attributes:
         kinds: of nodes.
@@ -183,7 +183,7 @@ _MEMBERS = words("member_expression subscript_expression object_pattern")
 _NAMES = words("identifier shorthand_property_identifier")
 _TARGETS = words("assignment_expression augmented_assignment_expression update_expression for_in_statement")
 _FIELDS = words("public_field_definition field_definition")
-"""What they are set to is a function of its own for the engine, which notes nothing of it."""
+"""Fields whose value is a function of its own for the engine, without positions."""
 _ITERATIONS = words("for_in_statement spread_element array_pattern yield_expression")
 
 _CALLS = frozenset(("call_expression",))
@@ -387,7 +387,7 @@ def _owner(place: _Place, units: str, message: str) -> str:
 
 
 def _promised(expression: str, units: str) -> str:
-    """Advice for one that starts with a call, or with a variable set to one, that nobody awaited."""
+    """Advice for one that starts with a call, or with a variable set to one, that was not awaited."""
     root = re.match(r"[\w$]+", expression)
     if root is None:
         return ""
@@ -399,7 +399,7 @@ def _promised(expression: str, units: str) -> str:
 
 
 def _call_fault(root: Node, units: str, lines: Lines, start: int, message: str) -> Fault:
-    """With the name of what was called. Which call it was is not known when one is an argument of another."""
+    """Return the fault with the name of the called function. The call is unknown when one is an argument of another."""
     untold = Fault((), message)
     calls: list[Node] = []
     node: Node | None = root

@@ -1,4 +1,4 @@
-"""Which esbuild this product uses, and how to get it: npm's platform package, pinned by its integrity hash.
+"""The esbuild that this product uses, and its source: npm's platform package, pinned by its integrity hash.
 
 Standard library only and nothing of ours: the build hook loads this file by path, where no dependency is installed.
 """
@@ -44,11 +44,11 @@ _MAX_BINARY_BYTES = 64 << 20
 
 
 class EsbuildFetchError(Exception):
-    """Why the binary could not be fetched, in words for the operator."""
+    """The binary could not be fetched. The message is for the operator."""
 
 
 def executable_name(system: str = sys.platform) -> str:
-    """By a name of `sys.platform` or in `INTEGRITY`."""
+    """Return the file name of esbuild, by a name of `sys.platform` or in `INTEGRITY`."""
     return "esbuild.exe" if system.startswith("win32") else "esbuild"
 
 

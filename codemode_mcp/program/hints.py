@@ -1,4 +1,4 @@
-"""What to say to programs that reach for what is not there. Pure."""
+"""Hints for programs that use missing globals and modules. Pure."""
 
 from __future__ import annotations
 

@@ -29,18 +29,18 @@ MAX_PLACES = 3
 
 _FRAME = re.compile(r"^\s*at (?:(?P<name>.*?) \()?<input>:(?P<line>[0-9]{1,9}):(?P<column>[0-9]{1,9})\)?\s*$")
 _lines = functools.lru_cache(maxsize=2)(LINE_END.split)
-"""Of the program whose error is being described."""
+"""Lines of the program whose error is being described."""
 
 _HIDDEN_NAMES = {"anonymous", "<anonymous>", "__cell__", ""}
 
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """How positions in what was run map to positions in what was written.
+    """Map from positions in the program that ran to positions in the author's text.
 
     Attributes:
         lines: how many lines the author's text has; frames outside it are ours.
-        code: what was run; in it is looked for what the engine does not say.
+        code: the program that ran; positions that the engine does not report are found in it.
         transformed: from the JavaScript that TypeScript became back to what it was made from.
         rewritten: from the text with the implicit return back to the author's.
     """
@@ -66,7 +66,7 @@ class Positions:
         return (line, column) if 1 <= line <= self.lines else None
 
     def frames(self, thrown: Thrown) -> list[str]:
-        """`at name (cell.js:3:9)`, innermost first, for the frames that are the author's, as the engine tells them."""
+        """Return the author's frames as `at name (cell.js:3:9)`, innermost first, as the engine reports them."""
         return self._frames(thrown, ())
 
     def describe(self, thrown: Thrown, *, search: bool = True, results: Sequence[Result] = ()) -> str:

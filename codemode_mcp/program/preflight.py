@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["MemberCall", "Preflight", "check_members", "has_types", "inspect", "looks_like_shell"]
 
 CELL_FILES: dict[Language, str] = {"javascript": "cell.js", "typescript": "cell.ts"}
-"""What positions call the program (SPEC 3.5)."""
+"""File names of the program in positions."""
 
 _PARSE_SECONDS = 1.0
 """1 MB of real code takes 0.3 s, 1 MB of binary junk 3 s; beyond this nothing is looked for."""
@@ -64,7 +64,7 @@ class MemberCall:
     column: int
     """1-based, in UTF-16 units."""
     operation: str | None = None
-    """What is called of `MCP.<server>.resources` or `.prompts`, which is the member then."""
+    """The called operation of `MCP.<server>.resources` or `.prompts`, which is the member then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ class Preflight:
     returning: str | None
     """The source with the implicit `return` put in on the same lines; `None` when there is nothing to return."""
     servers: frozenset[str] | None
-    """What is reached through `MCP.<x>`; `None` when that cannot be told, so that all servers may be meant."""
+    """Servers used as `MCP.<x>`; `None` when unknown, so that all servers may be meant."""
     member_calls: tuple[MemberCall, ...]
     returned_at: tuple[int, int] | None = None
-    """Where the returned expression starts, as line and column of `source`."""
+    """Start of the returned expression, as line and column of `source`."""
     broken: bool = False
     """The parser stumbles, or gives up: the program may be wrong, or more than the body of one function."""
     called: Called | None = None
@@ -142,7 +142,7 @@ def inspect(source: str, language: Language) -> Preflight:
     """Parse the program once and collect everything.
 
     Raises:
-        ProgramError: `module_access_denied`, with the first position, for any module-loader pattern (SPEC 3.1).
+        ProgramError: `module_access_denied`, with the first position, for any module-loader pattern.
     """
     units = utf16_units(source)
     tree = parse(_ODD_SPACE.sub(" ", _LONE_RETURN.sub("\n", units)))
@@ -221,7 +221,7 @@ _OBJECT_PROTOTYPE = words(
     "__defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__"
 )
 _ALWAYS_THERE = _OBJECT_PROTOTYPE | {"$api"}
-"""Members that are ours or the language's, never a tool (SPEC 5)."""
+"""Members that are ours or the language's, never a tool."""
 _GROUPS = frozenset(("resources", "prompts"))
 """Members that have members, on servers that have them."""
 
@@ -332,18 +332,18 @@ def _nearest(wanted: str, names: Collection[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What holds at one node because of the nodes around it."""
+    """Context of a node from the nodes around it."""
 
     function: Span | None
     """The nearest function; `None` at the top level."""
     block: Span
-    """Where a `let` would be visible."""
+    """Span in which a `let` would be visible."""
     caught: bool = False
     """Inside a `try` that has a `catch`."""
     namespace: bool = False
     """Inside a TypeScript namespace, whose `export` is no module syntax."""
     declares: Span | None = None
-    """Where a name that stands here becomes visible, if it is being declared."""
+    """Span in which a name declared here becomes visible."""
 
 
 _BLOCKS = words("statement_block for_statement for_in_statement catch_clause switch_statement")
@@ -481,7 +481,7 @@ class _Use:
     member: str | None = None
     operation: str | None = None
     checked: bool = False
-    """Whether the program relies on it being there."""
+    """True if the program relies on its existence."""
 
 
 class _Finder:
@@ -890,7 +890,7 @@ _NO_EXPRESSION = re.compile(r"\{|(?:async\s+)?function(?![\w$])|class(?![\w$])|l
 """Starts that JavaScript reads as a block or declaration, though the tolerant parser sees an expression."""
 _DIRECTIVE = re.compile(r"['\"]use \w+['\"]")
 _KEYWORD_AS_NAME = re.compile(r"using|interface|abstract")
-"""What the tolerant parser stumbles on when it is all there is of a statement."""
+"""Words that the tolerant parser rejects as a whole statement."""
 
 
 def _returned_span(units: str, root: Node) -> Span | None:
@@ -995,7 +995,7 @@ _SHELL_LINE = re.compile(
 
 
 def looks_like_shell(source: str) -> str | None:
-    """Guidance when the code is a shell command instead of a program (SPEC 3.1), else `None`.
+    """Guidance when the code is a shell command instead of a program, else `None`.
 
     Judged by the first line of code. A JavaScript statement of the same letters would need a variable named like the
     command, which nothing before the first line can have declared.

@@ -1,4 +1,4 @@
-"""From positions in what was made of a text back to the text: plain data that can be kept, and what reads it. Pure."""
+"""Maps from positions in compiled code back to its source: plain data that can be kept, and its reader. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """What of a text is the author's.
+    """The author's part of a text.
 
     Attributes:
         lines: how many of them.
@@ -47,7 +47,7 @@ class Author:
     grown: tuple[Grown, ...] = ()
 
     def __call__(self, line: int, column: int) -> tuple[int, int] | None:
-        """Of a 1-based position; None for what is not the author's."""
+        """Return the author's position for a 1-based one; None outside the author's text."""
         line -= self.before
         if not 1 <= line <= self.lines:
             return None
@@ -58,7 +58,7 @@ class Author:
 
 @dataclass(frozen=True, slots=True)
 class SourceMap:
-    """From JavaScript to the TypeScript that it was made of.
+    """A map from JavaScript to the TypeScript that it was made of.
 
     Attributes:
         mappings: of version 3, of a single source.

@@ -28,7 +28,7 @@ def words(text: str) -> frozenset[str]:
 
 
 LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
-"""As ECMAScript counts lines."""
+"""Ends of lines in ECMAScript."""
 
 
 def utf16_units(source: str) -> str:

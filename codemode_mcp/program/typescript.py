@@ -76,7 +76,7 @@ _STARTS_STRICT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """What esbuild is given, and how its positions are the author's."""
+    """Input of esbuild, with the map of its positions to the author's."""
 
     text: str
     author: tuple[str, ...]
@@ -111,7 +111,7 @@ class Transformed:
 
     @property
     def source_map(self) -> SourceMap:
-        """From `code` to the author's text."""
+        """Return the map from `code` to the author's text."""
         return SourceMap(self._mappings, self._input.places)
 
 
@@ -196,7 +196,7 @@ def _too_many_returns() -> ProgramError:
 _NOTHING_RETURNED = re.compile(
     r"(?:[^\S\n\r\u2028\u2029]|/\*[^\n\r\u2028\u2029]*?\*/)*+(?:[;}\n\r\u2028\u2029]|/[/*]|$)"
 )
-"""What follows a `return` without an operand; the last kind of comment goes over several lines, which ends it too."""
+"""Text after a `return` without an operand; a comment of several lines, the last kind, ends it too."""
 
 
 def _disguise_returns(bare: _Input, returns: Sequence[_Diagnostic], marker: str) -> _Input:

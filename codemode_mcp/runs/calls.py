@@ -139,7 +139,7 @@ class Calls:
         if not fits:
             why += f", and their arguments would have more than {ARGUMENTS_CHARACTERS} characters"
         error = GuestError(
-            f"too many calls at once: {why}; await some before making more",
+            f"too many calls in flight: {why}; await some before making more",
             name="ToolCallError",
             code="too_many_pending_tool_calls",
             data=json_text({"tool": call.target, "dispatched": False, "repeatable": record.repeatable}),

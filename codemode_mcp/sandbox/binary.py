@@ -35,13 +35,15 @@ SHIPPED_PAGES = 3
 """The memory's minimum as shipped."""
 STACK_PAGES = 13
 USABLE_STACK = 800 * 1024
-"""Of the stack region; the rest is headroom for functions of the engine that do not check. It was measured that a
-thousand asynchronous calls deep takes 770 KiB, a thousand through callbacks of arrays 620. With more, JSON.stringify of
-endless nesting takes too long until it is stopped: its time grows with the square of the depth, 4 s here."""
+"""Usable bytes of the stack region; the rest is headroom for functions of the engine that do not check.
+
+A thousand nested asynchronous calls were measured to take 770 KiB, a thousand callbacks of arrays 620. With more,
+JSON.stringify of endless nesting takes too long until it is stopped: its time grows with the square of the depth, 4 s
+here."""
 
 STACK_START = SHIPPED_PAGES * PAGE
 STACK_END = STACK_START + STACK_PAGES * PAGE
-"""Where the stack is in memory; it grows downwards from `STACK_END`."""
+"""End of the stack in memory; it grows downwards from here."""
 
 GLUE_SLOTS = 24
 FIRST_GLUE_SLOT = 580

@@ -151,7 +151,7 @@ _SNAPSHOT_THREADS = 2
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Where things are in an image: addresses, and the prelude's functions as engine values."""
+    """Addresses in an image, and the prelude's functions as engine values."""
 
     ctx: int
     rt: int
@@ -177,7 +177,7 @@ class Image:
 
     Attributes:
         digest: sha256 of `memory`, hexadecimal.
-        prelude: likewise, of all but the catalog: what the prelude makes of an empty guest, and the glue.
+        prelude: sha256 of all but the catalog: the glue, and an empty guest after the prelude.
         changes: where it differs from the memory that a new instance has anyway: offsets and bytes.
         size: bytes of `memory`.
         read: reads `memory` again; None where it has to be kept.
@@ -234,7 +234,7 @@ class Engine:
         self.base = self._read_base(entries)
 
     def ticking(self) -> AbstractContextManager[None]:
-        """While inside, `Instance.limit` works."""
+        """Return a context in which `Instance.limit` works."""
         return self._ticker
 
     def image(self, manifest: str) -> Image:
@@ -319,7 +319,7 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
 
     Args:
         cache_dir: where the compiled form is kept; None keeps it nowhere.
-        max_threads: guests that compute at once; a few more threads are there for snapshots.
+        max_threads: guests that compute concurrently; a few more threads take snapshots.
 
     Raises:
         RuntimeUnavailable: the binary is missing, is another one, or does not start.
@@ -731,8 +731,10 @@ _LINKS = 64
 
 
 class GuestThreads:
-    """The threads that guests run on: at most `count` at once, each with a stack that outlasts the guest's. A thread
-    that has nothing to do ends after a while: a stack that was used deeply is not given back before that."""
+    """The threads that guests run on: at most `count`, each with a stack that outlasts the guest's.
+
+    A thread without work ends after a while: a stack that was used deeply is not given back before that.
+    """
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -802,7 +804,7 @@ class GuestThreads:
 
 
 class _Ticker(AbstractContextManager[None]):
-    """Advances the engine's epoch while anybody is inside, and sleeps when nobody has been for a while."""
+    """Advances the engine's epoch while a caller is inside, and sleeps after a while without one."""
 
     _CLOSING_TICKS = 1000
     _IDLE_TICKS = 50

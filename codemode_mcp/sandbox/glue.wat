@@ -136,7 +136,7 @@
     (call $JS_FreeValue (global.get $ctx) (call $JS_GetException (global.get $ctx))))
 
   ;; entry(input), then the job queue until it is dry, then `collect` with a budget of its own.
-  ;; 0 at rest, the text collected; 3 likewise but without a text; 1 an exception is pending; 2 likewise, because the
+  ;; 0 at rest, the text collected; 3 at rest without a text; 1 an exception is pending; 2 the same, because the
   ;; budget (nanoseconds) was used up or the host said so; 4 and 7 as 0 and 3, but that was so too, and something in the
   ;; program swallowed it, as executors of promises do.
   (func (export "run")

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 COLLECT_SECONDS = 1.0
-"""What the prelude gets to hand over what a turn brought; megabytes of it take a while on a busy machine."""
+"""Seconds for the prelude to hand over the result of a turn; megabytes take a while on a busy machine."""
 EPOCH_GRACE_SECONDS = 0.5
 """After the engine's own interrupt check should have stopped the program, the epoch does."""
 
 MAX_TURN_BYTES = 24 * 1024 * 1024
-"""Of what one turn hands over, as JSON; decoded it takes a multiple of that."""
+"""Bytes that one turn hands over, as JSON; decoded it takes a multiple of that."""
 
 _DONE: Final = b'{"state":"done",'
 
@@ -47,11 +47,11 @@ Steps: TypeAlias = "Generator[None, None, Turn]"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """How one turn ended.
+    """The end of one turn.
 
     Attributes:
         text: the turn as the prelude tells it (JSON, see `messages`); None when the guest can no longer say anything.
-        stopped: why the guest cannot go on, or None when it is at rest. With `size` what it says is over
+        stopped: why the guest cannot continue, or None when it is at rest. With `size` what it says is over
             `MAX_TURN_BYTES`, and it was not read.
         detail: for a trap, what the engine said.
         full: the program's memory is about used up. The engine may then be unable to make an error, and throws null.
@@ -139,7 +139,7 @@ class Guest:
         return self._turn(self._image.entries.deliver, message, seconds, pause_after)
 
     def snapshot(self) -> bytes:
-        """Return the stored form of a guest at rest, which goes on afterwards as if nothing had been."""
+        """Return the stored form of a guest at rest, which can continue afterwards."""
         # The limit of the last turn may be long over: a guest can rest while a person thinks.
         self._instance.limit(COLLECT_SECONDS + EPOCH_GRACE_SECONDS)
         self._instance.glue("release")
@@ -149,7 +149,7 @@ class Guest:
         return snapshot.encode(memory, self._image)
 
     def stack_pointer(self) -> int:
-        """Of the engine; see `Instance.stack_pointer`."""
+        """Return the stack pointer of the engine; see `Instance.stack_pointer`."""
         return self._instance.stack_pointer()
 
     def _turn(self, entry: int, message: str, seconds: float, pause_after: float | None) -> Steps:

@@ -1,8 +1,8 @@
 """One WebAssembly instance of the engine with its glue, and the few ways of touching it.
 
 The only module that uses wasmtime's C API directly, for two reasons: `Instance.exports` builds a dict of 290 entries
-(8 ms), and `Func.__call__` asks the function's type on every call. Not safe to use from two threads at once, except for
-`interrupt`.
+(8 ms), and `Func.__call__` asks the function's type on every call. Not safe to use from two threads at the same time,
+except for `interrupt`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ GLUE_IMPORTS = (
     "JS_HasProperty",
     "JS_GetProperty",
 )
-"""In the order of the imports in `glue.wat`, its WASI import after them."""
+"""Host functions in the order of the imports in `glue.wat`, its WASI import after them."""
 
 
 _LIBC: Final[Any] = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -88,7 +88,7 @@ class GuestTrap(Exception):
         self.interrupted = interrupted
 
 
-_PLACES_AT_ONCE: Final = 16
+_PLACES_IN_ONE_GO: Final = 16
 """Places that are given back in one go: each takes a fifth of a ms."""
 
 
@@ -116,7 +116,7 @@ class Places:
 
     @contextmanager
     def making(self) -> Iterator[None]:
-        """While inside, nothing is given back."""
+        """Keep all places while inside."""
         with self._lock:
             yield
 
@@ -138,7 +138,7 @@ class Places:
             return False
         with self._lock:
             latest = time.monotonic() - seconds
-            unused = [address for address, since in self._free.items() if since <= latest][:_PLACES_AT_ONCE]
+            unused = [address for address, since in self._free.items() if since <= latest][:_PLACES_IN_ONE_GO]
             for address in unused:
                 del self._free[address]
                 _LIBC.madvise(ctypes.c_void_p(address), ctypes.c_size_t(self._kept), mmap.MADV_DONTNEED)
@@ -147,7 +147,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Modules:
-    """What instances are made from."""
+    """Modules that instances are made from."""
 
     engine: wasmtime.Engine
     linker: wasmtime.Linker
@@ -199,8 +199,11 @@ class Instance:
         self._places.leave(self._address, self._user)
 
     def limit(self, seconds: float) -> None:
-        """Trap when what is called from now on takes longer. The second line, for what does not ask the glue: while
-        the engine's epoch advances, it is looked at every few ticks."""
+        """Trap when later calls take longer.
+
+        This is the second line, for code that does not ask the glue: while the engine's epoch advances, the deadline is
+        checked every few ticks.
+        """
         self._alarm.deadline = time.monotonic() + seconds
         self._store.set_epoch_deadline(_LOOK_EVERY)
 
@@ -336,7 +339,7 @@ class Instance:
         return True
 
     def stack_pointer(self) -> int:
-        """Of the engine; at rest between turns it has its initial value, so memory alone is the whole state."""
+        """Return the stack pointer. At rest it has its initial value, so memory alone is the whole state."""
         value = ffi.wasmtime_val_t()
         ffi.wasmtime_global_get(
             self._context, ctypes.byref(self._export(self._main, "stack_pointer").of.global_), ctypes.byref(value)
@@ -428,7 +431,7 @@ class _AsyncCall:
 
 
 class _Alarm:
-    """When an instance has to stop. Written by its owner and, `stopped`, by any thread."""
+    """The deadline of an instance. Written by its owner and, `stopped`, by any thread."""
 
     def __init__(self, closing: threading.Event) -> None:
         self._closing = closing

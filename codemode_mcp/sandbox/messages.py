@@ -32,13 +32,13 @@ ABSENT = Absent()
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """How a call came by a namespace.
+    """Origin of a call in a namespace.
 
     Attributes:
         path: what the program wrote, such as `issues.labels.add`.
         map_input: makes the tool's input, JSON text, of the arguments; raises `CodeModeError`. None: the call has it.
         refusal: why there is nothing to call; empty: there is.
-        asked: what the program asked for, from which all this can be made anew.
+        asked: the program's own request, from which the rest can be made again.
     """
 
     path: str
@@ -52,9 +52,9 @@ class ToolCall:
     """A nested call.
 
     Attributes:
-        input: the first argument, as JSON text that nobody has read yet; ABSENT when there is none.
+        input: the first argument, as unchecked JSON text; ABSENT when there is none.
         count: how many arguments it was given.
-        options: the second argument, as JSON text that nobody has read yet.
+        options: the second argument, as unchecked JSON text.
         by_id: it came through `tools.call`, which is not the way to MCP tools.
         through: the namespace that it came by. Until its input is mapped, `input` is the list of all arguments.
     """
@@ -74,7 +74,7 @@ class NamespaceCall:
 
     Attributes:
         path: such as `labels.add`.
-        arguments: each as JSON text that nobody has read yet; ABSENT for undefined.
+        arguments: each as unchecked JSON text; ABSENT for undefined.
     """
 
     id: int
@@ -162,7 +162,7 @@ class ClearTimer:
 
 
 Lookup = ApiList | ApiRead | ApiSearch | Header | ToolSearch | Describe
-"""Answered from the run's catalog at once: no tool call, no suspension."""
+"""Requests answered from the run's catalog immediately: no tool call, no suspension."""
 
 Request = ToolCall | NamespaceCall | Lookup | Store | Load | YieldControl | Timer | ClearTimer
 
@@ -223,7 +223,7 @@ class TurnReport:
         outputs: new ones, each `{"type": "text" | "json" | "image", ...}`. An image has `mimeType`, of any kind of
             content, `data` as the program wrote it, and the `uri` of the resource that it is, if it is one.
         dropped_items, dropped_size: output thrown away in the guest so far, over its own limit; characters.
-        rejections: rejections nobody handled, once the program is over.
+        rejections: unhandled rejections, once the program is over.
         unchecked: results with `isError` that the program never looked at, once it is over.
         returning: the program had come to its end, so that what failed is making JSON of its value.
         too_large: characters of its value, if that is too large to be handed over; 0 otherwise.
@@ -267,7 +267,7 @@ class GuestError:
     """An error as the guest gets to see it: plain data, rebuilt as an `Error` on the other side.
 
     Attributes:
-        code: one of our codes; what the run fails with when nobody catches it.
+        code: one of our codes, with which the run fails when the error is not caught.
     """
 
     message: str
@@ -474,9 +474,9 @@ def _read_header(raw: dict[str, Any]) -> Request:
 _MAX_NAME = 1024
 """Characters of a name, a path or a request, as in the prelude, which tells the program."""
 _MAX_ARGUMENTS = 32
-"""Of a function in a namespace, as in the prelude."""
+"""Arguments of a function in a namespace, as in the prelude."""
 _MAX_TIMER_MS = 2**31 - 1
-"""As in browsers."""
+"""Longest delay of a timer, as in browsers."""
 
 
 _READERS: dict[str, Callable[[dict[str, Any]], Request]] = {
@@ -539,7 +539,7 @@ def _string(raw: Any) -> str:
 
 def _name(raw: Any) -> str:
     if len(name := _string(raw)) > _MAX_NAME:
-        raise ValueError("a name that the prelude lets nobody send")
+        raise ValueError("a name that the prelude never sends")
     return name
 
 

@@ -19,7 +19,7 @@ _NAME: Final = "mimeType"
 
 
 def _data(least: int) -> re.Pattern[str]:
-    # It begins with the key, which the engine finds in little time. The quote before it is looked at by `_mark`: a
+    # It begins with the key, which the engine finds in little time. The quote before it is checked by `_mark`: a
     # pattern that begins with backslashes is tried at each character.
     return re.compile(
         rf"""(?P<key>data|blob)(?P<quote>\\{{{least},15}}")\s*:\s*(?P=quote)"""

@@ -39,15 +39,15 @@ MAGIC = b"CMS%d" % FORMAT
 BLOCK = 4096
 _HEADER = struct.Struct("<4s32s32s32s32sI")
 _SIGNED = 36
-"""Where that begins which the digest is of."""
+"""Offset from which on the digest is computed."""
 _LEVEL = 1
-"""Of zlib: blocks of XOR are mostly zeros, higher levels gain little."""
+"""Level of zlib: blocks of XOR are mostly zeros, higher levels gain little."""
 _BLANK = bytes(BLOCK)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAbout:
-    """What a snapshot says of itself.
+    """Facts of a snapshot about itself.
 
     Attributes:
         engine, prelude, image: digests, hexadecimal: of the engine binary, of what the prelude makes of it, and of that
@@ -64,7 +64,7 @@ class SnapshotAbout:
 
 @dataclass(frozen=True, slots=True)
 class Patches:
-    """How to turn an image into the suspended memory.
+    """Patches that turn an image into the suspended memory.
 
     Attributes:
         pages: the size of the memory.
@@ -110,7 +110,7 @@ def about(data: bytes) -> SnapshotAbout:
 
 
 def why_not(made: SnapshotAbout, *, prelude: str) -> str | None:
-    """Return why this version cannot go on from a snapshot, whatever its catalog; None when it can.
+    """Return why this version cannot resume a snapshot, whatever its catalog; None when it can.
 
     Args:
         prelude: the digest of this version's, `Image.prelude`.
@@ -123,7 +123,7 @@ def why_not(made: SnapshotAbout, *, prelude: str) -> str | None:
 
 
 def check(data: bytes, *, prelude: str) -> SnapshotAbout:
-    """Return what made a snapshot that this version can go on from, as far as that can be told without its catalog.
+    """Return the facts of a snapshot that this version can resume, as far as known without its catalog.
 
     Raises:
         ProgramError: `snapshot_restore_failed`: it cannot.

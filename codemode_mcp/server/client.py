@@ -38,17 +38,17 @@ PROGRESS_BURST = 5
 """Progress messages of one request that may follow each other immediately."""
 
 MAX_ROUNDS = 8
-"""How often one request is answered with questions. Clients give up after ten; then `wait` begins anew."""
+"""Rounds of questions for one request. Clients give up after ten; then `wait` begins again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """What a client of 2026-07-28 brings back with its answers: which run they are for.
+    """State that a client of 2026-07-28 brings back with its answers: the run that they are for.
 
     Attributes:
         run_id: empty for a request that continues nothing.
         round: how often this request was answered with questions already.
-        answers: by the keys of the questions; nobody has looked at them.
+        answers: by the keys of the questions; unchecked.
     """
 
     run_id: str = ""
@@ -110,7 +110,7 @@ class McpClient:
     async def ask(self, question: Question | ApprovalQuestion) -> JsonObject:
         """Ask now; see `runs.questions.Client`."""
         if question.method == "roots/list" and not self.supports(question):
-            return {"roots": []}  # nobody need be asked for what the client does not have
+            return {"roots": []}  # a client without roots need not be asked
         request = _request_of(question)
         if request is None:
             raise QuestionRefused(f"the params of {question.method} are nothing that can be put to a client")
@@ -197,7 +197,7 @@ class LatestProgress:
         self._exchange = exchange
         self._unsent: list[tuple[str, Message]] = []
         self._free_at = -math.inf
-        """When the pauses after all that was sent are over."""
+        """Time at which the pauses after all sent messages are over."""
         self._news = anyio.Event()
         self._closed = False
         self._count = 0

@@ -44,7 +44,7 @@ _ANY_CLIENT = Profile()
 
 
 class Runs(Protocol):
-    """What the surface needs; the run manager behind the composition root."""
+    """The part of the composition root that the surface needs, with the run manager behind it."""
 
     @property
     def auditor(self) -> Auditor: ...
@@ -100,7 +100,7 @@ class Runs(Protocol):
         ...
 
     def configured(self) -> Sequence[str]:
-        """Return all servers there are, whoever may see them: never to be shown."""
+        """Return all servers, for any caller: never to be shown."""
         ...
 
     def has_nothing(self) -> bool:
@@ -110,7 +110,7 @@ class Runs(Protocol):
     def admits_nothing(self, caller: Caller) -> bool: ...
 
     def namespaces(self) -> Hashable:
-        """Return all that are registered, whoever may see them: never to be shown."""
+        """Return all registered namespaces, for any caller: never to be shown."""
         ...
 
     async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]:
@@ -122,7 +122,7 @@ class Runs(Protocol):
         ...
 
     def change(self) -> anyio.Event:
-        """For the next time that anything of these may be another."""
+        """Return an event for the next change of any of these."""
         ...
 
     def offer_roots(self, roots: RootsFn | None) -> None:
@@ -230,7 +230,7 @@ class Surface:
     async def _carry_out(
         self, exchange: Exchange, continued: Continued, request: str, told: dict[str, Any]
     ) -> dict[str, Any]:
-        """`told`: what is told of the answer, to be filled in."""
+        """Answer a call. `told`: the fields of the event about the answer, to be filled in."""
         profile = self._profile(exchange)
         name, arguments = _called(exchange)
         if profile.adds_arguments:
@@ -322,7 +322,7 @@ class Surface:
         return there, languages, policies, tools.clients
 
     def instructions(self) -> str:
-        """Return what clients are told of this server when they connect."""
+        """Return the instructions for clients that connect."""
         if self._runs.has_nothing():
             return descriptions.NOTHING_CONFIGURED
         return descriptions.instructions(self._runs.servers(self._user), self._runs.settings().code_mode.languages)

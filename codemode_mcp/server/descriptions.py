@@ -268,12 +268,12 @@ def _fitting(names: Sequence[str], room: int, more: str) -> str:
 
 
 def listed_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
-    """Of tools as `tools/list` has them, each as compact JSON."""
+    """Return the bytes of tools as `tools/list` has them, each as compact JSON."""
     return sum(_size(_compact(tool)) for tool in tools)
 
 
 def prompt_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
-    """Of what clients put into a prompt for such tools: name, description and input schema, as model APIs take them."""
+    """Return the bytes of such tools in a prompt: name, description and input schema, as model APIs take them."""
     return sum(
         _size(
             _compact(

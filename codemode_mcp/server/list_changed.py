@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.server")
 
 AFTER_SECONDS: Final = 0.3
-"""From a change to its announcement: what changes together is announced together."""
+"""Seconds from a change to its announcement: changes that come together are announced together."""
 REST_SECONDS: Final = 2.0
-"""From one announcement to the next."""
+"""Seconds from one announcement to the next."""
 SEND_SECONDS: Final = 5.0
-"""For a session that does not take its notification."""
+"""Seconds for a session that does not take its notification."""
 
 
 class Listener(Protocol):
@@ -32,7 +32,7 @@ class Listener(Protocol):
 
 
 class Announcer:
-    """What clients have been shown, and who is to be told when it is no longer so.
+    """The lists that clients have got, and the sessions to notify of a change.
 
     It runs once, whatever carries the server, for as long as the server takes connections.
 
@@ -45,7 +45,7 @@ class Announcer:
         self._shown = shown
         self._change = change
         self._seen: set[Hashable] = set()
-        """What clients have got since the last announcement, and what that one was about."""
+        """Lists that clients have got since the last announcement, and the announced one."""
         self._sessions: set[Listener] = set()
         self.publish: Callable[[], Awaitable[None]] | None = None
         """Tells the subscriptions of the newer revisions; None while there can be none."""
@@ -54,11 +54,11 @@ class Announcer:
         return f"<Announcer: {len(self._sessions)} sessions>"
 
     def listed(self) -> None:
-        """A client gets what is shown now. Nobody is told of changes before the first time."""
+        """Note that a client gets the present list. There are no notifications before the first one."""
         self._seen.add(self._shown())
 
-    def described_anew(self, before: Hashable, now: Hashable) -> None:
-        """What clients have got is the same, and `shown` says `now` of it from now on."""
+    def describe_again(self, before: Hashable, now: Hashable) -> None:
+        """Replace the description of an unchanged list: `shown` returns `now` for it from now on."""
         if before in self._seen:
             self._seen = self._seen - {before} | {now}
 

@@ -69,19 +69,19 @@ MAX_NAME: Final = 64
 """Characters that common clients take in a tool's name."""
 
 MAX_CALLS: Final = 4096
-"""Under way at once, those included whose clients think about a question."""
+"""Calls in flight, those included whose clients think about a question."""
 
 MAX_OWN_CALLS: Final = 1024
-"""Likewise, of one of several callers."""
+"""Calls in flight of one of several callers."""
 
 MAX_PARTS: Final = 10_000
 """Content blocks of a result."""
 
 MAX_VALUES: Final = 100_000
-"""JSON values in a result. The SDK looks at each of them several times while nobody else is served."""
+"""JSON values in a result. The SDK looks at each of them several times, and blocks all clients meanwhile."""
 
 MAX_DEPTH: Final = 200
-"""Of JSON within a result; the SDK fails to write what is nested 250 deep."""
+"""Levels of JSON within a result; the SDK fails to write 250 of them."""
 
 _FIT_FOR_CLIENTS = re.compile(r"[A-Za-z0-9_-]+")
 DIGEST_CHARACTERS: Final = 16
@@ -96,8 +96,7 @@ _HINTS = (
 
 
 def exposed_name(server: str, tool: str) -> str:
-    """Return what clients call a tool: `<server>__<tool>` where clients take that and nobody can read it in another
-    way.
+    """Return the name of a tool for clients: `<server>__<tool>` where clients take it and it is unambiguous.
 
     Otherwise it is made fit and ends in a digest of both names. It depends on these alone, so that no other tool that
     comes or goes renames this one.
@@ -131,7 +130,7 @@ def _with_digest(name: str, *parts: str) -> str:
 
 
 class Listing:
-    """What clients are shown for one catalog.
+    """The list of tools for one catalog.
 
     Attributes:
         catalog: the same tools, whose messages speak of them by the names that clients use.
@@ -201,7 +200,7 @@ def _named(catalog: Catalog) -> dict[str, Entry]:
 
 
 class _Untyped(Catalog):
-    """For clients that write no programs: they know a tool by its schema."""
+    """A catalog for clients that write no programs: they know a tool by its schema."""
 
     def signature(self, entry: Entry) -> str:
         return ""
@@ -232,7 +231,7 @@ _ASKED: Final = {
 
 
 class Upstreams(Protocol):
-    """What the surface needs; the composition root."""
+    """The part of the composition root that the surface needs."""
 
     def offer_roots(self, roots: RootsFn | None) -> None: ...
 
@@ -241,7 +240,7 @@ class Upstreams(Protocol):
     def settings(self) -> ToolSettings: ...
 
     def server_names(self, caller: Caller | None) -> Sequence[str]:
-        """That the caller may come to see something of; None: that everybody may."""
+        """Return the servers that the caller may see a part of; None: all servers."""
         ...
 
     def catalog_of(self, caller: Caller) -> Catalog:
@@ -265,7 +264,7 @@ class Upstreams(Protocol):
         ...
 
     def change(self) -> anyio.Event:
-        """For the next time that the catalog may be another."""
+        """Return an event for the next change of the catalog."""
         ...
 
     def remembers(self) -> RememberFn | None:
@@ -350,7 +349,7 @@ class _Call:
         raise QuestionRefused(f"server {question.server!r} asked {asked}, but {but}")
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
-        """Have the client's user decide about the call. Whoever cannot be asked has not approved."""
+        """Have the client's user decide about the call. A user who cannot be asked has not approved."""
         remember: tuple[Remember, ...] = ()
         if self.remember is not None and self.caller.operates and lasts(request.tool):
             remember = ("always",)
@@ -620,7 +619,7 @@ class Passthrough:
         return {}
 
     async def _settled(self) -> None:
-        """Wait for servers whose tools nobody knows yet; all requests together no longer than `connectWaitMs`."""
+        """Wait for servers with unknown tools; all requests together no longer than `connectWaitMs`."""
         await self._upstreams.dispatcher()
         if self._deadline is None:
             self._deadline = time.monotonic() + self._upstreams.settings().code_mode.connect_wait_ms / 1000
@@ -634,7 +633,7 @@ class Passthrough:
                 self._listings[catalog] = caller, self._made(catalog)
                 if len(self._listings) > 1:
                     # One list more, and none of those before has changed by that.
-                    self._announcer.described_anew(before, self._fingerprint())
+                    self._announcer.describe_again(before, self._fingerprint())
             self.server.instructions = self._instructions()
         return self._listings[catalog][1]
 
@@ -658,7 +657,7 @@ class Passthrough:
         return Listing(catalog, self._upstreams.settings().policy)
 
     def _fingerprint(self) -> Hashable:
-        """Of all lists that somebody has got, as they are now; before the first there is nobody to tell."""
+        """Return the fingerprint of all lists that clients have got, as they are now; empty before the first."""
         current: dict[Catalog, tuple[Caller, Listing]] = {}
         for before, (caller, listing) in self._listings.items():
             catalog = self._upstreams.catalog_of(caller)
@@ -674,7 +673,7 @@ class Passthrough:
 
 
 def no_room(callers: Sequence[Caller], caller: Caller) -> str | None:
-    """Return why a caller may not begin another call while `callers` have theirs under way; None: it may."""
+    """Return why a caller may not begin another call while `callers` have theirs in flight; None: it may."""
     if len(callers) >= MAX_CALLS:
         return f"{MAX_CALLS} calls are in flight already; try again when one has ended"
     share = caller.share or caller.owner
@@ -688,7 +687,7 @@ def no_room(callers: Sequence[Caller], caller: Caller) -> str | None:
 
 
 def _conversation(context: ServerRequestContext[Any], owner: str | None, call_id: str) -> str:
-    """As in `_Call`; a call of somebody unknown is by itself. Fit for the log."""
+    """Return the conversation of a `_Call`, fit for the log; a call of an unknown caller has its own."""
     if owner is None:
         return call_id
     session = context.session._connection.session_id or ""
@@ -712,8 +711,8 @@ def _fit_tool(tool: dict[str, Any], version: str) -> dict[str, Any] | None:
 def result_for(name: str, text: str, version: str) -> dict[str, Any]:
     """Return a tool's result as the client's protocol revision can say it, from its JSON.
 
-    A part that no revision knows is shown as text, so that nothing is lost. All of this runs where nobody else is
-    served meanwhile, so there is a bound to how much it may be.
+    A part that no revision knows is shown as text, so that nothing is lost. All of this blocks the event loop,
+    so its size is bounded.
     """
     if (count := _values(text)) > MAX_VALUES:
         return _failure(f"{name}: the result has {count} values, more than {MAX_VALUES}; {_LESS}", version)

@@ -34,8 +34,8 @@ def reserve() -> Streams:
     """Return the client's ends of standard input and output, as private descriptors that no child inherits.
 
     From then on, and for good, descriptor 0 reads nothing and descriptor 1 is standard error: what a plugin or library
-    prints, at once or when it is flushed at exit, does not get between the messages. Where there are no such streams,
-    as when the parent process has closed them, they are returned as they are.
+    prints, immediately or when it is flushed at exit, does not get between the messages. Missing streams, as when the
+    parent process has closed them, are returned as they are.
     """
     if sys.stdin is None or sys.stdout is None:
         return 0, 1

@@ -647,7 +647,7 @@ def test_variables_expand_wherever_a_server_can_use_one(folder: Folder) -> None:
     [
         ("${NOPE}", "the variable NOPE is not set; set it or give a default, `${NOPE:-default}`"),
         ("${env:NOPE}", "the variable NOPE is not set"),
-        ("${input:token}", '"${input:token}": there is nobody to ask here; use an environment variable'),
+        ("${input:token}", '"${input:token}": no person can be asked here; use an environment variable'),
         ("${}", "`${...}` without a variable name; allowed: ${VAR}, ${VAR:-default}, ${env:VAR}"),
         ("${a b}", "`${...}` without a variable name"),
         ("${NOPE", "`${` without its `}`"),

@@ -92,7 +92,7 @@ def one(**fields: Any) -> dict[str, Any]:
         ({"interns": []}, "tools.contexts.interns: expected an object, got an array"),
         ({"interns": {}}, f"tools.contexts.interns: needs `for`: whom it is about; {ALLOWED}"),
         ({" ": {"for": ["stdio"]}}, 'tools.contexts[" "]: a context needs a name that can be printed'),
-        (one(**{"for": []}), f"tools.contexts.interns.for: names nobody; {ALLOWED}"),
+        (one(**{"for": []}), f"tools.contexts.interns.for: names no caller; {ALLOWED}"),
         (one(**{"for": "stdio"}), 'tools.contexts.interns.for: expected an array of strings, got "stdio"'),
         (one(**{"for": [7]}), "tools.contexts.interns.for[0]: expected a string, got 7"),
         (one(**{"for": [""]}), "tools.contexts.interns.for[0]: must not be empty"),

@@ -162,7 +162,7 @@ PROGRAMS = {
         "const three = [1, 2, 3];\nawait Promise.all(three.map((n) => MCP.counting.count({ name: `${n}` })))",
         "too_many_pending_tool_calls",
         "2:49",
-        ("too many calls at once", "await some"),
+        ("too many calls in flight", "await some"),
     ),
 }
 """Programs on a server with room for two calls, 16 MiB of memory and 2,000 bytes of output."""

@@ -139,7 +139,7 @@ async def test_it_listens_there_when_told_so_in_words(tmp_path: Path, in_words: 
     config = write_http_config(tmp_path, **({"allowUnauthenticated": True} if in_words == "config" else {}))
     flags = ["--allow-unauthenticated"] if in_words == "flag" else []
     async with serve_http(config, "--host", "0.0.0.0", *flags) as served:
-        assert "warning: whoever reaches 0.0.0.0 can run programs" in served.stderr
+        assert "warning: every client that reaches 0.0.0.0 can run programs" in served.stderr
         async with httpx2.AsyncClient() as client:
             assert (await client.get(f"http://127.0.0.1:{served.port}/healthz")).status_code == 200
 

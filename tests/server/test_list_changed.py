@@ -126,7 +126,7 @@ async def test_a_list_that_is_described_in_another_way_is_no_change() -> None:
         await client.list_tools()
         before = shop.announcer._shown()
         shop.names.append("two")  # another client's list beside it
-        shop.announcer.described_anew(before, shop.announcer._shown())
+        shop.announcer.describe_again(before, shop.announcer._shown())
         for _ in range(2):  # the second look comes after an announcement that the first has led to
             shop.looked = anyio.Event()
             shop.put(*shop.names)

@@ -165,7 +165,7 @@ function encodeObject(v, here, depth) {
   if (tag === "[object Error]") return encodeError(v, here, depth);
   if (tag === "[object Promise]") return '"[Promise]"';
   if (tag === "[object RegExp]") return jsonStringify(regExpToString(v));
-  // A tag can be anybody's; what an object really is shows in whether a method of its kind takes it.
+  // A tag can be forged; the real kind of an object shows in whether a method of that kind takes it.
   if (is(mapSize, v)) return encodeMap(v, here, depth);
   if (is(setSize, v)) return encodeSet(v, here, depth);
   if (is(dateGetTime, v)) return isFinite_(dateGetTime(v)) ? jsonStringify(dateToISOString(v)) : "null";
@@ -294,7 +294,7 @@ function quietly(object, key) {
   return undefined;
 }
 
-// Of a rejection nobody handled: told when the program is over, outside its time.
+// The description of an unhandled rejection, made when the program is over, outside its time.
 function describeQuietly(error) {
   if (error === null || typeof error !== "object") return describe(error);
   const name = quietly(error, "name");
@@ -334,7 +334,7 @@ function headline(v) {
   return clip(text, 500);
 }
 
-// What the host is told of something thrown: text only.
+// The report of a thrown value to the host: text only.
 function describe(error) {
   let name = "Error";
   let message = "";

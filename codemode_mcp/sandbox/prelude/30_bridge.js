@@ -94,7 +94,7 @@ let refusal = null;
 function requestCall(op, fields, above) {
   if (liveCalls >= callLimit) {
     if (refusal === null) {
-      const message = "too many calls at once: " + liveCalls + " are unsettled; await some before making more";
+      const message = "too many calls in flight: " + liveCalls + " are unsettled; await some before making more";
       const plain = { __proto__: null, name: "ToolCallError", message, code: "too_many_pending_tool_calls", data: null };
       refusal = newPromise((resolve, reject) => reject(bridgeError(plain, new NativeError().stack)));
     }
@@ -166,7 +166,7 @@ function output(text) {
   outputs += (outputs === "" ? "" : ",") + text;
 }
 
-// Rejections nobody has handled; the engine reports both the rejection and a handler that comes late.
+// Unhandled rejections; the engine reports both the rejection and a handler that comes late.
 const unhandled = new NativeMap();
 const MAX_UNHANDLED = 32;
 

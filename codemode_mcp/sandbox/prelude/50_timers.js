@@ -6,7 +6,7 @@ function startTimer(callback, delay, args, repeat) {
   if (typeof callback !== "function") {
     throw new NativeTypeError("a timer takes a function to call, not " + (callback === null ? "null" : typeof callback));
   }
-  if (liveTimers >= MAX_TIMERS) throw new NativeRangeError("too many timers: at most " + MAX_TIMERS + " at once");
+  if (liveTimers >= MAX_TIMERS) throw new NativeRangeError("too many timers: at most " + MAX_TIMERS + " at a time");
   let ms = +delay;
   ms = ms > 0 ? (ms < 2147483647 ? mathFloor(ms) : ms === Infinity ? 1 : 2147483647) : 0;
   if (repeat && ms < 1) ms = 1;
@@ -54,7 +54,7 @@ setFunction(4, (callback) => {
 });
 defineGlobal("queueMicrotask", exposed("queueMicrotask", natives.queueMicrotask));
 
-// Time since the run started, which goes on through a suspension and on another machine.
+// Time since the run started, which also passes in a suspension and on another machine.
 let elapsedAtTurn = 0;
 let clockAtTurn = 0;
 

@@ -16,7 +16,7 @@ function getRandomValues(array) {
   }
   const bytes = new NativeUint8Array(viewBuffer(array), viewOffset(array), viewByteLength(array));
   const length = typedArrayLength(bytes);
-  if (length > 65536) throw new NativeRangeError("crypto.getRandomValues gives at most 65536 bytes at once");
+  if (length > 65536) throw new NativeRangeError("crypto.getRandomValues gives at most 65536 bytes in one call");
   typedArraySet(bytes, randomBytes(length));
   return array;
 }

@@ -27,7 +27,7 @@ function callFields(id, args) {
 
 const MAX_SENT_DEPTH = 200; // the host's limit is lower, and has the last word
 
-// What JSON would send as {} or as something else than it is, by tag: what to pass instead. A tag can be anybody's, so
+// Values that JSON would send as {} or as something else than it is, by tag: what to pass instead. A tag can be forged, so
 // kinds that have a method of their own are told by that.
 const PASS_TEXT = "pass a string";
 const PASS_LIST = "pass [...iterator]";
@@ -257,7 +257,7 @@ function plainName(name) {
   return plain;
 }
 
-// A server that is down, or not up yet, and whose tools nobody knows: every call on it rejects with the reason.
+// A server that is down, or not up yet, with unknown tools: every call on it rejects with the reason.
 // `group`: "", or what the names stand behind, such as "resources.".
 function unreachable(object, server, group) {
   return new NativeProxy(freeze(object), {

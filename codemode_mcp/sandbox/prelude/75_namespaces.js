@@ -30,7 +30,7 @@ function freezeAll(v) {
   return freeze(v);
 }
 
-// A namespace whose scope could not be made. Nobody knows what is in it, so it has every function: each call of one
+// A namespace whose scope could not be made. Its contents are unknown, so it has every function: each call of one
 // rejects with the reason. Taken for data, it throws that.
 function brokenNamespace(target, id, path, reason) {
   const fail = () => {

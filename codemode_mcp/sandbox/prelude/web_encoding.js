@@ -37,7 +37,7 @@
 
   const REPLACEMENT = 0xfffd;
   const MALFORMED = "The encoded data was not valid";
-  const CHUNK = 1024; // code units made into a string at once: `apply` puts each on the engine's small stack
+  const CHUNK = 1024; // code units made into a string in one call: `apply` puts each on the engine's small stack
   const NO_BYTES = new NativeUint8Array(0);
 
   // 4.2 "Names and labels": the encodings kept here, each with all of its labels.

@@ -638,7 +638,7 @@
    * changes `url` in place and its return value means nothing.
    *
    * Two liberties against the standard's letter, none against its result. It reads code units, as everything it
-   * compares with is ASCII. And the states that percent-encode take all characters up to the next delimiter at once.
+   * compares with is ASCII. And the states that percent-encode take all characters up to the next delimiter in one step.
    */
   function parseURL(text, base = null, url = null, override = 0) {
     if (override === 0) {

@@ -1,4 +1,4 @@
-"""Who asks: bearer tokens that the operator has given out, and what is said to whoever is not let in."""
+"""Authentication by bearer tokens of the operator, and challenges for refused requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHERE = "send the header Authorization: Bearer <token>, set under headers in you
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whom a request was made for.
+    """The principal of a request.
 
     Attributes:
         owner: whom runs and stored values belong to; stable, and no two principals share one.

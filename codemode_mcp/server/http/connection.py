@@ -76,7 +76,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """Closes itself when headers do not come in time, when nobody reads, or when there are too many of its kind.
+    """Closes itself when headers do not come in time, when the client does not read, or when there are too many.
 
     Subclasses set `peers` and `read_seconds`.
     """
@@ -137,7 +137,7 @@ class Connection(H11Protocol):
         self._turn_away(status, "the headers are too large" if status == 431 else "this is no valid HTTP request")
 
     def _watch(self) -> None:
-        """Time runs while a part of a head is there, and while the rest of a body comes that nobody waits for."""
+        """Run the clock while a part of a head is there, and while the rest of an unwanted body comes."""
         if self.transport.is_closing():
             return
         idle = self.conn.their_state is h11.IDLE

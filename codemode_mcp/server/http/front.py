@@ -47,7 +47,7 @@ log = logging.getLogger("codemode_mcp.http")
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 
 _CALLER = "codemode_mcp.caller"
-"""Where in an ASGI scope the owner of a request is."""
+"""Key of the caller of a request in an ASGI scope."""
 
 MAX_LOGIN_DELAY = 10.0
 """Seconds that a failed login is held up at most, after which it is told to slow down."""
@@ -58,14 +58,14 @@ _EXPOSED = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after"
 
 
 def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
-    """Return who makes a request: its principal, else its legacy session, else nobody."""
+    """Return the caller of a request: its principal, else its legacy session, else an unknown one."""
     if context.request is None:
-        return NOBODY
-    caller: Caller = context.request.scope.get(_CALLER, NOBODY)
+        return UNKNOWN
+    caller: Caller = context.request.scope.get(_CALLER, UNKNOWN)
     return caller
 
 
-NOBODY = Caller(None, "http")
+UNKNOWN = Caller(None, "http")
 
 
 class _Refusal(Exception):
@@ -84,8 +84,8 @@ class Front:
         protected: the metadata of this resource (RFC 9728) and its URL, with OAuth.
         handler: the SDK's; None until it is there.
         ready: whether the engine is there and upstreams have been asked for their tools.
-        draining: whether the server is about to end: nothing new is begun, but what open calls need goes on, like
-            answers to their questions.
+        draining: whether the server is about to end: nothing new is begun, but open calls still get what they
+            need, like answers to their questions.
         open: requests that are to be answered before the end.
     """
 
@@ -274,7 +274,7 @@ class Front:
             )
             scope["user"] = AuthenticatedUser(token)
             return
-        # As the SDK tells the eras apart: in the modern one a session id means nothing, and may be anybody's.
+        # As the SDK tells the eras apart: in the modern one a session id means nothing, and proves nothing.
         version = _header(scope["headers"], b"mcp-protocol-version")
         session = _header(scope["headers"], b"mcp-session-id")
         legacy = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS

@@ -25,16 +25,16 @@ def is_address(host: str) -> bool:
 
 
 def bracketed(host: str) -> str:
-    """As it stands in a URL."""
+    """Return a host as it stands in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """Which `Host` and `Origin` headers are let in.
+    """The allowed `Host` and `Origin` headers.
 
     A page that a browser has loaded may point its own name at this machine (DNS rebinding). It cannot forge these
-    headers, so only names that are known to be ours are let in; an address is nobody's name to point elsewhere.
+    headers, so only names that are known to be ours are let in; an address is no name that can point elsewhere.
 
     Attributes:
         port: the real one.

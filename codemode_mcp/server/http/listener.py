@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.http")
 
 KEEP_ALIVE_SECONDS = 75
-"""For an idle connection: longer than clients keep theirs, so that none is closed under a request on its way."""
+"""Seconds for an idle connection: longer than clients keep theirs, so none is closed under a request on its way."""
 
 BACKLOG = 2048
 
@@ -41,7 +41,7 @@ _SPARE_FILES = 256
 """Descriptors for everything but connections."""
 
 _FLUSH_SECONDS = 0.5
-"""At the end: for answers that are being written."""
+"""Seconds at the end for answers that are being written."""
 
 
 class CannotListen(Exception):
@@ -49,7 +49,7 @@ class CannotListen(Exception):
 
 
 class Listener:
-    """See the module. Use `listening`."""
+    """A listener for HTTP. Use `listening`."""
 
     def __init__(self, front: Front, url: str, group: TaskGroup) -> None:
         self.url = url
@@ -201,7 +201,7 @@ def _open_socket(host: str, port: int) -> socket.socket:
 
 
 class _Connections:
-    """What uvicorn keeps of its connections, and an end to them."""
+    """The open connections of uvicorn, and their end."""
 
     def __init__(self, server: asyncio.Server, state: ServerState) -> None:
         self._server = server
@@ -231,7 +231,7 @@ class _Connections:
 
 @asynccontextmanager
 async def _accepting(front: Front, opened: socket.socket) -> AsyncIterator[_Connections]:
-    # Its records have tracebacks in them, and a line for every piece of junk that anybody sends.
+    # Its records have tracebacks in them, and a line for every piece of junk that arrives.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     maximum = _room_for(front.settings.max_connections)
 
@@ -292,16 +292,18 @@ def refusal_to_listen(settings: HttpSettings, host: str, *, allowed: bool) -> st
     if not _addresses(host, 0):
         return f"--host {host}: {_UNKNOWN}"
     return (
-        f"--host {host} can be reached from other machines, and whoever reaches it could run programs against all "
+        f"--host {host} can be reached from other machines, and every client there could run programs against all "
         "your servers: there is no authentication. Set http.auth in the configuration, listen on 127.0.0.1, or, if "
         "something else keeps strangers away, say so with --allow-unauthenticated or http.allowUnauthenticated"
     )
 
 
 def notes_for(settings: HttpSettings, host: str) -> list[str]:
-    """Return what whoever starts the server should know."""
+    """Return notes for the user who starts the server."""
     if is_loopback(host):
         return []
     if not settings.authenticates:
-        return [f"warning: whoever reaches {host} can run programs against all servers; there is no authentication"]
+        return [
+            f"warning: every client that reaches {host} can run programs on all servers; there is no authentication"
+        ]
     return ["note: this is HTTP without TLS; put a proxy with TLS before it, or bearer tokens can be read on their way"]

@@ -31,13 +31,13 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 """Asymmetric ones alone: with a symmetric one, who can verify a token can make one."""
 
 LEEWAY_SECONDS = 30
-"""By how much clocks may differ."""
+"""Seconds by which clocks may differ."""
 
 FRESH_SECONDS = 3600.0
 """After which the keys are fetched again."""
 
 STALE_SECONDS = 86_400.0
-"""For so long they are used while the authorization server is not there."""
+"""Seconds for which old keys are used while the authorization server is away."""
 
 RETRY_SECONDS = 10.0
 """Least time between two attempts."""
@@ -50,7 +50,7 @@ MIN_RSA_BITS = 2048
 """Length of an RSA key (RFC 7518, 3.3)."""
 
 MAX_GROUPS = 1000
-"""In a token."""
+"""Groups in a token."""
 
 _WITHOUT_ID = 8
 """Keys that are tried for a token that names none."""
@@ -103,7 +103,7 @@ class Keys:
         seen = self._tried
         async with self._lock:
             if self._tried != seen or self._clock() - self._tried < RETRY_SECONDS:
-                return  # somebody else has just done so
+                return  # another request has just done so
             self._tried = self._clock()
             try:
                 with anyio.fail_after(FETCH_SECONDS):
