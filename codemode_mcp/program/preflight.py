@@ -44,9 +44,6 @@ __all__ = ["MemberCall", "Preflight", "check_members", "has_types", "inspect", "
 CELL_FILES: dict[Language, str] = {"javascript": "cell.js", "typescript": "cell.ts"}
 """File names of the program in positions."""
 
-_PARSE_SECONDS = 1.0
-"""1 MB of real code takes 0.3 s, 1 MB of binary junk 3 s; beyond this nothing is looked for."""
-_CHUNK_BYTES = 1 << 16
 _MAX_REPORTED = 5
 _MAX_NEAREST = 3
 _MAX_LISTED = 12
