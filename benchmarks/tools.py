@@ -21,7 +21,7 @@ from codemode_mcp.search.index import Field, Index
 from codemode_mcp.search.semantic import Meaning, available
 from codemode_mcp.search.thesaurus import Thesaurus
 from codemode_mcp.settings import PolicyRules
-from upstream_clients.lenient import read_tools
+from upstream_clients.tool_list_repair import read_tools
 from upstream_clients.tools import Tool, UpstreamView
 
 LISTS = Path(__file__).parents[2] / "shared" / "corpus" / "toollists"

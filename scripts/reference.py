@@ -23,7 +23,7 @@ from codemode_mcp.cli import app
 from codemode_mcp.config import load, servers
 from codemode_mcp.config.clients import OUTPUT_CLAMP
 from codemode_mcp.server.profiles import Profile
-from upstream_clients import gate, spec
+from upstream_clients import fair_limiter, spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -179,7 +179,7 @@ _SERVER = (
     (
         "maxConcurrentCalls",
         "whole number, 1 or more",
-        f"{gate.DEFAULT_LIMIT} of each caller",
+        f"{fair_limiter.DEFAULT_LIMIT} of each caller",
         "Calls that it is sent at the same time. A number that you set counts for all callers together.",
     ),
     (

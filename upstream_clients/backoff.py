@@ -1,4 +1,4 @@
-"""When to try a lost or failed server again. Pure arithmetic; the caller owns clock and sleep."""
+"""Delays before a lost or failed server is tried again. Pure arithmetic; the caller owns clock and sleep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Backoff:
     """Delays before the next attempt, in seconds.
 
     A connection that lived for `stable_after` seconds clears the count. The first loss of a connection is tried
-    again at once, since most servers that die in mid-call come back; one that keeps dying waits like a failing one.
+    again immediately, since most servers that die in mid-call come back; one that keeps dying waits like a failing one.
     """
 
     base: float = 0.5

@@ -1,6 +1,6 @@
 """The login to one server, put to use: a token for each request, renewed in time, shared with other processes.
 
-Nobody is ever asked anything here. When there is no login, or it is over, there is no token.
+No person is asked here. When there is no login, or it is over, there is no token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EARLY = 30.0
 
 RENEW_TIMEOUT = 10.0
 CLOSING_TIMEOUT = 2.0
-"""Seconds that a renewal under way is given when its caller is cancelled: its answer may be the only valid token."""
+"""Seconds for a renewal in flight when its caller is cancelled: its answer may be the only valid token."""
 
 STORE_TIMEOUT = 20.0
 """Seconds for the keyring, which may wait for a person to unlock it."""
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Bearer:
-    """For all requests of one connection; one event loop."""
+    """The login of all requests of one connection; for one event loop."""
 
     def __init__(
         self, spec: UpstreamSpec, store: LoginStore | None = None, *, now: Callable[[], float] = time.time
@@ -56,11 +56,11 @@ class Bearer:
         self._login: Login | None = None
         self._stamp: Stamp = None
         self._trouble: tuple[float, str] | None = None
-        """When a renewal failed for the last time, and why."""
+        """Time and reason of the last failed renewal."""
 
     @property
     def stamp(self) -> Stamp:
-        """Of the login that the latest request was made with."""
+        """Return the stamp of the login of the latest request."""
         return self._stamp
 
     async def token(self) -> str | None:
@@ -81,7 +81,7 @@ class Bearer:
             raise
 
     async def renewed(self, rejected: str) -> str | None:
-        """Return a token other than `rejected`; `None` when somebody has to log in.
+        """Return a token other than `rejected`; `None` when a login is needed.
 
         Raises:
             LoginError: the login could not be renewed, and not because it is over.

@@ -1,4 +1,4 @@
-"""What a server says along with a 401 or 403: the `Bearer` challenge of RFC 6750 and RFC 9728. Pure."""
+"""The `Bearer` challenge of a 401 or 403 (RFC 6750, RFC 9728). Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What a server says along with a 401 or 403."""
+    """The challenge of a 401 or 403."""
 
     resource_metadata: str | None = None
     scope: str | None = None

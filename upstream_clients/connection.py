@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from upstream_clients import faults
+from upstream_clients import error_mapping
 from upstream_clients.backoff import Backoff
 from upstream_clients.dispatcher import Dispatcher, Subscription
 from upstream_clients.errors import UpstreamCallError
+from upstream_clients.http_failures import HttpWatch
 from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
-from upstream_clients.link import Link
 from upstream_clients.listing import Listing
+from upstream_clients.live_connection import Link
+from upstream_clients.liveness import LivenessMonitor
 from upstream_clients.negotiate import negotiate
 from upstream_clients.questions import ConnectionQuestions
 from upstream_clients.stderr import StderrTail
 from upstream_clients.token_store import LoginStore
 from upstream_clients.transports import Kind, open_transport
-from upstream_clients.vigil import Vigil
-from upstream_clients.watch import HttpWatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -53,13 +53,13 @@ RELIST_INTERVAL = 1.0
 """Least seconds between two listings. They double while a server announces changes without end."""
 
 RELIST_LONGEST = 30.0
-"""At most; so long without a change, and the next one is followed at once again."""
+"""Longest pause in seconds. After so long without a change, the next one is followed immediately again."""
 
 NUDGE_INTERVAL = 1.0
 """Least seconds between a failed attempt and the next one when callers ask for it."""
 
 LOGIN_POLL = 1.0
-"""Seconds between two looks, at one file each, whether somebody has logged in."""
+"""Seconds between two checks for a new login, of one file each."""
 
 LOGIN_PATIENCE = 900.0
 """Seconds after which a server that wants a login is asked once more without one."""
@@ -71,7 +71,7 @@ WARNINGS = 10
 """Reasons of one outage that are warned of. A reason may quote a server, which may say something else every time."""
 
 HOPELESS = 4
-"""How many failures a command counts that is not there."""
+"""Failures that a missing command counts as."""
 
 _SSE_FALLBACK = (400, 404, 405)
 """Answers to a first POST by which the specification recognises a server of the older HTTP+SSE transport."""
@@ -79,10 +79,10 @@ _SSE_FALLBACK = (400, 404, 405)
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How one connection ended; `lived` is its time of service in seconds, `None` when it never was ready.
+    """The end of one connection; `lived` is its time of service in seconds, `None` when it never was ready.
 
-    `logged_out`: another login than `login` is needed before there is any use in another attempt. `needs_hand`: nothing
-    but somebody's hand makes another attempt succeed.
+    `logged_out`: another login than `login` is needed before there is any use in another attempt. `needs_hand`: another
+    attempt succeeds only after a person has changed something.
     """
 
     reason: str
@@ -126,7 +126,7 @@ class Connection:
         self._scope = anyio.CancelScope()
         """Round the present connection, or the pause between two."""
         self._ready_at: float | None = None
-        """When the present connection became ready."""
+        """Time at which the present connection became ready."""
         self._over = anyio.Event()
         """The present connection has no future."""
         self._stale = anyio.Event()
@@ -134,7 +134,7 @@ class Connection:
         self._lost = False
         """Its transport has said so."""
         self._warned: set[str] = set()
-        """Why it did not start, since it was ready last."""
+        """Reasons for failed starts since it was ready last."""
 
     async def run(self) -> None:
         """Connect and stay connected until `stop`."""
@@ -175,7 +175,7 @@ class Connection:
             self._warned.add(reason)
 
     def stop(self) -> None:
-        """End `run` soon: with an orderly goodbye when connected, at once when not."""
+        """End `run` soon: with an orderly goodbye when connected, immediately when not."""
         self._stopping.set()
         if self._ready_at is None:
             self._scope.cancel()
@@ -189,7 +189,7 @@ class Connection:
             self._upstream.connecting()
 
     async def _until_login(self, known: Stamp) -> None:
-        """Wait until somebody has logged in, perhaps in another process, or the server may have changed."""
+        """Wait until there is a login, perhaps from another process, or the server may have changed."""
         store = LoginStore(self._spec)
         waited = 0.0
         with anyio.CancelScope() as self._scope:
@@ -201,7 +201,7 @@ class Connection:
                 waited += LOGIN_POLL
 
     async def _pause(self, delay: float) -> None:
-        """Wait `delay` seconds, or less when somebody calls the server meanwhile."""
+        """Wait `delay` seconds, or less when the server is called meanwhile."""
 
         async def until_wanted() -> None:
             await self._sleep(NUDGE_INTERVAL)
@@ -262,17 +262,17 @@ class Connection:
                 failure = error
         ready_at, self._ready_at = self._ready_at, None
         if ready_at is not None:
-            return _Ended(faults.lost(self._spec, stderr.telling_line), lived=self._clock() - ready_at)
+            return _Ended(error_mapping.lost(self._spec, stderr.telling_line), lived=self._clock() - ready_at)
         if watch.logged_out:
-            return _Ended(faults.login_needed(self._spec), logged_out=True, login=watch.login)
+            return _Ended(error_mapping.login_needed(self._spec), logged_out=True, login=watch.login)
         if failure is None and self._over.is_set() and watch.failure is not None:
-            return _Ended(faults.not_started(self._spec, watch.failure))
+            return _Ended(error_mapping.not_started(self._spec, watch.failure))
         if failure is None:
-            return _Ended(faults.connect_timeout(self._spec, stderr.telling_line, stderr.stray_line))
+            return _Ended(error_mapping.connect_timeout(self._spec, stderr.telling_line, stderr.stray_line))
         return _Ended(
-            faults.start_failure(self._spec, failure, stderr.telling_line, stderr.exit_code, stderr.stray_line),
+            error_mapping.start_failure(self._spec, failure, stderr.telling_line, stderr.exit_code, stderr.stray_line),
             try_sse=kind == "http" and watch.refused_status in _SSE_FALLBACK,
-            needs_hand=faults.is_not_there(self._spec, failure),
+            needs_hand=error_mapping.is_not_there(self._spec, failure),
         )
 
     def _list_again(self) -> None:
@@ -332,13 +332,13 @@ class Connection:
                     await anyio.to_thread.run_sync(self._cache.save, self._spec, self._upstream.view())
 
     async def _close_when_hung(self, link: Link) -> None:
-        why = await Vigil(self._upstream, link).until_hung()
+        why = await LivenessMonitor(self._upstream, link).until_hung()
         logger.warning("%s", why)
         self._upstream.reject(why)
         self._over.set()
 
     async def _close_when_idle(self) -> None:
-        """End the connection when nobody has called for long. A stream of changes is nobody."""
+        """End the connection after a long time without calls. A stream of changes is no call."""
         limit = self._spec.idle_after
         if limit == math.inf:
             return
@@ -347,7 +347,7 @@ class Connection:
             if self._upstream.calls:
                 left = limit
             elif left <= 0:
-                # Between this look and the change of state nobody can call.
+                # No call can come between this check and the change of state.
                 self._upstream.idle()
                 self._over.set()
                 return
@@ -431,7 +431,7 @@ class Connection:
         finally:
             del dispatcher.subscriptions[request_id]
         if subscription.honored is None and refusal is not None:
-            if faults.is_transport_failure(refusal):
+            if error_mapping.is_transport_failure(refusal):
                 self._over.set()
                 return None
             return None if refusal.code in (METHOD_NOT_FOUND, INVALID_PARAMS) else retry.after_failure()

@@ -15,7 +15,7 @@ from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from upstream_clients.large import LargeResult
+from upstream_clients.large_results import LargeResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,7 +60,7 @@ class RequestsInFlight(ABC):
 
     def __init__(self) -> None:
         self.count = 0
-        """How many answers have been read here."""
+        """Number of answers that were read here."""
         self._ids = count(_FIRST_ID)
         self._pending: dict[int, _Pending] = {}
         self._closed = False

@@ -26,10 +26,10 @@ from upstream_clients.jsonrpc import (
     is_id,
     key_of,
 )
-from upstream_clients.large import text_of
+from upstream_clients.large_results import text_of
+from upstream_clients.line_messages import ReadingAllowance, whole
 from upstream_clients.questions import CURRENT, METHODS
 from upstream_clients.tracing import span_of
-from upstream_clients.wire import ReadingAllowance, whole
 
 if TYPE_CHECKING:
     import contextvars
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from upstream_clients.direct import RequestsInFlight
     from upstream_clients.jsonrpc import Message, RequestId
+    from upstream_clients.line_messages import Incoming
     from upstream_clients.questions import ConnectionQuestions
     from upstream_clients.tools import JsonObject, ProgressFn
-    from upstream_clients.wire import Incoming
 
 logger = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ class Dispatcher:
                 self._waiting.pop(key, None)
                 self._progress.pop(key, None)
                 if answered.done() and not answered.cancelled():
-                    answered.exception()  # looked at, whether anybody waits for it or not
+                    answered.exception()  # marked as seen, also without a waiting caller
             if "error" in answer:
                 error = answer["error"]
                 raise JsonRpcError(error["code"], error["message"], error.get("data"))

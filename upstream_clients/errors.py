@@ -1,4 +1,4 @@
-"""What can go wrong on the way to an upstream. Foreign exceptions are mapped to these once, in `faults`."""
+"""Errors of upstreams. Foreign exceptions are mapped to these once, in `error_mapping`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class UpstreamCallError(UpstreamClientError):
 
 
 class QuestionRefused(Exception):
-    """Nobody answers a question of the server; the text says why, fit for the server to read."""
+    """A question of the server gets no answer; the text says why, fit for the server to read."""
 
 
 class LoginError(Exception):

@@ -1,8 +1,8 @@
 """Small documents from addresses that an upstream names: bounded in size and time, and only where they may come from.
 
-An upstream is not trusted, and a login follows the addresses that it gives. So they are `https`, lead nowhere but
-where `reach` permits, and redirects stay within their origin. Only a server on this machine may name plain `http`, and
-only for this machine.
+An upstream is not trusted, and a login follows the addresses that it gives. So they are `https`, lead only where
+`address_guard` permits, and redirects stay within their origin. Only a server on this machine may name plain `http`,
+and only for this machine.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 
+from upstream_clients.address_guard import NotPublic, ReachClient, permitted
 from upstream_clients.errors import LoginError
 from upstream_clients.loopback import is_loopback, literal
-from upstream_clients.reach import NotPublic, ReachClient, permitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,11 +108,11 @@ class Fetcher:
     async def post_form(
         self, url: str, what: str, form: Mapping[str, str], *, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any]:
-        """Likewise for the answer to a form."""
+        """Return the status and the JSON of the answer to a form."""
         return await self._exchange("POST", url, what, data=dict(form), headers=dict(headers or {}))
 
     async def post_json(self, url: str, what: str, body: Mapping[str, Any]) -> tuple[int, Any]:
-        """Likewise for the answer to a JSON object."""
+        """Return the status and the JSON of the answer to a JSON object."""
         return await self._exchange("POST", url, what, json=dict(body))
 
     async def _exchange(self, method: str, url: str, what: str, **content: Any) -> tuple[int, Any]:

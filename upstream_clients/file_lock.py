@@ -6,7 +6,7 @@ import os
 import sys
 
 NO_LINK: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-"""For `os.open`: not through a symbolic link, and not for children."""
+"""Flags for `os.open`: not through a symbolic link, and not for children."""
 
 if sys.platform == "win32":
     import msvcrt

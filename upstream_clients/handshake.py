@@ -11,8 +11,8 @@ from upstream_clients.stderr import StderrTail
 from upstream_clients.stdio import open_process
 
 if TYPE_CHECKING:
+    from upstream_clients.line_messages import Incoming
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.wire import Incoming
 
 PROTOCOL: Final = "2025-06-18"
 

@@ -17,8 +17,7 @@ import anyio
 import httpx2
 
 from upstream_clients.challenge import read_challenge
-from upstream_clients.errors import LoginError
-from upstream_clients.faults import (
+from upstream_clients.error_mapping import (
     HttpFault,
     http_reason,
     login_needed,
@@ -26,16 +25,17 @@ from upstream_clients.faults import (
     more_rights_needed,
     unreachable,
 )
+from upstream_clients.errors import LoginError
 from upstream_clients.fetch import same_origin
 from upstream_clients.jsonrpc import INTERNAL_ERROR
-from upstream_clients.wire import MAX_MESSAGE_BYTES
+from upstream_clients.line_messages import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from upstream_clients.bearer import Bearer
+    from upstream_clients.http_failures import HttpWatch
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.watch import HttpWatch
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +82,8 @@ class _Failure:
 class McpHttpClient(httpx2.AsyncClient):
     """An `AsyncClient` whose POSTs never raise `TransportError`.
 
-    `answers_in_body` is false for HTTP+SSE, where answers come on the event stream: there a failed POST can be told
-    to nobody, so it counts as the loss of the connection. `bearer` has the login, where one has a place.
+    `answers_in_body` is false for HTTP+SSE, where answers come on the event stream: there a failed POST has no
+    receiver, so it counts as the loss of the connection. `bearer` has the login, where one has a place.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class McpHttpClient(httpx2.AsyncClient):
     async def _send_logged_in(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send with the login, if there is one; once more with a renewed one. Raises `LoginError`."""
         bearer = self._bearer
-        # The server's own token goes to nobody else.
+        # The server's own token goes to no other server.
         if bearer is None or not same_origin(request.url, self._spec.url or ""):
             return await super().send(request, **options)
         token = await bearer.token()
@@ -170,8 +170,7 @@ class McpHttpClient(httpx2.AsyncClient):
         return response
 
     async def _login_refusal(self, response: httpx2.Response) -> _Failure | None:
-        """Return what to say when the server looks at no request, or not at this one, before somebody logs in
-        (again)."""
+        """Return the failure of a request that the server refuses before a login, or before another one."""
         if self._watch.logged_out:
             fault = HttpFault(HTTPStatus.UNAUTHORIZED, sent=False, login=True)
             return _Failure(HTTPStatus.UNAUTHORIZED, login_needed(self._spec), fault)
@@ -233,7 +232,7 @@ async def _read_failure(request: httpx2.Request, response: httpx2.Response) -> _
     if code is not None:
         fault = HttpFault(status, sent=True, answered=True, session_lost=session_lost)
         return _Failure(status, message, fault, code, headers, data)
-    # Without a JSON-RPC answer nobody but a proxy or a gatekeeper has seen the request, except when a server failed.
+    # Without a JSON-RPC answer only a proxy or a gatekeeper has seen the request, except when a server failed.
     fault = HttpFault(status, sent=status >= 500, session_lost=session_lost)
     return _Failure(status, f"HTTP {status} {response.reason_phrase}".strip(), fault, headers=headers)
 

@@ -20,13 +20,13 @@ MODERN_VERSIONS: Final = ("2026-07-28",)
 """Revisions in which each request carries what `initialize` told before, the latest last."""
 
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
-"""In `_meta` of each modern request, with the next two."""
+"""Key in `_meta` of each modern request, with the next two."""
 CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
 CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
-"""In `_meta` of a modern result."""
+"""Key in `_meta` of a modern result."""
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
-"""In `_meta` of what a modern server sends on a subscription."""
+"""Key in `_meta` of messages of a modern server on a subscription."""
 
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from upstream_clients.lenient import cap_problems, open_page, read_tools
+from upstream_clients.tool_list_repair import cap_problems, open_page, read_tools
 from upstream_clients.tools import Annotations, JsonObject, Tool
 
 logger = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 MAX_PAGES = 1_000
 MAX_TOOLS = 100_000
 LIST_SECONDS = 10.0
-"""For all pages after the first."""
+"""Seconds for all pages after the first."""
 
 SendFn = Callable[[str, Mapping[str, Any]], Awaitable[JsonObject]]
 
@@ -47,7 +47,7 @@ async def list_tools(send: SendFn, server: str = "") -> Listing:
         with anyio.CancelScope(deadline=math.inf if cursor is None else deadline):
             raw = await send("tools/list", {} if cursor is None else {"cursor": cursor})
         if raw is None:
-            problems.append(f"tools/list goes on after {LIST_SECONDS:g} s; the rest is left out")
+            problems.append(f"tools/list has more pages after {LIST_SECONDS:g} s; the rest is left out")
             break
         if logger.isEnabledFor(logging.DEBUG):
             size, pages = size + len(json.dumps(raw, ensure_ascii=False).encode("utf-8", "replace")), pages + 1
@@ -61,11 +61,11 @@ async def list_tools(send: SendFn, server: str = "") -> Listing:
             problems.append("tools/list gave the same cursor twice; stopped there")
             break
         if len(items) >= MAX_TOOLS:
-            problems.append(f"tools/list goes on after {MAX_TOOLS} tools; the rest is left out")
+            problems.append(f"tools/list has more than {MAX_TOOLS} tools; the rest is left out")
             break
         seen.add(cursor)
     else:
-        problems.append(f"tools/list goes on after {MAX_PAGES} pages; the rest is left out")
+        problems.append(f"tools/list has more than {MAX_PAGES} pages; the rest is left out")
     tools, bad_tools = read_tools(items[:MAX_TOOLS])
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(

@@ -1,4 +1,4 @@
-"""What servers listed, kept on disk, so that the next process knows their tools before it has started any of them.
+"""Listings of servers on disk, so that the next process knows their tools before it has started any of them.
 
 One file for each definition of a server, named by a keyed hash of the definition: values of `env`, `headers` and the
 like have a part in it, and neither they nor anything that could be compared with them is in a file. A listing that
@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from upstream_clients.lenient import read_tools
 from upstream_clients.private_files import make_private_folder, open_private
+from upstream_clients.tool_list_repair import read_tools
 from upstream_clients.tools import UpstreamView
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class ListingCache:
         key = _key_at(path)
         if key is not None or not make:
             return key
-        # Servers list at the same time, in several processes: whoever is first has made the key for all of them.
+        # Servers list at the same time, in several processes: the first one makes the key for all of them.
         made = secrets.token_bytes(_KEY_BYTES)
         with suppress(FileExistsError):
             _create(path, made)
@@ -137,7 +137,7 @@ class ListingCache:
 
 
 def _digest(key: bytes, spec: UpstreamSpec) -> str:
-    """Of all that decides what the server lists."""
+    """Return the digest of all settings that decide the listing of a server."""
     definition = [
         FORMAT,
         *(spec.name, spec.transport, spec.command, spec.args, spec.cwd, spec.url),
@@ -188,7 +188,7 @@ _ANNOTATIONS = {
 
 
 def _tool_to_json(tool: Tool) -> dict[str, Any]:
-    """As in `tools/list`, since that is what `lenient` reads."""
+    """Return a tool as in `tools/list`, which `tool_list_repair` reads."""
     item = {
         "name": tool.name,
         "title": tool.title,
@@ -247,7 +247,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _create(path: Path, data: bytes) -> None:
-    """Likewise. Raises `FileExistsError` where there is something already."""
+    """Create a file in one step. Raises `FileExistsError` where there is one already."""
     with _written(path.parent, data) as name:
         try:
             os.link(name, path)

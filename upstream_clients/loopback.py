@@ -1,4 +1,4 @@
-"""Which hosts are this machine. Pure: no name is looked up."""
+"""Names and addresses of this machine. Pure: no name is looked up."""
 
 from __future__ import annotations
 

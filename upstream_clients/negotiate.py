@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from upstream_clients.faults import InvalidAnswer, is_logged_out, is_transport_failure
+from upstream_clients.error_mapping import InvalidAnswer, is_logged_out, is_transport_failure
 from upstream_clients.jsonrpc import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
@@ -39,8 +39,9 @@ METHOD_HEADER: Final = "mcp-method"
 """Names of headers of requests over HTTP."""
 
 CAPABILITIES: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
-"""What a server may ask while it works on a call. Modern servers are told so with each call for which somebody can be
-asked; legacy ones once and for all, at `initialize`."""
+"""Questions that a server may ask while it works on a call.
+
+Modern servers get them with each call for which a person can be asked; legacy ones once, at `initialize`."""
 
 _CAPABILITIES: Final = ("tools", "resources", "prompts", "completions", "logging", "experimental")
 

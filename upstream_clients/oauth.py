@@ -1,7 +1,7 @@
 """OAuth 2.1 towards a server, step by step: who is to be asked, as whom, for what, and what came of it.
 
 Not the SDK's `OAuthClientProvider`: it holds a lock while a request is answered, so that calls would queue; it opens a
-flow wherever a 401 turns up, also where nobody sits at a browser; after a restart it would send a refresh token to a
+flow wherever a 401 turns up, also without a person at a browser; after a restart it would send a refresh token to a
 guessed address; and two processes would burn each other's rotated tokens. Its models and pure rules are used.
 
 What is sent to a browser or told to a person is made by `codemode_mcp.cli.browser_login`; `bearer` puts tokens to use.
@@ -53,7 +53,7 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Where and for what one can log in.
+    """A login that a server offers.
 
     Attributes:
         scope: what to ask for, separated by spaces; `None` leaves it to the authorization server.
@@ -69,7 +69,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Client:
-    """Who we are to the authorization server."""
+    """Our registration at the authorization server."""
 
     id: str
     secret: str | None
@@ -78,7 +78,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Attempt:
-    """One way through the browser. `state` and `verifier` are known to nobody else."""
+    """One way through the browser. `state` and `verifier` are secret."""
 
     offer: Offer
     client: Client
@@ -342,7 +342,7 @@ def begin(offer: Offer, client: Client, redirect_uri: str) -> Attempt:
 
 
 def is_answer_to(attempt: Attempt, answer: Mapping[str, str]) -> bool:
-    """Return True if what the browser brought belongs to this attempt; anybody can send a browser here."""
+    """Return True if the answer of the browser belongs to this attempt; any page can send a browser here."""
     return secrets.compare_digest(answer.get("state", "").encode(), attempt.state.encode())
 
 

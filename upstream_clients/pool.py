@@ -121,7 +121,7 @@ class UpstreamPool:
 
     @asynccontextmanager
     async def importing(self) -> AsyncIterator[None]:
-        """Enter when the processes of servers that start at once are started; no module is imported meanwhile.
+        """Enter when the processes of eager servers are started; no module is imported meanwhile.
 
         For an owner of the pool that has more to import: two threads fail that import modules which import each other.
         """
@@ -131,9 +131,9 @@ class UpstreamPool:
             yield
 
     def apply(self, specs: Sequence[UpstreamSpec]) -> None:
-        """Have these servers and no others, in this order. Returns at once.
+        """Have these servers and no others, in this order. Returns immediately.
 
-        A server whose spec is equal to its present one goes on undisturbed. Others are closed; their calls end now,
+        A server whose spec is equal to its present one is not disturbed. Others are closed; their calls end now,
         with what is known. What takes the place of a closed one starts when that is gone, since two processes may not
         get along on the same files. Calls `on_change` when there was any difference.
 
@@ -233,7 +233,7 @@ class _Member:
         self.ended = anyio.Event()
 
     def stop(self, why: str | None = None) -> None:
-        """End its task soon; for a reason, its calls at once."""
+        """End its task soon; for a reason, its calls immediately."""
         if why is not None:
             self.upstream.reject(why)
             self.upstream.stopped(why)

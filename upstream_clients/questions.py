@@ -1,4 +1,4 @@
-"""What a server asks while it works on a call: whose question it is, what it may ask, and the call's clock meanwhile.
+"""Questions of a server during a call: the call that each belongs to, the allowed ones, and the call's clock meanwhile.
 
 Three ways lead here. A modern server answers a call with what it needs, and `converse` sends the call again with the
 answers. A legacy server sends a request of its own, which `ConnectionQuestions.answer` gives to the call it belongs to.
@@ -6,11 +6,11 @@ A server of 2025-11-25 fails a call until its user has been to some URL; `conver
 
 The request of a legacy server names no call. Over streamable HTTP it comes on the stream of its call, so the call is
 known. Otherwise (stdio, HTTP+SSE, a stream of the server's own) this rule holds: when all calls in flight belong to one
-run, so does the question. When calls of several runs are in flight, nobody is asked; the server gets an error, and from
-then on calls of different runs take turns on this connection, first come first served, so that it works the next time.
-When none is in flight, roots are those of the one client there may be, and nobody is asked. A call that was cancelled
+run, so does the question. When calls of several runs are in flight, no person is asked; the server gets an error, and
+from then on calls of different runs take turns on this connection, first come first served, so that it works the next
+time. When none is in flight, roots are those of the only client, if any, and no person is asked. A call that was cancelled
 or timed out counts as one in flight for another `ABANDONED` seconds, unless the server answers it after all: servers
-may not notice and go on to ask.
+may not notice, and ask.
 
 Taking turns never holds up a call for long:
 
@@ -48,7 +48,7 @@ from upstream_clients.tools import Asking, JsonObject, Question, QuestionMethod,
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from upstream_clients.gate import Place
+    from upstream_clients.fair_limiter import Slot
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ MAX_QUESTION_DEPTH = 64
 """One question as JSON. A sampling request may hold an image."""
 
 MAX_ROUNDS = 25
-"""How often a modern server may answer one call with "not yet"."""
+"""Times that a modern server may answer one call with "not yet"."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.25
 """Seconds between the rounds of a server that asks for nothing but to be called again."""
@@ -71,7 +71,7 @@ URL_WAIT = 120.0
 """Seconds in which a user who agreed to open a URL should be done there. Servers need not tell when that is."""
 
 ABANDONED = 30.0
-"""Seconds for which a server may go on with a call that nobody waits for any more."""
+"""Seconds for which a server may still work on an abandoned call."""
 
 TURN = 0.8
 """Seconds for which a call holds up calls of another owner."""
@@ -105,7 +105,7 @@ class UrlElicitationRequired(UpstreamCallError):
 
 
 class Limit(Protocol):
-    """What ends a call when its time is over, such as a cancel scope round it."""
+    """The deadline of a call, such as a cancel scope round it."""
 
     deadline: float
 
@@ -133,11 +133,11 @@ class CallQuestions:
         self._asked = 0
         self._open = 0
         self._left = math.inf
-        self.place: Place | None = None
+        self.place: Slot | None = None
 
     @property
     def run(self) -> str | None:
-        """Calls with the same value here may share a question; `None` when nobody can be asked for this one."""
+        """Calls with the same value here may share a question; `None` when no person can be asked for this one."""
         return None if self.asking is None else self.asking.run
 
     @property
@@ -169,7 +169,7 @@ class CallQuestions:
     async def ask(self, method: str, params: JsonObject) -> JsonObject:
         """Return the MCP result of one question that `take` and `check_question` let pass. Raises `QuestionRefused`."""
         if self.asking is None:
-            raise QuestionRefused("nobody can be asked on behalf of this call")
+            raise QuestionRefused("no person can be asked on behalf of this call")
         question = Question(self.server, method, params)  # type: ignore[arg-type]  # checked
         try:
             with self.clock_stopped():
@@ -266,7 +266,7 @@ class ConnectionQuestions:
     """The calls in flight on one connection to a legacy server, and what the server asks there."""
 
     def __init__(self, *, roots: RootsFn | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """`roots`: of whoever there is while no call is in flight; None: nobody. `clock`: in seconds."""
+        """Start without questions. `roots`: of the only client, while no call is in flight; `clock`: in seconds."""
         self._roots = roots
         self._clock = clock
         self._calls: list[CallQuestions] = []
@@ -361,7 +361,7 @@ class ConnectionQuestions:
             asker: the call on whose own stream it came; `None` where the transport does not tell.
 
         Raises:
-            QuestionRefused: nobody answers it; cancelling takes the question back.
+            QuestionRefused: it gets no answer; cancelling takes the question back.
         """
         calls = self._whose(asker)
         if not calls:
@@ -424,14 +424,14 @@ class ConnectionQuestions:
                 return list(self._calls)
             raise QuestionRefused(
                 "a call of another user or program was given up shortly before and the question, which does not say "
-                "to which call it belongs, may still be that one's, so nobody was asked: repeat this after "
+                "to which call it belongs, may still be that one's, so no person was asked: repeat this after "
                 f"{ABANDONED:g} s"
             )
         self._take_turns = True
         raise QuestionRefused(
             "calls of different users or programs are in flight on this connection and the question does not say to "
-            "which it belongs, so nobody was asked; such calls are sent one after another from now on, if none has to "
-            "wait for long: repeat this one"
+            "which it belongs, so no person was asked; such calls are sent one after another from now on, if none has "
+            "to wait for long: repeat this one"
         )
 
     def _fits(self, call: CallQuestions) -> bool:

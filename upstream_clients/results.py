@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from upstream_clients.large import text_of
+from upstream_clients.large_results import text_of
 from upstream_clients.tools import JsonObject, ToolOutcome
 
 OutputCheck = Callable[[object], str | None]
@@ -74,7 +74,7 @@ def needs_input(raw: JsonObject) -> bool:
 
 
 class InputRequired(NamedTuple):
-    """What a modern server wants before it goes on with a call.
+    """Input that a modern server needs before it continues a call.
 
     Attributes:
         requests: method and params of each question, by the server's own keys.

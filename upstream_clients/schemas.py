@@ -191,7 +191,7 @@ _MAX_STEPS = 4 * MAX_EXPANDED_NODES
 _META_SCHEMA = re.compile(r"https?://json-schema\.org/[\w/.-]+#?")
 _META_SCHEMA_NODES = 1_000
 _AMBIGUOUS_IDENTITY = re.compile(r"(^|[/:])\.|[%\\\s]|/#?$")
-"""What may name the same place as something that is written differently."""
+"""Identities that may name the same place as a differently written one."""
 _MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
 _DEFINITIONS = frozenset({"$defs", "definitions"})
 _DATA = frozenset({"const", "enum", "default", "examples", "example", "required", "dependentRequired", "type"})
@@ -200,7 +200,7 @@ Bases = tuple[Mapping[str, Any], ...]
 
 
 class _Measured(NamedTuple):
-    """What following a reference came to, and the targets it led to: back to unfinished ones, and into others."""
+    """Result of following a reference, and the targets it led to: back to unfinished ones, and into others."""
 
     total: int
     back: frozenset[int]
@@ -247,7 +247,7 @@ class _Expansion:
         return total
 
     def _bounded(self, total: int) -> int:
-        # What is counted anywhere is part of the whole, so there is no need to go on.
+        # A part that is too large makes the whole too large, so the count may stop.
         if total > MAX_EXPANDED_NODES:
             raise UnusableSchema(f"it expands to more than {MAX_EXPANDED_NODES} subschemas")
         return total
@@ -349,7 +349,7 @@ class _Expansion:
             yield from self._anchors.get(fragment, ())
 
     def _identities(self) -> list[str]:
-        """Of every resource of the document that has one. The document is searched at the first question."""
+        """Return the identities of the document's resources. The document is searched at the first question."""
         if self._resources is None:
             self._resources = []
             stack: list[tuple[Any, Bases]] = [(self._root, ())]

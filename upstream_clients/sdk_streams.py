@@ -9,14 +9,14 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, json
 from pydantic import ValidationError
 
 from upstream_clients.jsonrpc import form_of
-from upstream_clients.wire import failed_by, read_message
+from upstream_clients.line_messages import failed_by, read_message
 
 if TYPE_CHECKING:
     import contextvars
     from collections.abc import Mapping
 
     from upstream_clients.jsonrpc import Message
-    from upstream_clients.wire import Incoming
+    from upstream_clients.line_messages import Incoming
 
 
 SdkItem = SessionMessage | Exception

@@ -1,4 +1,4 @@
-"""How to reach one upstream MCP server. Pure: no I/O, no MCP SDK."""
+"""Definition of one upstream MCP server. Pure: no I/O, no MCP SDK."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TransportKind = Literal["stdio", "http", "sse", "auto"]
 
 IDLE_SECONDS = 600.0
-"""A local server costs memory while nobody calls it."""
+"""Seconds without calls after which a local server is closed, since it costs memory."""
 
 HIDDEN = "***"
 _SHORTEST_SECRET = 4
@@ -81,7 +81,7 @@ _KEY_IN_PATH = re.compile(r"(?<=/)(?=[^/]*[0-9])(?=[^/]*[A-Za-z])[^/]{20,}(?=/|$
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OAuthSettings:
-    """What `auth` of an entry says. All of it may be left out: most servers tell the rest themselves.
+    """The section `auth` of an entry. All of it may be left out: most servers announce the rest.
 
     Attributes:
         client_id, client_secret: of a client that was registered by hand.
@@ -112,10 +112,11 @@ class UpstreamSpec:
         withheld: names of such variables that this child does not get.
         timeout_ms: limit of one call unless the call names its own; `None` is no limit.
         connect_timeout: seconds from opening the transport to the end of the first tool list.
-        start: `lazy` connects when first needed if the tools are known from an earlier time, else as `eager`: at once.
+        start: `lazy` connects when first needed if the tools are known from an earlier time, else like `eager`: now.
         idle_seconds: without calls for this long, the connection is closed until it is needed again; 0 is never,
             `None` is 600 for `stdio` and never for others.
-        max_concurrent_calls: of all owners together; further ones wait. None: `gate.DEFAULT_LIMIT` for each owner.
+        max_concurrent_calls: of all owners together; further ones wait. None: `DEFAULT_LIMIT` of `fair_limiter` for
+            each owner.
         secrets: further values never to be shown, e.g. what a `${VAR}` in `args` or `url` expanded to.
         plain: values that are never hidden, such as that of HOME; see `environment.PLAIN`.
         oauth: how to log in, where the entry says that the server wants it. Without it a login is used if there is one.

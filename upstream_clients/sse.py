@@ -16,8 +16,8 @@ from mcp.shared._httpx_utils import request_within_origin, sse_within_origin
 from mcp.shared.message import SessionMessage
 
 from upstream_clients.events import read_events
+from upstream_clients.line_messages import MAX_MESSAGE_BYTES, read_line
 from upstream_clients.sdk_streams import to_sdk
-from upstream_clients.wire import MAX_MESSAGE_BYTES, read_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -46,7 +46,7 @@ class StderrTail:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._stray = ""
         self.exit_code: int | None = None
-        """How the child ended, where it has ended by itself; a signal is negative."""
+        """Exit code of a child that has ended by itself; a signal is negative."""
         self._end = os.urandom(16).hex().encode()
         """A line that no child can guess; tells the thread to stop."""
         self._thread: threading.Thread | None = None
@@ -55,7 +55,7 @@ class StderrTail:
         """Make the pipe."""
         self._read_end, write_end = os.pipe()
         self.file: TextIO = os.fdopen(write_end, "w")
-        """What to pass as the child's stderr."""
+        """File to pass as the child's stderr."""
         self._thread = threading.Thread(target=self._read, name=f"stderr of {self._server}", daemon=True)
         self._thread.start()
 

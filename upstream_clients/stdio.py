@@ -1,7 +1,7 @@
 """A server as a child process that speaks MCP on its pipes, one JSON-RPC message a line.
 
 Not the SDK's transport, since a server is taken here as it comes: its children end with it, whether it
-left them behind or was killed; a line may be large, or never end, without harm to others; and whoever writes does not
+left them behind or was killed; a line may be large, or never end, without harm to others; and a writer does not
 wait for a server that does not read.
 """
 
@@ -18,8 +18,8 @@ from pydantic_core import to_json
 
 from upstream_clients.direct import DirectRequests
 from upstream_clients.jsonrpc import Message
+from upstream_clients.line_messages import LineBuffer, TooLong, read_line, too_long
 from upstream_clients.process import start, stop
-from upstream_clients.wire import LineBuffer, TooLong, read_line, too_long
 
 if TYPE_CHECKING:
     import contextvars
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+    from upstream_clients.line_messages import Incoming
     from upstream_clients.process import ServerProcess
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.stderr import StderrTail
-    from upstream_clients.wire import Incoming
 
 FLUSH_TIMEOUT = 0.3
 """Seconds for what was already written to reach the server's pipe."""
 
 WATCH_INTERVAL = 0.5
-"""Seconds between two looks whether the process is there. Mostly its pipe says so at once, but a child of the server
-may hold that open."""
+"""Seconds between two checks for the process. Mostly its pipe ends immediately, but a child of the server may hold that
+open."""
 
 
 class ProcessTransport:

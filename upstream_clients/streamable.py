@@ -36,8 +36,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from upstream_clients.direct import THREAD_BYTES, RequestsInFlight, read_answer
 from upstream_clients.events import EventBuffer, is_event_stream
 from upstream_clients.http import WANTS_ANSWER
+from upstream_clients.line_messages import read_line
 from upstream_clients.sdk_streams import to_sdk
-from upstream_clients.wire import read_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Where logins are kept: in the system keyring, else in a file that nobody else can read.
+"""The store of logins: the system keyring, else a file that only the user can read.
 
 Each login has a file of its own, in a folder of the user, also when its tokens are in the keyring: the file says so,
 and a change of it tells every process that there is something new to read. Functions that touch the disk block.
@@ -46,7 +46,7 @@ Stamp = tuple[int, ...] | None
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Login:
-    """What a login gave. Only ever shown as the fact that it exists.
+    """A login. Only its existence is ever shown.
 
     Attributes:
         access_token: `None` when it is gone and only `wanted` or the client are worth keeping.

@@ -1,4 +1,4 @@
-"""What an upstream offers and what a call to it brings back. Pure: no I/O, no MCP SDK."""
+"""Tools of an upstream, and outcomes of calls. Pure: no I/O, no MCP SDK."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A call that was sent at once and needs more than its first answer, such as an answer of the user.
+    """A direct call that needs more than its first answer, such as an answer of the user.
 
     Attributes:
         rest: finishes it; raises what `call_tool` raises. Cancelling it gives the call up.
@@ -100,11 +100,11 @@ class Unfinished:
 
 
 CallEnd = ToolOutcome | Unfinished | Exception
-"""How a call ended that was sent at once: what the tool answered, or why it did not, or what is left to do."""
+"""End of a direct call: the tool's answer, the reason for its absence, or the part that is left to do."""
 
 
 class SentCall(Protocol):
-    """A call that was sent at once and has not ended."""
+    """A direct call in flight."""
 
     def cancel(self) -> None:
         """Give the call up, and tell the server. Its `on_end` is not called any more. May be called again."""
@@ -112,16 +112,16 @@ class SentCall(Protocol):
 
 
 QuestionMethod = Literal["elicitation/create", "sampling/createMessage", "roots/list"]
-"""What a server may ask of the client while it works on a call (MCP 2025-11-25 and 2026-07-28)."""
+"""Requests of a server to the client while it works on a call (MCP 2025-11-25 and 2026-07-28)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What an upstream wants to know before it goes on with a call.
+    """A question of an upstream that it needs answered to continue a call.
 
     Attributes:
         params: of the MCP request, as the server sent them.
-        by_program: no server asks, but a program itself, which is nobody's word either.
+        by_program: the question is a program's own, which is not trusted either.
     """
 
     server: str
@@ -139,7 +139,7 @@ RootsFn = Callable[[], Awaitable[JsonObject]]
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Who can be asked on behalf of one call.
+    """The person who can be asked on behalf of one call.
 
     Attributes:
         run: calls with the same text here belong together; a question is never given to another run's.
@@ -162,15 +162,15 @@ UpstreamState = Literal["idle", "connecting", "ready", "down", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class UpstreamView:
-    """What is known of one upstream at one moment.
+    """Facts about one upstream at one moment.
 
     Attributes:
         name: the server's name in the configuration.
         state: `idle` while the server need not run: its tools are known, and a call starts it. `connecting` while an
             attempt worth waiting for is made (the first one, and the one right after a connection was lost). `down`
-            carries an `error`, and attempts go on in the background.
+            carries an `error`, and attempts continue in the background.
         error: why it is down, for a person; no secrets, no traceback.
-        login_required: it is down because nobody has logged in to it; `error` says how.
+        login_required: it is down because it needs a login; `error` says how.
         tools: last known tools, also while it is down.
         resources, prompts, completions: whether the server has them.
         era: `"modern"` or `"legacy"` protocol once connected.
@@ -218,7 +218,7 @@ class ToolSource(Protocol):
     ) -> ToolOutcome:
         """Call one tool; `timeout` in seconds, which stand still while a question is open.
 
-        Cancelling the caller cancels the call upstream. `asking`: None where nobody can be asked.
+        Cancelling the caller cancels the call upstream. `asking`: None where no person can be asked.
         """
         ...
 
@@ -237,7 +237,7 @@ class ToolSource(Protocol):
 
 
 class DirectSource(ToolSource, Protocol):
-    """A source that can send a call at once, without a task of its own for it."""
+    """A source that can send a call directly, without a task of its own for it."""
 
     def try_call(
         self,

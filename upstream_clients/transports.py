@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from upstream_clients.bearer import Bearer
     from upstream_clients.direct import RequestsInFlight
     from upstream_clients.dispatcher import Transport
+    from upstream_clients.http_failures import HttpWatch
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.stderr import StderrTail
-    from upstream_clients.watch import HttpWatch
 
 Kind = Literal["stdio", "http", "sse"]
 
@@ -52,9 +52,9 @@ async def open_transport(
                     yield OpenTransport(transport, direct)
         case "http":
             from upstream_clients.http import McpHttpClient
+            from upstream_clients.line_messages import MAX_MESSAGE_BYTES
             from upstream_clients.sdk_streams import SdkTransport
             from upstream_clients.streamable import open_streamable
-            from upstream_clients.wire import MAX_MESSAGE_BYTES
 
             assert spec.url is not None
             async with (

@@ -18,7 +18,7 @@ import anyio
 
 from upstream_clients.direct import Answer
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError, UpstreamUnavailable
-from upstream_clients.gate import Gate
+from upstream_clients.fair_limiter import FairLimiter
 from upstream_clients.questions import CallQuestions, UrlElicitationRequired, converse
 from upstream_clients.results import OutputCheck, needs_input, read_outcome, without_plumbing
 from upstream_clients.schemas import compile_check
@@ -56,7 +56,7 @@ REQUESTS = frozenset(
         "completion/complete",
     )
 )
-"""What `request` may send besides tool calls."""
+"""Methods that `request` may send besides tool calls."""
 
 
 class Link(Protocol):
@@ -73,7 +73,7 @@ class Link(Protocol):
         ...
 
     def turn(self, call: CallQuestions) -> AbstractAsyncContextManager[None]:
-        """Round `send`, for whoever may be asked meanwhile; waits where calls of different runs may not overlap."""
+        """Enter around `send`, for questions meanwhile; waits where calls of different runs may not overlap."""
         ...
 
     async def send(
@@ -98,7 +98,7 @@ class Link(Protocol):
         on_progress: ProgressFn | None,
         call: CallQuestions,
     ) -> Callable[[], None] | None:
-        """Send at once. Returns what gives the request up; None where it cannot be sent so."""
+        """Send without waiting. Returns a function that gives the request up; None where it cannot be sent so."""
         ...
 
 
@@ -214,22 +214,22 @@ class Upstream:
         self.settled = anyio.Event()
         """Set once there are tools to show, or the first attempt has ended without."""
         self.wanted = anyio.Event()
-        """Set when somebody calls a server that is idle or down; the owner takes it as a reason to try at once."""
+        """Set by a call to a server that is idle or down; the owner then tries to connect immediately."""
         self.stirred = anyio.Event()
         """Set when a call begins, ends or times out; the owner puts in a new one before it looks."""
         self.clock = clock
         self.calls: set[Call] = set()
-        """Those under way, waiting ones included."""
+        """Calls in flight, waiting ones included."""
         self.suspected: set[Call] | None = None
         """A call has timed out, and these were with the server then. The owner takes it away when it looks."""
         self.last_used = clock()
-        """When the last call began or ended."""
+        """Time at which the last call began or ended."""
         self.announced = 0
         """Announcements of changed tools so far."""
         self.held = anyio.Event()
         """Set when a call waits for a listing; the owner puts in a new one before it lists."""
         self._on_change = on_change
-        self._gate = Gate(spec.max_concurrent_calls)
+        self._limiter = FairLimiter(spec.max_concurrent_calls)
         # The mutable state. Changed by the owner task only.
         self._view = UpstreamView(spec.name, "connecting", description=spec.description)
         self._link: Link | None = None
@@ -285,7 +285,7 @@ class Upstream:
         on_sent: SentFn | None = None,
         admit: AdmitFn | None = None,
     ) -> SentCall | None:
-        """Send one call at once; None where anything has to be awaited first. See `tools.DirectSource`."""
+        """Send one call without waiting; None where anything has to be awaited first. See `tools.DirectSource`."""
         link = self._link
         if link is None or self._view.state != "ready" or not link.alive or not link.is_direct:
             return None
@@ -300,7 +300,7 @@ class Upstream:
 
         call = _DirectCall(self.clock(), limit, ended)
         questions = CallQuestions(self.name, _subject("tools/call", params), asking, call)
-        place = self._gate.try_admit("" if asking is None else asking.owner)
+        place = self._limiter.try_admit("" if asking is None else asking.owner)
         if place is None:
             return None
         questions.place = place
@@ -408,7 +408,7 @@ class Upstream:
         questions = CallQuestions(self.name, _subject(method, params), asking, call.scope)
 
         def told() -> None:
-            questions.queued(f"waits for server {self.name!r}, which has {self._gate.limit} other calls in flight")
+            questions.queued(f"waits for server {self.name!r}, which has {self._limiter.limit} other calls in flight")
 
         async def send(params: Mapping[str, Any]) -> JsonObject:
             nonlocal begin, first
@@ -421,7 +421,7 @@ class Upstream:
                 questions.queued(f"waits for server {self.name!r}, which is starting")
             await self._connected()
             owner, run = ("", "") if asking is None else (asking.owner, asking.run)
-            async with self._gate.admitted(owner, run, told) as place:
+            async with self._limiter.admitted(owner, run, told) as place:
                 link = await self._connected()
                 async with link.turn(questions):
                     questions.place = place
@@ -466,7 +466,7 @@ class Upstream:
         if call.rejected is not None:
             return UpstreamUnavailable(self.name, f"{call.rejected}; nothing was sent")
         busy = self._view.state == "ready"
-        what = f"had {self._gate.limit} other calls in flight" if busy else "was still connecting"
+        what = f"had {self._limiter.limit} other calls in flight" if busy else "was still connecting"
         if questions.waiting:
             what = "asks without saying for which call, so other runs' calls came first, and still did"
         return UpstreamUnavailable(self.name, f"server {self.name!r} {what} after {limit:g} s; nothing was sent")
@@ -528,19 +528,19 @@ class Upstream:
         self.settled.set()
 
     def idle(self) -> None:
-        """No connection, and none is made until somebody calls."""
+        """Note that there is no connection, and that none is made until the next call."""
         self._link = None
         self.wanted = anyio.Event()
         self._show(replace(self._view, state="idle", error=None))
 
     def reject(self, why: str) -> None:
-        """End all calls under way at once, each with what is known."""
+        """End all calls in flight immediately, each with what is known."""
         for call in tuple(self.calls):
             call.rejected = why
             call.stop()
 
     def connecting(self) -> None:
-        """An attempt that is worth waiting for has begun."""
+        """Note the begin of an attempt that is worth waiting for."""
         self._link = None
         self._show(replace(self._view, state="connecting", error=None, login_required=False))
 
@@ -558,7 +558,7 @@ class Upstream:
         tools: tuple[Tool, ...],
         problems: tuple[str, ...],
     ) -> None:
-        """The connection serves calls from now on."""
+        """Note a connection that serves calls from now on."""
         self._link = link
         self._followed = self.announced
         self.suspected = None
@@ -583,24 +583,24 @@ class Upstream:
         )
 
     def listed(self, tools: tuple[Tool, ...], problems: tuple[str, ...]) -> None:
-        """The server's tools have changed."""
+        """Note that the server's tools have changed."""
         self._adopt(tools)
         self._show(replace(self._view, tools=tools, problems=problems))
 
     def followed(self, announced: int) -> None:
-        """A listing that began after so many announcements has ended, well or not."""
+        """Note the end of a listing that began after so many announcements, well or not."""
         self._followed = announced
         self._changed.set()
         self._changed = anyio.Event()
 
     def down(self, error: str, *, login_required: bool = False) -> None:
-        """No connection, and the last attempt to make one failed, perhaps because nobody has logged in."""
+        """Note that there is no connection: the last attempt failed, perhaps for want of a login."""
         self._link = None
         self.wanted = anyio.Event()
         self._show(replace(self._view, state="down", error=error, login_required=login_required))
 
     def stopped(self, why: str | None = None) -> None:
-        """No connection, and none will be made. The first `why` stays."""
+        """Note that there is no connection, and that none will be made. The first `why` stays."""
         self._link = None
         if self._view.state != "stopped":
             self._show(replace(self._view, state="stopped", error=why or f"server {self.name!r} is closed"))

@@ -240,7 +240,7 @@ def test_without_a_server_the_store_is_shown_and_nothing_is_decided(
     assert "no codemode-mcp serve of this user resumes it" in capsys.readouterr().out
     for command in (cli_runs.approve, cli_runs.deny, cli_runs.cancel):
         assert "start one with its configuration" in refused(lambda command=command: command(ONE), capsys)  # type: ignore[misc]
-    assert person == [], "nobody was asked"
+    assert person == [], "no person was asked"
 
 
 def test_a_process_of_another_configuration_is_not_asked_to_go_on_with_a_run(

@@ -19,7 +19,7 @@ import test_upstream_http as over_http
 import test_upstream_questions as questions
 from direct_pool import DirectSource, direct_pool
 
-from upstream_clients import Asking, UpstreamCallError, UpstreamSpec, http, streamable, wire
+from upstream_clients import Asking, UpstreamCallError, UpstreamSpec, http, line_messages, streamable
 from upstream_clients.bearer import Bearer
 from upstream_clients.direct import THREAD_BYTES
 
@@ -456,7 +456,7 @@ async def test_an_odd_answer_ends_a_call_as_it_ends_one_of_a_task_and_nothing_is
     how: str, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "MAX_MESSAGE_BYTES", 10_000)
-    monkeypatch.setattr(wire, "MAX_MESSAGE_BYTES", 10_000)
+    monkeypatch.setattr(line_messages, "MAX_MESSAGE_BYTES", 10_000)
     kind = WithSession if era == "legacy" else Bare
     ends = [await how_it_ends(kind(era, ODD[how]), at_once=at_once) for at_once in (True, False)]
     assert ends[0] == ends[1]

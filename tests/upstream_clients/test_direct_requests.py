@@ -21,14 +21,14 @@ from upstream_clients.direct import Answer, DirectRequests, Refusal, read_answer
 from upstream_clients.dispatcher import Dispatcher
 from upstream_clients.events import EventBuffer
 from upstream_clients.jsonrpc import form_of, key_of
+from upstream_clients.line_messages import LineBuffer, read_message
 from upstream_clients.questions import ConnectionQuestions
 from upstream_clients.sdk_streams import from_sdk
-from upstream_clients.wire import LineBuffer, read_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from upstream_clients.wire import Incoming
+    from upstream_clients.line_messages import Incoming
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from upstream_clients.wire import MESSAGES_BURST, MESSAGES_PER_SECOND, ReadingAllowance
+from upstream_clients.line_messages import MESSAGES_BURST, MESSAGES_PER_SECOND, ReadingAllowance
 
 
 class Clock:

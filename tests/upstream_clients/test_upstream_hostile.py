@@ -59,7 +59,7 @@ async def test_pagination_without_end_is_cut(raw_server: Any, pool_of: Any, monk
         (view,) = pool.views()
         assert view.state == "ready"
         assert len(view.tools) == 20
-        assert "tools/list goes on after 20 pages; the rest is left out" in view.problems
+        assert "tools/list has more than 20 pages; the rest is left out" in view.problems
 
 
 async def test_more_tools_than_anybody_needs_are_cut(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from upstream_clients import UpstreamCallError, UpstreamSpec, UpstreamUnavailable, http, wire
-from upstream_clients.watch import HttpWatch
+from upstream_clients import UpstreamCallError, UpstreamSpec, UpstreamUnavailable, http, line_messages
+from upstream_clients.http_failures import HttpWatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -262,7 +262,7 @@ async def test_an_answer_beyond_the_limit_fails_its_call_alone(
     flags: tuple[str, ...], server_of: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "MAX_MESSAGE_BYTES", 100_000)
-    monkeypatch.setattr(wire, "MAX_MESSAGE_BYTES", 100_000)
+    monkeypatch.setattr(line_messages, "MAX_MESSAGE_BYTES", 100_000)
     server = await server_of(*flags)
     async with pool_of(server.spec()) as pool:
         source = pool.source("srv")

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from upstream_clients import Asking, UpstreamCallError, UpstreamPool, UpstreamSpec, UpstreamUnavailable
-from upstream_clients.gate import Gate
+from upstream_clients.fair_limiter import FairLimiter
 from upstream_clients.listing_cache import FRESH_SECONDS, MAX_FILE_BYTES, MAX_FILES, ListingCache
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
@@ -431,7 +431,7 @@ async def test_no_more_calls_are_sent_at_once_than_allowed(sdk_server: Any, pool
 
 
 async def test_who_waits_is_admitted_in_order_and_runs_take_turns() -> None:
-    gate = Gate(1)
+    gate = FairLimiter(1)
     order: list[str] = []
 
     async def call(run: str, name: str) -> None:
@@ -446,7 +446,7 @@ async def test_who_waits_is_admitted_in_order_and_runs_take_turns() -> None:
 
 
 async def test_a_place_given_to_one_who_has_just_left_goes_to_the_next() -> None:
-    gate = Gate(1)
+    gate = FairLimiter(1)
     admitted = []
 
     async def call(name: str) -> None:

@@ -14,10 +14,10 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamSpec, listing, vigil, wire
+from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamSpec, line_messages, listing, liveness
+from upstream_clients.line_messages import LineBuffer, TooLong, read_message, too_long
+from upstream_clients.liveness import LivenessMonitor
 from upstream_clients.upstream import Call, Upstream
-from upstream_clients.vigil import Vigil
-from upstream_clients.wire import LineBuffer, TooLong, read_message, too_long
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,8 +65,8 @@ def nasty() -> Callable[..., UpstreamSpec]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vigil, "LOOK", 0.05)
-    monkeypatch.setattr(vigil, "PROBE_TIMEOUT", 0.5)
+    monkeypatch.setattr(liveness, "LOOK", 0.05)
+    monkeypatch.setattr(liveness, "PROBE_TIMEOUT", 0.5)
 
 
 # Hung servers.
@@ -91,8 +91,8 @@ async def test_a_stopped_process_is_replaced_after_a_call_has_timed_out(nasty: A
 async def test_calls_to_a_hung_server_end_with_what_is_known(
     nasty: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vigil, "QUIET", 0.3)
-    monkeypatch.setattr(vigil, "PATIENCE", 1.0)
+    monkeypatch.setattr(liveness, "QUIET", 0.3)
+    monkeypatch.setattr(liveness, "PATIENCE", 1.0)
     async with pool_of(nasty()) as pool:
         with anyio.fail_after(20), pytest.raises(UpstreamCallError) as caught:
             await pool.source("srv").call_tool("stop", {})
@@ -105,7 +105,7 @@ async def test_calls_to_a_hung_server_end_with_what_is_known(
 async def test_a_server_that_is_busy_with_a_call_that_may_be_long_is_left_alone(
     nasty: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vigil, "QUIET", 0.3)
+    monkeypatch.setattr(liveness, "QUIET", 0.3)
     async with pool_of(nasty()) as pool:
         source, first = pool.source("srv"), pid_of(pool)
         async with anyio.create_task_group() as tasks:
@@ -123,8 +123,8 @@ async def test_a_server_that_is_busy_with_a_call_that_may_be_long_is_left_alone(
 async def test_a_server_that_answers_pings_may_take_for_ever(
     nasty: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vigil, "QUIET", 0.1)
-    monkeypatch.setattr(vigil, "PATIENCE", 0.1)
+    monkeypatch.setattr(liveness, "QUIET", 0.1)
+    monkeypatch.setattr(liveness, "PATIENCE", 0.1)
     async with pool_of(nasty()) as pool:
         source, first = pool.source("srv"), pid_of(pool)
         async with anyio.create_task_group() as tasks:
@@ -162,7 +162,7 @@ class Clock:
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    [(None, vigil.PATIENCE), (3600.0, 3600.0)],
+    [(None, liveness.PATIENCE), (3600.0, 3600.0)],
     ids=["without a limit: the patience", "with one: the limit"],
 )
 async def test_how_long_a_call_may_keep_its_server_silent(limit: float | None, expected: float) -> None:
@@ -177,8 +177,8 @@ async def test_how_long_a_call_may_keep_its_server_silent(limit: float | None, e
             upstream.calls.discard(call)
 
     began = clock()
-    await Vigil(upstream, link, sleep=sleep).until_hung()
-    assert expected <= clock() - began <= expected + vigil.PROBE_TIMEOUT
+    await LivenessMonitor(upstream, link, sleep=sleep).until_hung()
+    assert expected <= clock() - began <= expected + liveness.PROBE_TIMEOUT
     assert link.probes == 1
 
 
@@ -192,8 +192,8 @@ async def test_calls_that_come_to_a_silent_server_later_do_not_speak_for_it() ->
 
     upstream.suspected = set()
     began = clock()
-    await Vigil(upstream, link, sleep=sleep).until_hung()
-    assert clock() - began <= vigil.PROBE_TIMEOUT + vigil.LOOK
+    await LivenessMonitor(upstream, link, sleep=sleep).until_hung()
+    assert clock() - began <= liveness.PROBE_TIMEOUT + liveness.LOOK
 
 
 async def test_a_server_that_nobody_asks_is_not_probed() -> None:
@@ -201,8 +201,8 @@ async def test_a_server_that_nobody_asks_is_not_probed() -> None:
     upstream = Upstream(UpstreamSpec("srv", command="x"), clock=clock)
     upstream.calls.add(Call(clock(), None))  # waits for its turn
     with anyio.move_on_after(0.3):
-        await Vigil(upstream, link, sleep=clock.sleep).until_hung()
-    assert clock() - 1000 > vigil.PATIENCE
+        await LivenessMonitor(upstream, link, sleep=clock.sleep).until_hung()
+    assert clock() - 1000 > liveness.PATIENCE
     assert link.probes == 0
 
 
@@ -286,7 +286,7 @@ async def test_while_a_thread_reads_a_large_answer_others_go_on() -> None:
 async def test_a_result_that_is_too_large_costs_its_own_call_alone(
     nasty: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "MAX_MESSAGE_BYTES", 1_000_000)
+    monkeypatch.setattr(line_messages, "MAX_MESSAGE_BYTES", 1_000_000)
     async with pool_of(nasty()) as pool:
         source, first = pool.source("srv"), pid_of(pool)
         async with anyio.create_task_group() as tasks:
@@ -365,4 +365,4 @@ async def test_pages_without_end_or_answer_cost_what_comes_after_them(
         (view,) = pool.views()
         assert view.state == "ready"
         assert view.tools[0].name == "tool_0"
-        assert view.problems == ("tools/list goes on after 0.5 s; the rest is left out",)
+        assert view.problems == ("tools/list has more pages after 0.5 s; the rest is left out",)

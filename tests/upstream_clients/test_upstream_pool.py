@@ -17,16 +17,16 @@ from mcp_types import jsonrpc_message_adapter
 import upstream_clients
 from upstream_clients import UpstreamPool, UpstreamSpec
 from upstream_clients.backoff import Backoff
+from upstream_clients.line_messages import read_message
 from upstream_clients.sdk_streams import from_sdk
 from upstream_clients.spec import HIDDEN
 from upstream_clients.stderr import StderrTail
-from upstream_clients.wire import read_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from upstream_clients.wire import Incoming
+    from upstream_clients.line_messages import Incoming
 
 SECRETIVE = UpstreamSpec(
     "srv",

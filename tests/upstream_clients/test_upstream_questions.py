@@ -25,7 +25,7 @@ from upstream_clients import (
     negotiate,
     questions,
 )
-from upstream_clients.gate import Gate
+from upstream_clients.fair_limiter import FairLimiter
 from upstream_clients.questions import (
     MAX_QUESTION_DEPTH,
     MAX_QUESTIONS,
@@ -189,7 +189,7 @@ async def test_a_failure_in_asking_tells_the_server_nothing(asking_server: Any, 
 async def test_a_call_for_which_nobody_can_be_asked_gets_an_error(asking_server: Any, pool_of: Any) -> None:
     async with pool_of(asking_server()) as pool:
         ((answer),) = json.loads(text(await ask(pool.source("srv"), None, ELICIT)()))
-    assert answer == {"error": "nobody can be asked on behalf of this call"}
+    assert answer == {"error": "no person can be asked on behalf of this call"}
 
 
 async def test_while_no_call_is_in_flight_there_are_no_roots_and_nobody_is_asked(
@@ -232,7 +232,7 @@ async def test_a_question_that_may_be_another_runs_is_refused_and_then_runs_take
         await ada.until_asked()
         tasks.start_soon(second.run, ask(source, bob, ELICIT))
         ((refused),) = await second.outcome()
-        assert "nobody was asked" in refused["error"]
+        assert "no person was asked" in refused["error"]
         assert "repeat" in refused["error"]
         assert bob.seen == []
         # Ada's question was hers alone when it came. Now Bob waits until her call is over, and asks for himself.
@@ -259,7 +259,7 @@ async def test_a_person_who_thinks_delays_a_call_of_another_owner_by_a_second_at
         await ada.until_asked()
         # From here on runs take turns.
         ((refused),) = json.loads(text(await ask(source, bob, ELICIT)()))
-        assert "nobody was asked" in refused["error"]
+        assert "no person was asked" in refused["error"]
         began = anyio.current_time()
         await source.call_tool("log", {}, asking=bob.asking)
         assert anyio.current_time() - began < 2 * questions.TURN
@@ -288,7 +288,7 @@ async def test_a_question_that_no_client_can_answer_is_refused_when_another_run_
 
 async def test_the_default_limit_counts_for_each_owner_and_a_limit_of_the_operator_for_all() -> None:
     for limit, is_free in ((None, True), (2, False)):
-        gate = Gate(limit)
+        gate = FairLimiter(limit)
         async with AsyncExitStack() as held:
             for _ in range(gate.limit):
                 await held.enter_async_context(gate.admitted("ada", "run"))
@@ -303,7 +303,7 @@ async def test_the_default_limit_counts_for_each_owner_and_a_limit_of_the_operat
 
 
 async def test_a_call_that_steps_out_lets_the_next_one_in_and_counts_again_afterwards() -> None:
-    gate = Gate(1)
+    gate = FairLimiter(1)
     async with gate.admitted("ada", "a") as place:
         place.step_out()
         with anyio.fail_after(5):
@@ -349,7 +349,7 @@ async def test_a_call_for_which_nobody_can_be_asked_makes_a_question_ambiguous(
         tasks.start_soon(first.run, ask(source, ada, ELICIT))
         await ada.until_asked()
         ((refused),) = json.loads(text(await ask(source, None, ELICIT)()))
-        assert "nobody was asked" in refused["error"]
+        assert "no person was asked" in refused["error"]
         assert len(ada.seen) == 1
         ada.free.set()
         await first.outcome()
@@ -367,7 +367,7 @@ async def test_a_call_that_was_given_up_may_still_ask_but_never_another_run(
         with pytest.raises(UpstreamCallError, match="timed out"):
             await source.call_tool("ask_late", {}, timeout=0.1, asking=ada.asking)
         # The server does not care, and its question comes while another run has a call in flight.
-        assert "may still be that one's, so nobody was asked" in await go_on(bob)
+        assert "may still be that one's, so no person was asked" in await go_on(bob)
         assert bob.seen == []
         # The run itself may have it, and so may others when the server has answered the call after all ...
         assert json.loads(await go_on(ada)) == [{"result": ACCEPT}]
@@ -376,7 +376,7 @@ async def test_a_call_that_was_given_up_may_still_ask_but_never_another_run(
         # ... or when enough time has passed.
         with pytest.raises(UpstreamCallError, match="timed out"):
             await source.call_tool("ask_late", {}, timeout=0.1, asking=ada.asking)
-        assert "nobody was asked" in await go_on(bob)
+        assert "no person was asked" in await go_on(bob)
         monkeypatch.setattr(questions, "ABANDONED", 0.0)
         assert json.loads(await go_on(bob)) == [{"result": ACCEPT}]
 
@@ -770,7 +770,7 @@ async def test_where_the_transport_does_not_tell_whose_a_question_is_runs_take_t
         tasks.start_soon(first.run, elicit(ada))
         await ada.until_asked()
         tasks.start_soon(second.run, elicit(bob))
-        assert "nobody was asked" in str(await second.outcome())
+        assert "no person was asked" in str(await second.outcome())
         tasks.start_soon(third.run, elicit(bob))
         assert bob.seen == []
         ada.free.set()

@@ -129,7 +129,7 @@ async def _verifier(settings: HttpSettings, stack: AsyncExitStack) -> Verifier |
     if settings.oauth is None:
         return StaticTokens(settings.tokens) if settings.tokens else None
     from codemode_mcp.server.http.oauth import FETCH_SECONDS, AccessTokens, Keys
-    from upstream_clients.reach import ReachClient
+    from upstream_clients.address_guard import ReachClient
 
     # An issuer may name public addresses for its keys, or those of its own network. `jwksUrl` is the operator's word.
     trusted = settings.oauth.jwks_url or settings.oauth.issuer

@@ -63,7 +63,7 @@ def read_tools(items: Iterable[object]) -> tuple[tuple[Tool, ...], tuple[str, ..
 
 
 def cap_problems(problems: list[str]) -> tuple[str, ...]:
-    """At most `MAX_PROBLEMS` sentences, then a count of the others."""
+    """Return at most `MAX_PROBLEMS` sentences, then a count of the others."""
     if len(problems) <= MAX_PROBLEMS:
         return tuple(problems)
     return (*problems[:MAX_PROBLEMS], f"... and {len(problems) - MAX_PROBLEMS} more problems")

@@ -100,7 +100,7 @@ class LineBuffer:
     _parts: list[bytes] = field(default_factory=list)
     _size: int = 0
     _head: bytes | None = None
-    """Of the present line, once it is too long; then `_parts` has only its last bytes."""
+    """Head of the present line, once it is too long; then `_parts` has only its last bytes."""
 
     def feed(self, chunk: bytes) -> list[bytes | TooLong]:
         """Return the lines that end in `chunk`, without their ends."""
@@ -207,7 +207,7 @@ def _unreadable(text: str) -> Message | None:
 
 
 def whole(value: Any) -> Any:
-    """With U+FFFD for halves of surrogate pairs."""
+    """Return a value with U+FFFD for halves of surrogate pairs."""
     match value:
         case str():
             return _HALF.sub("\ufffd", value)

@@ -32,14 +32,14 @@ _MAX_QUOTE = 500
 
 @dataclass(frozen=True, slots=True)
 class HttpFault:
-    """Why one POST got no MCP answer; travels through the SDK as the `data` of a JSON-RPC error.
+    """Reason for a POST without an MCP answer; travels through the SDK as the `data` of a JSON-RPC error.
 
     Attributes:
         status: the HTTP status, or `None` when there was no HTTP answer.
         sent: whether the request may have reached the server.
         answered: whether the error's code and message are the server's own JSON-RPC answer.
         session_lost: the server does not know the session any more, so it did not look at the request.
-        login: somebody has to log in first (401), or again for more rights (403); the error's message says so.
+        login: a person has to log in first (401), or again for more rights (403); the error's message says so.
     """
 
     status: int | None
@@ -78,13 +78,13 @@ def is_session_lost(error: JsonRpcError) -> bool:
 
 
 def is_logged_out(error: JsonRpcError) -> bool:
-    """Return the server wants somebody to log in before it looks at any request."""
+    """Return True if the server wants a login before it looks at any request."""
     fault = HttpFault.of(error)
     return fault is not None and fault.login and fault.status == HTTPStatus.UNAUTHORIZED
 
 
 def login_needed(spec: UpstreamSpec) -> str:
-    """Nobody has logged in, or the login is over."""
+    """Return the error for a server without a login, or with one that is over."""
     return f"server {spec.name!r} needs a login: run codemode-mcp login {shlex.quote(spec.name)}"
 
 

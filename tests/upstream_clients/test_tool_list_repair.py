@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from upstream_clients.lenient import MAX_PROBLEMS, open_page, read_tools
+from upstream_clients.tool_list_repair import MAX_PROBLEMS, open_page, read_tools
 from upstream_clients.tools import Annotations, Tool
 
 GOOD: dict[str, Any] = {"name": "good", "inputSchema": {"type": "object"}}

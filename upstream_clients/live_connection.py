@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from upstream_clients.direct import Answer, Refusal
 from upstream_clients.dispatcher import sendable
+from upstream_clients.error_mapping import call_error, is_logged_out, is_session_lost, is_transport_failure
 from upstream_clients.errors import UpstreamCallError
-from upstream_clients.faults import call_error, is_logged_out, is_session_lost, is_transport_failure
 from upstream_clients.jsonrpc import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
@@ -197,14 +197,14 @@ class Link:
         on_progress: ProgressFn | None,
         call: CallQuestions,
     ) -> Callable[[], None] | None:
-        """Send a request at once, as `send` does.
+        """Send a request without waiting, as `send` does.
 
         Returns:
             A function that gives the request up; None where it could not be sent so.
         """
         direct = self._dispatcher.direct
         if direct is None or traced({}):
-            return None  # servers are told of the span that a request belongs to
+            return None  # servers get the span that a request belongs to
 
         def answered(answer: Answer | Refusal | None) -> None:
             call.request_id = None

@@ -21,34 +21,34 @@ DEFAULT_LIMIT = 32
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class Slot:
     """A place for a call. The call may step out while it waits for a person, and steps in again whatever is free.
 
     Attributes:
         state: `ended` is final: a question may be over only after its call.
     """
 
-    gate: Gate
+    limiter: FairLimiter
     lane: str
     state: Literal["in", "out", "ended"] = "in"
 
     def step_out(self) -> None:
         if self.state == "in":
             self.state = "out"
-            self.gate.give_back(self.lane)
+            self.limiter.give_back(self.lane)
 
     def step_in(self) -> None:
         if self.state == "out":
             self.state = "in"
-            self.gate.take(self.lane)
+            self.limiter.take(self.lane)
 
     def end(self) -> None:
         self.step_out()
         self.state = "ended"
 
 
-class Gate:
-    """Admits `limit` at once. Those beyond wait: first in first out within one run, and the runs take turns."""
+class FairLimiter:
+    """Admits `limit` calls at a time. Others wait: first in first out within one run, and the runs take turns."""
 
     def __init__(self, limit: int | None) -> None:
         """Set the limit for all owners together; None: `DEFAULT_LIMIT` for each owner."""
@@ -57,10 +57,10 @@ class Gate:
         # The mutable state, by lane: the owner, or one lane for all where the limit is shared.
         self._held: Counter[str] = Counter()
         self._waiting: dict[str, OrderedDict[str, deque[anyio.Event]]] = {}
-        """By run; the run whose turn it is comes first. No queue is empty."""
+        """Waiting calls by run; the run whose turn it is comes first. No queue is empty."""
 
     @asynccontextmanager
-    async def admitted(self, owner: str, run: str, on_wait: Callable[[], None] = lambda: None) -> AsyncIterator[Place]:
+    async def admitted(self, owner: str, run: str, on_wait: Callable[[], None] = lambda: None) -> AsyncIterator[Slot]:
         """Wait for a place, and hold it inside. `on_wait` is called before a wait."""
         lane = "" if self._shared else owner
         if self._held[lane] < self.limit:
@@ -68,19 +68,19 @@ class Gate:
         else:
             on_wait()
             await self._wait(lane, run)
-        place = Place(self, lane)
+        slot = Slot(self, lane)
         try:
-            yield place
+            yield slot
         finally:
-            place.end()
+            slot.end()
 
-    def try_admit(self, owner: str) -> Place | None:
+    def try_admit(self, owner: str) -> Slot | None:
         """Take a place that is free now; the caller ends it."""
         lane = "" if self._shared else owner
         if self._held[lane] >= self.limit:
             return None
         self.take(lane)
-        return Place(self, lane)
+        return Slot(self, lane)
 
     def take(self, lane: str) -> None:
         self._held[lane] += 1

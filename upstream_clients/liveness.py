@@ -1,8 +1,8 @@
-"""Whether a server that is connected is still there: a stopped process or a half-open connection only keeps silent.
+"""Liveness of a connected server: a stopped process or a half-open connection only keeps silent.
 
-Silence alone says little, for many servers do one thing at a time and answer nobody meanwhile. So a server is taken for
+Silence alone says little, for many servers do one thing at a time and answer nothing meanwhile. So a server counts as
 hung only when all of this holds: it was asked something and did not answer in time, or has said nothing for `QUIET`
-seconds; it has then kept silent on a probe for `PROBE_TIMEOUT`; and no call that was under way before the probe may
+seconds; it has then kept silent on a probe for `PROBE_TIMEOUT`; and no call that was in flight before the probe may
 just be long. A call may be as long as its limit says, or without one `PATIENCE`.
 """
 
@@ -34,7 +34,7 @@ LOOK = 1.0
 
 
 class Link(Protocol):
-    """What is needed of a connection."""
+    """The part of a connection that the monitor needs."""
 
     @property
     def heard(self) -> int:
@@ -46,8 +46,8 @@ class Link(Protocol):
         ...
 
 
-class Vigil:
-    """Over one connection."""
+class LivenessMonitor:
+    """Monitors one connection."""
 
     def __init__(
         self, upstream: Upstream, link: Link, *, sleep: Callable[[float], Awaitable[None]] = anyio.sleep
@@ -68,8 +68,10 @@ class Vigil:
                 )
 
     async def _until_doubtful(self) -> tuple[float, set[Call]]:
-        """Since when, by the upstream's clock, nothing has been heard; and what the server may be busy with. Calls that
-        come to it later do not speak for it."""
+        """Return the time of the last message, by the upstream's clock, and the calls that the server may be busy with.
+
+        Later calls do not count.
+        """
         upstream = self._upstream
         heard, since = self._link.heard, upstream.clock()
         while True:

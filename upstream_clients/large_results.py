@@ -14,7 +14,7 @@ from typing import Any
 TAKEN_APART = 8 * 1024 * 1024
 """Characters of a result from which on it is freed in steps. Smaller ones take some milliseconds at most."""
 
-_AT_ONCE = 1000
+_STEP = 1000
 """Members of a container that are freed in one step, with what they hold if that is little."""
 
 _LITTLE = 100
@@ -58,10 +58,10 @@ def take_apart(parts: list[Any]) -> None:
             continue
         while part:
             if type(part) is list:
-                some = part[-_AT_ONCE:]
-                del part[-_AT_ONCE:]
+                some = part[-_STEP:]
+                del part[-_STEP:]
             else:
-                some = [part.popitem()[1] for _ in range(min(_AT_ONCE, len(part)))]
+                some = [part.popitem()[1] for _ in range(min(_STEP, len(part)))]
             parts.extend([each for each in some if type(each) in _CONTAINERS and not _holds_little(each)])
             del some
 
