@@ -1,4 +1,4 @@
-"""What the documentation shows works, and says what the code says."""
+"""Examples of the documentation work, and its facts match the code."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ PROGRAMS = frozenset(
         *("opentelemetry-instrument", "pip", "pipx", "python", "python3", "uv", "uvx"),
     )
 )
-"""What a shell block may begin a command with, besides `codemode-mcp`."""
+"""Programs in shell blocks besides `codemode-mcp`."""
 LAUNCHERS = {"opentelemetry-instrument", "pipx", "uv", "uvx"}
 """Those that start a program that is named behind them."""
 
@@ -120,7 +120,7 @@ def test_every_block_has_a_language_that_is_checked_or_is_output() -> None:
 
 
 def misused(line: str) -> list[str]:
-    """What is wrong with a line of a shell: commands and options of ours that there are not, unknown programs."""
+    """Return the mistakes of a line of a shell: unknown commands and options of ours, unknown programs."""
     words = shlex.split(line, comments=True)
     problems: list[str] = []
     for is_operator, group in groupby(words, lambda word: word in ("&&", "||", "|", ";")):
@@ -183,7 +183,7 @@ def test_every_command_of_the_pages_is_there() -> None:
         ("cd x && codemode-mcp tools --limit 3", "--limit"),
         ("LEVEL=1 codemode-mcp runs list --html x", "--html"),
         ("python3 tests/gone.py", "is not there"),
-        ("codemode-mcp install --client nobody", "nobody"),
+        ("codemode-mcp install --client absent", "absent"),
         ("codemode-mcp login one two", "what is two?"),
         ("frobnicate", "marked as `text`"),
     ],

@@ -8,9 +8,9 @@ The request of a legacy server names no call. Over streamable HTTP it comes on t
 known. Otherwise (stdio, HTTP+SSE, a stream of the server's own) this rule holds: when all calls in flight belong to one
 run, so does the question. When calls of several runs are in flight, no person is asked; the server gets an error, and
 from then on calls of different runs take turns on this connection, first come first served, so that it works the next
-time. When none is in flight, roots are those of the only client, if any, and no person is asked. A call that was cancelled
-or timed out counts as one in flight for another `ABANDONED` seconds, unless the server answers it after all: servers
-may not notice, and ask.
+time. When none is in flight, roots are those of the only client, if any, and no person is asked. A call that was
+cancelled or timed out counts as one in flight for another `ABANDONED` seconds, unless the server answers it after all:
+servers may not notice, and ask.
 
 Taking turns never holds up a call for long:
 

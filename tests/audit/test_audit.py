@@ -1,4 +1,4 @@
-"""What logs look like; that no record can be forged is a test of `sandbox_escape`."""
+"""Tests of what logs look like; that no record can be forged is a test of `sandbox_escape`."""
 
 from __future__ import annotations
 

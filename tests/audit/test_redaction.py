@@ -1,4 +1,4 @@
-"""What may be recorded of inputs, and what no record ever holds."""
+"""Tests of what may be recorded of inputs, and what no record ever holds."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_inputs_are_told_as_a_digest_and_a_shape_unless_they_are_wanted() -> Non
     assert wanted["value"] == {"note": "very private", "password": "***"}
 
 
-def test_equal_arguments_have_equal_digests_which_nobody_can_compute_elsewhere() -> None:
+def test_equal_arguments_have_equal_digests_which_cannot_be_computed_elsewhere() -> None:
     one, other = Inputs(include=False), Inputs(include=False)
     assert one.of_arguments("{}", same) == one.of_arguments("{}", same)
     assert one.of_arguments("{}", same) != one.of_arguments('{"a":1}', same)

@@ -89,7 +89,7 @@ async def test_calls_are_children_of_their_run_and_the_run_of_the_request(engine
     assert [call.parent.span_id for call in calls] == [run.context.span_id] * 2
     assert {call.context.trace_id for call in calls} == {request.get_span_context().trace_id}
     assert waiting.get_span_context().trace_id != request.get_span_context().trace_id
-    # Whoever sends the call finds its span: so the trace goes on to the upstream.
+    # Any caller that sends the call finds its span: so the trace continues to the upstream.
     assert seen == [call.context.span_id for call in calls]
     assert calls[0].attributes["gen_ai.tool.name"] == "mcp:s:work"
     assert calls[0].attributes["mcp.method.name"] == "tools/call"
@@ -172,7 +172,7 @@ def test_what_a_store_has_is_measured_by_its_kind(collector: Collector) -> None:
     assert collector.metrics()["codemode.store.oldest"][0].value == 0
 
 
-def test_a_name_that_nobody_offers_is_no_dimension_of_a_metric(collector: Collector) -> None:
+def test_a_name_without_a_tool_is_no_dimension_of_a_metric(collector: Collector) -> None:
     auditor = Auditor()
     auditor.add(collector.spans.record)
     for number in range(3):

@@ -167,7 +167,7 @@ def test_a_file_that_was_moved_away_is_made_again(tmp_path: Path) -> None:
 
 
 class Failing:
-    """In the place of the file: refuses as long as it is told to."""
+    """A file that refuses writes as long as it is told to."""
 
     def __init__(self, trajectory: Trajectory) -> None:
         self.real = trajectory._file
@@ -332,7 +332,7 @@ def test_a_pipe_is_refused_without_waiting_for_its_reader(tmp_path: Path) -> Non
         os.close(reader)
 
 
-def test_a_listener_that_fails_reaches_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_fails_reaches_no_one(caplog: pytest.LogCaptureFixture) -> None:
     auditor = Auditor(lambda: 5.0)
     heard: list[Event] = []
 

@@ -28,7 +28,7 @@ SIZES = {"tools": (3,), "upstreams": (2,), "suspended": (2,), "clients": (2,), "
 def benchmarks(
     engine: Engine, engine_cache: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, ModuleType]]:
-    """The modules, which find each other as they do when they are run, and the compiled engine of the tests."""
+    """Yield the modules, which find each other as they do when they are run, and the compiled engine of the tests."""
     cache = tmp_path_factory.mktemp("cache")
     (cache / "codemode-mcp").symlink_to(engine_cache)
     with pytest.MonkeyPatch.context() as patch:

@@ -25,5 +25,5 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory for the files of one module."""
+    """Return a directory for the files of one module."""
     return tmp_path_factory.mktemp("module")

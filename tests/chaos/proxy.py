@@ -17,7 +17,7 @@ HEADER_SECONDS = 0.02
 
 
 def free_port() -> int:
-    """A port of loopback that is free now."""
+    """Return a port of loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

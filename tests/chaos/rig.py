@@ -142,7 +142,7 @@ class Rig:
     # the books
 
     def ledger(self, server: str) -> Path:
-        """A server that is configured twice has one."""
+        """Return a server that is configured twice has one."""
         return self.folder / f"{server.removesuffix(HASTY)}.ledger"
 
     def lines(self, server: str, kind: str) -> list[str]:
@@ -151,7 +151,7 @@ class Rig:
         return [line.partition(" ")[2] for line in lines if line.startswith(f"{kind} ")]
 
     def pid_of(self, server: str) -> int:
-        """The latest process of a server."""
+        """Return the latest process of a server."""
         return int(self.lines(server, "pid")[-1])
 
     def done(self, job: Job) -> int:
@@ -240,7 +240,7 @@ def _within(now: Footprint, rest: Footprint, more_sockets: int) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below `pid`."""
+    """Return the processes below `pid`."""
     found = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -251,14 +251,15 @@ def descendants(pid: int) -> list[int]:
 
 
 def stdio(folder: Path, name: str, *flags: str, **more: Any) -> dict[str, Any]:
-    """The entry of a stdio server with a ledger."""
+    """Return the entry of a stdio server with a ledger."""
     script = str(SERVERS / "stdio_server.py")
     return {"command": sys.executable, "args": [script, str(folder / f"{name}.ledger"), *flags], **more}
 
 
 @asynccontextmanager
 async def rig(folder: Path, servers: dict[str, Any], **code_mode: Any) -> AsyncIterator[Rig]:
-    """The server with these upstreams, each of which has been tried once. In the end nothing of it may be left."""
+    """Yield the server with these upstreams, each of which has been tried once. In the end nothing of it may be
+    left."""
     limits = {"maxPendingToolCalls": CONCURRENT, "maxOutputBytes": 10_000_000, **code_mode}
     entries = {name: {"maxConcurrentCalls": CONCURRENT, **entry} for name, entry in servers.items()}
     config = write_config(folder, entries, codeMode=limits)

@@ -140,13 +140,13 @@ class Storm:
             await self.accept(server)
 
     async def at_rest(self, rest: Footprint) -> Footprint:
-        """Each HTTP server may have idle connections more or less than before."""
+        """Return each HTTP server may have idle connections more or less than before."""
         return await self.chaos.until_at_rest(rest, more_sockets=20)
 
 
 @asynccontextmanager
 async def brewing(folder: Path, seed: int) -> AsyncIterator[Storm]:
-    """The server, its upstreams and the lines to them, in good order."""
+    """Yield the server, its upstreams and the lines to them, in good order."""
     async with AsyncExitStack() as stack:
         servers = {
             name: await stack.enter_async_context(HttpServer(folder, name, *flags)) for name, flags in NETWORK.items()

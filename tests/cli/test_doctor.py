@@ -1,4 +1,4 @@
-"""What doctor says of an installation, over real servers."""
+"""Tests of what doctor says of an installation, over real servers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ for line in sys.stdin:
         end = {"error": {"code": -32601, "message": "no"}} if found is None else {"result": found}
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **end}), flush=True)
 """
-"""A server that lists what the tracker does, and starts at once."""
+"""A server that lists what the tracker does, and starts immediately."""
 
 
 def listing(folder: Path) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def listing(folder: Path) -> dict[str, Any]:
 
 
 async def checks(folder: Path, server: dict[str, Any] | None = None, **tools: Any) -> dict[str, list[Check]]:
-    """All checks of an installation with one server, by name."""
+    """Return all checks of an installation with one server, by name."""
     servers = {"tracker": server or listing(folder)}
     path = folder / "codemode-mcp.json"
     path.write_text(json.dumps({"mcpServers": servers, "tools": tools}), "utf-8")
@@ -96,11 +96,11 @@ async def test_rules_about_other_tools_and_in_contexts_are_looked_at_too(tmp_pat
     found = await checks(
         tmp_path,
         contexts=contexts,
-        deny=["core:results:*", "plugin:nobody:*", "client:session:sample", "mcp:tracker:*", "mcp:tracker:prompts/zz"],
+        deny=["core:results:*", "plugin:absent:*", "client:session:sample", "mcp:tracker:*", "mcp:tracker:prompts/zz"],
         approved=["core:results:list"],
     )
     assert [check.detail for check in found["policy"]] == [
-        "'plugin:nobody:*' in tools.deny matches no tool",
+        "'plugin:absent:*' in tools.deny matches no tool",
         "'mcp:tracker:prompts/zz' in tools.deny matches no tool",
         "'core:results:list' in tools.approved has no effect: "
         "everything that it matches is denied, or needs no approval",

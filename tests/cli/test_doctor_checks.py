@@ -423,7 +423,7 @@ async def test_what_is_slow_delays_nothing_else_and_the_order_stays() -> None:
         return [Check("slow", "ok", "at last")]
 
     async def fast() -> list[Check]:
-        return [Check("fast", "ok", "at once")]
+        return [Check("fast", "ok", "fast")]
 
     async def watch() -> None:
         while checkup.done < 1:

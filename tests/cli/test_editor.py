@@ -20,7 +20,7 @@ def times(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_doing_it_again_writes_nothing_anew(tmp_path: Path) -> None:
+def test_doing_it_again_writes_nothing(tmp_path: Path) -> None:
     out = tmp_path / "a" / "types"
     first = keep(out, FILES)
     assert (first.declarations, first.example, first.project) == (tuple(FILES), True, True)
@@ -31,7 +31,7 @@ def test_doing_it_again_writes_nothing_anew(tmp_path: Path) -> None:
     assert (again.declarations, again.removed, again.changed, again.example) == (tuple(FILES), (), (), False)
 
 
-def test_files_of_servers_that_are_gone_are_removed_unless_somebody_has_changed_them(tmp_path: Path) -> None:
+def test_files_of_servers_that_are_gone_are_removed_unless_a_user_has_changed_them(tmp_path: Path) -> None:
     gone = {"mcp/old.d.ts": "// old\n", "mcp/edited.d.ts": "// edited\n"}
     keep(tmp_path, FILES | gone)
     (tmp_path / "mcp" / "edited.d.ts").write_text("// mine\n", "utf-8")
@@ -61,7 +61,7 @@ def test_a_list_that_names_other_files_removes_nothing(tmp_path: Path, path: str
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"mcp/github.d.ts": 1}', "[" * 100_000, "\x00"])
-def test_a_list_that_is_none_is_made_anew(tmp_path: Path, text: str) -> None:
+def test_a_list_that_is_none_is_made_again(tmp_path: Path, text: str) -> None:
     keep(tmp_path, FILES)
     (tmp_path / WRITTEN).write_text(text, "utf-8")
     assert keep(tmp_path, FILES).removed == ()

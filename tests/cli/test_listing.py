@@ -1,4 +1,4 @@
-"""What `codemode-mcp tools` shows of a catalog."""
+"""Tests of what `codemode-mcp tools` shows of a catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is shown of a program while it goes on: a line of progress, its trace, a screen that keeps things apart."""
+"""Tests of what is shown of a program while it continues: a line of progress, its trace, a screen that keeps things
+apart."""
 
 from __future__ import annotations
 
@@ -204,7 +205,7 @@ def test_nothing_is_drawn_where_no_terminal_is_and_output_goes_as_it_is() -> Non
     assert (out.getvalue(), err.getvalue()) == ("a\x1b[2J\n", "")
 
 
-def test_a_reader_who_does_not_read_keeps_nobody_waiting() -> None:
+def test_a_reader_who_does_not_read_delays_no_other() -> None:
     read_end, write_end = os.pipe()
     with (
         os.fdopen(read_end, "rb") as reader,
@@ -217,7 +218,7 @@ def test_a_reader_who_does_not_read_keeps_nobody_waiting() -> None:
         assert len(reader.read(100 * 10_001)) == 100 * 10_001
 
 
-def test_a_reader_who_has_gone_is_told_of_once_and_ends_it() -> None:
+def test_a_reader_who_has_gone_is_reported_once_and_ends_it() -> None:
     class Gone(io.StringIO):
         def write(self, text: str, /) -> int:
             raise BrokenPipeError

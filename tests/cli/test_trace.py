@@ -1,4 +1,4 @@
-"""What `codemode-mcp trace` makes of a trajectory."""
+"""Tests of what `codemode-mcp trace` makes of a trajectory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOSTILE = "\x1b[2J\u202e</title><script>alert(1)</script>\" onload='x'"
 
 
 def events(run: str = RUN, *, at: float = 1000.0, tool: str = "mcp:s:t") -> list[dict[str, Any]]:
-    """A run of 2 s with two calls, suspended from 1 to 601 s."""
+    """Return a run of 2 s with two calls, suspended from 1 to 601 s."""
     call, request = f"{run}/1", f"req_of_{run}"
     told: list[dict[str, Any]] = [
         {"time": 0.0, "kind": "exec", "id": request, "request": "7", "input": {"sha256": "ab", "bytes": 3}},
@@ -91,7 +91,7 @@ def test_events_that_are_not_as_we_write_them_break_nothing(junk: dict[str, Any]
     assert page(trace)
 
 
-def test_a_run_that_another_process_went_on_with_says_so() -> None:
+def test_a_run_that_another_process_resumed_says_so() -> None:
     told = [*events(), {"time": 1600.95, "kind": "taken_over", "id": RUN, "pid": 77, "pending": 1}]
     trace = trace_of(RUN, told)
     assert [(each.at, each.process) for each in trace.takeovers] == [(1600.95, 77)]
@@ -301,7 +301,9 @@ def test_a_pipe_in_the_place_of_a_file_is_not_read(tmp_path: Path) -> None:
     assert files_of(path) == [path]
 
 
-def test_no_more_is_read_at_once_than_a_line_of_ours_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_read_in_one_go_than_a_line_of_ours_can_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reading, "MAX_LINE", 100)
     path = tmp_path / "runs.jsonl"
     lines = [{"kind": "run_started", "id": name} for name in ("a", "b" * 200, "c")]

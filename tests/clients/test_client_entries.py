@@ -341,5 +341,5 @@ class Everything(dict[str, str]):
 
 
 @pytest.mark.parametrize("timeout", [pytest.param(10**400, id="long"), pytest.param(float("inf"), id="endless")])
-def test_times_that_nobody_can_wait_are_no_trouble(timeout: float) -> None:
+def test_times_that_no_user_can_wait_are_no_trouble(timeout: float) -> None:
     assert entry_of({"command": "x", "timeout": timeout})["command"] == "x"

@@ -1,4 +1,4 @@
-"""What an import adds, keeps and leaves out, and what the file holds afterwards."""
+"""Tests of what an import adds, keeps and leaves out, and what the file holds afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where clients keep their servers, on systems that need not be here."""
+"""Tests of where clients keep their servers, on systems that need not be here."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_a_second_time_changes_nothing(cursor: World) -> None:
     assert cursor.files == files
 
 
-def test_two_installations_in_a_row_are_undone_at_once(cursor: World) -> None:
+def test_two_installations_in_a_row_are_undone_together(cursor: World) -> None:
     text = '{\n  "mcpServers": {\n    "a": {"command": "a"} // a\n  }\n}'
     cursor.has(text).ours().install()
     cursor.install(move=True)
@@ -280,7 +280,7 @@ def test_what_only_the_client_knows_is_handed_on_by_our_entry(tmp_path: Path) ->
     assert load_config(world.config, environ={"API_KEY": "", "HOST": ""}).upstreams
 
 
-def test_a_variable_that_nobody_sets_keeps_its_server_with_the_client_and_not_us_from_starting(tmp_path: Path) -> None:
+def test_a_variable_that_no_user_sets_keeps_its_server_with_the_client_and_not_us_from_starting(tmp_path: Path) -> None:
     servers = {"a": {"command": "a", "env": {"KEY": "${KEY}"}}, "b": {"command": "b", "args": ["${HOME}"]}}
     world = World(tmp_path, "claude-desktop", "user", {"KEY": "in the terminal", "HOME": "/home/me"})
     world.has(json.dumps({"mcpServers": servers}))
@@ -356,7 +356,7 @@ def test_a_symbolic_link_is_followed_and_stays_one(cursor: World, tmp_path: Path
     assert real.read_text() == '{"mcpServers": {}}'
 
 
-def test_a_file_that_somebody_changes_meanwhile_stays_and_so_does_ours(cursor: World) -> None:
+def test_a_file_that_a_user_changes_meanwhile_stays_and_so_does_ours(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours()
     made = cursor.plan(move=True)
     cursor.has('{"mcpServers": {"a": {"command": "a"}, "new": {"command": "n"}}}')
@@ -366,7 +366,7 @@ def test_a_file_that_somebody_changes_meanwhile_stays_and_so_does_ours(cursor: W
     assert cursor.files == files
 
 
-def test_a_file_that_we_have_made_and_somebody_else_has_written_since_is_not_removed(cursor: World) -> None:
+def test_a_file_that_we_have_made_and_another_user_has_written_since_is_not_removed(cursor: World) -> None:
     cursor.ours().install()
     undoing = plan_undo(cursor.place, installing.read(cursor.path), cursor.records)
     assert undoing.removes
@@ -376,7 +376,7 @@ def test_a_file_that_we_have_made_and_somebody_else_has_written_since_is_not_rem
     assert cursor.servers == {"new": {"command": "n"}}
 
 
-def test_a_server_that_somebody_has_put_back_is_not_in_the_way_of_itself(cursor: World) -> None:
+def test_a_server_that_a_user_has_put_back_is_not_in_the_way_of_itself(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours().install(move=True)
     cursor.has(json.dumps({"mcpServers": {**cursor.servers, "a": {"command": "a"}}}))
     assert cursor.undo().occupied == ()
@@ -439,7 +439,7 @@ def test_an_interrupt_after_the_last_step_takes_nothing_back(cursor: World, monk
     assert cursor.path.read_text() == text
 
 
-def test_of_two_who_do_the_same_at_once_the_second_takes_nothing_from_the_first(cursor: World) -> None:
+def test_of_two_who_do_the_same_together_the_second_takes_nothing_from_the_first(cursor: World) -> None:
     text = '{"mcpServers": {"a": {"command": "a"}}}'
     cursor.has(text).ours({"a": {"command": "a"}})
     made = cursor.plan(move=True)
@@ -509,7 +509,7 @@ def test_the_copy_is_gone_that_had_the_servers_and_they_are_named(cursor: World)
     assert list(cursor.servers) == ["b"]
 
 
-def test_an_entry_that_somebody_wrote_by_hand_can_be_taken_out_too(cursor: World) -> None:
+def test_an_entry_that_a_user_wrote_by_hand_can_be_taken_out_too(cursor: World) -> None:
     cursor.has('{"mcpServers": {"c": {"command": "codemode-mcp", "args": ["serve"]}, "a": {"command": "a"}}}')
     assert cursor.undo().removed == ("c",)
     assert cursor.path.read_text() == '{"mcpServers": {"a": {"command": "a"}}}'

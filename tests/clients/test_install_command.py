@@ -31,7 +31,7 @@ SERVERS: dict[str, Any] = {
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user with servers in Cursor, who is in a folder of a project."""
+    """Return a user with servers in Cursor, who is in a folder of a project."""
     monkeypatch.setattr(install, "this_machine", lambda: _here(tmp_path))
     monkeypatch.setattr(install, "config_dir", lambda: tmp_path / "config")
     monkeypatch.setattr(install, "data_dir", lambda: tmp_path / "data")

@@ -61,7 +61,7 @@ def test_the_command_is_one_that_will_be_there_tomorrow(
     assert launched(program, *files, system=system) == command
 
 
-def test_an_environment_of_one_run_is_told_of() -> None:
+def test_an_environment_of_one_run_is_reported() -> None:
     found = launch(Program("/x", UVX), "linux", lambda _: True, lambda name: f"/bin/{name}")
     assert found.note is not None
     assert "uv tool install codemode-mcp" in found.note

@@ -90,7 +90,7 @@ GOOSE_MODEL: 'x'
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user of every client, who is in a folder of a project."""
+    """Return a user of every client, who is in a folder of a project."""
     (tmp_path / "work").mkdir()
     here = Here("linux", tmp_path, {}, tmp_path / "work")
     for module in (install, reading):

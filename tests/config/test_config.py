@@ -1,4 +1,4 @@
-"""The configuration file: what is found, what it means, and what each mistake is told (SPEC 2)."""
+"""The configuration file: what is found, what it means, and what each mistake is told."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Folder:
         return caught.value.problems
 
     def server(self, entry: object, /, **environ: str) -> Any:
-        """The one upstream of a file with this entry."""
+        """Return the one upstream of a file with this entry."""
         (upstream,) = self.load({"mcpServers": {"s": entry}}, **environ).upstreams
         return upstream
 
@@ -392,7 +392,7 @@ def test_sections_that_ask_for_the_default_are_as_if_they_were_not_there(folder:
         ({"windowSeconds": 10**9}, DuplicateSettings(window_seconds=86_400)),
     ],
 )
-def test_what_becomes_of_repeated_calls_is_read(folder: Folder, given: object, expected: DuplicateSettings) -> None:
+def test_the_fate_of_repeated_calls_is_read(folder: Folder, given: object, expected: DuplicateSettings) -> None:
     config = folder.load({"tools": {"duplicates": given}})
     assert config.tools.duplicates == expected
     clamped = [
@@ -876,7 +876,7 @@ def test_limits_of_the_trajectory_are_moved_into_their_range_and_told(folder: Fo
 
 
 def outcome(folder: Folder, content: object) -> tuple[str, ...]:
-    """The problems of the file; none when it is valid. Programs are not found, as `PATH` is empty."""
+    """Return the problems of the file; none when it is valid. Programs are not found, as `PATH` is empty."""
     try:
         assert isinstance(folder.load(content, A="a", PATH=""), Config)
     except ConfigError as error:

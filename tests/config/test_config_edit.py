@@ -1,4 +1,4 @@
-"""Adding to the configuration file: all that is there stays as it was written, and nobody reads half of it."""
+"""Adding to the configuration file: all that is there stays as it was written, and no one reads half of it."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_any_file_means_the_same_and_has_the_new_items(
 
 
 def _spaced(text: str, data: st.DataObject) -> str:
-    """The same JSON with blanks and comments between its tokens."""
+    """Return the same JSON with blanks and comments between its tokens."""
     parts: list[str] = []
     quoted = escaped = False
     for character in text:
@@ -186,7 +186,7 @@ def test_a_byte_order_mark_stays(tmp_path: Path) -> None:
     assert path.read_bytes() == b'\xef\xbb\xbf{"tools": {"approved": ["mcp:a:b"]}}'
 
 
-def test_a_file_that_cannot_be_read_is_told_of_and_stays(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "codemode-mcp.json"
     with pytest.raises(ConfigError, match="cannot be read"):
         add_approved(path, ["mcp:a:b"])
@@ -198,7 +198,7 @@ def test_a_file_that_cannot_be_read_is_told_of_and_stays(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_told_of_and_the_file_stays(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_and_the_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "codemode-mcp.json"
     path.write_text("{}")
     tmp_path.chmod(0o500)
@@ -299,7 +299,7 @@ def test_what_another_process_writes_meanwhile_is_kept_too(tmp_path: Path, monke
     assert len(list(backups_of(path).iterdir())) == 1
 
 
-def test_a_file_that_never_comes_to_rest_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_never_comes_to_rest_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "config.json"
     path.write_text("{}")
     monkeypatch.setattr(os, "fsync", lambda _: path.write_text(path.read_text() + " "))

@@ -1,4 +1,4 @@
-"""What a configuration file looks like from outside."""
+"""Tests of what a configuration file looks like from outside."""
 
 from __future__ import annotations
 

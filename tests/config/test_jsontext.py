@@ -142,7 +142,7 @@ _files = st.fixed_dictionaries({"mcpServers": _objects}, optional={"first": _val
 
 @st.composite
 def _texts(draw: st.DrawFn, value: Any, names: bool) -> str:
-    """JSON as somebody may write it: comments anywhere, trailing commas, each object in a style of its own."""
+    """JSON as a person may write it: comments anywhere, trailing commas, each object in a style of its own."""
     newline = draw(st.sampled_from(["\n", "\r\n"]))
     unit = draw(st.sampled_from(["  ", "    ", "\t"]))
     blanks = st.sampled_from(["", "", "", " ", "/* ]}, */", f' // "{{[{newline}', newline])
@@ -241,7 +241,7 @@ def test_large_files_take_time_in_proportion() -> None:
     assert without_member(added, ("projects", "/p/1499", "mcpServers"), "me") == text
 
 
-def test_a_large_file_that_is_broken_is_told_of_by_line_and_not_read_for_minutes() -> None:
+def test_a_large_file_that_is_broken_is_reported_by_line_and_not_read_for_minutes() -> None:
     text = "{\n" + '  "a": [1, 2],\n' * 30_000 + "  'b': 1\n}"
     with pytest.raises(SourceError, match="is not valid JSON: line 30002, column 3"):
         with_member(text, KEYS, "me", VALUE)

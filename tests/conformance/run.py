@@ -91,7 +91,7 @@ def numbers(outcomes: list[Outcome]) -> dict[str, Any]:
 
 
 def failing(outcomes: list[Outcome]) -> dict[str, list[str]]:
-    """The names of what fails: `bare` in the engine as it comes, `eval` in a program but not as a script."""
+    """Return the names of what fails: `bare` in the engine as it comes, `eval` in a program but not as a script."""
     return {
         "bare": sorted(one.case.name for one in outcomes if one.bare is not None),
         "eval": sorted(

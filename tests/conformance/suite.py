@@ -67,7 +67,7 @@ class FrontMatter:
 
 
 def cases(*, one_in: int = 1) -> list[Case]:
-    """The suite's tests in every mode they have, in the order of their names.
+    """Return the suite's tests in every mode they have, in the order of their names.
 
     Args:
         one_in: of this many files take one. Which one is decided by the digest of its name, so that a selection stays
@@ -116,7 +116,7 @@ def _cases(name: str, source: str, harness: dict[str, str]) -> list[Case]:
 
 
 def front_matter(source: str) -> FrontMatter:
-    """The keys that matter here, from the little of YAML that the suite uses for them."""
+    """Return the keys that matter here, from the little of YAML that the suite uses for them."""
     said = FrontMatter()
     match = _FRONT_MATTER.search(source)
     key = ""

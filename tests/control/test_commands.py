@@ -64,7 +64,7 @@ def waiting(number: int, arguments: dict[str, Any], **more: Any) -> dict[str, An
 
 
 class Servers:
-    """What is at the other end of the sockets."""
+    """The servers at the other end of the sockets."""
 
     def __init__(self) -> None:
         self.runs: list[list[dict[str, Any]]] = [[run(ONE), run(TWO)], [run(OTHER)]]
@@ -128,7 +128,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
 
 @pytest.fixture
 def person(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """A person at a terminal, who types what is asked for; what was on the screen until then."""
+    """Return a person at a terminal, who types what is asked for; what was on the screen until then."""
     screens: list[str] = []
 
     class Terminal:
@@ -181,7 +181,7 @@ def test_what_is_too_short_or_no_run_is_refused(
 
 
 def sqlite(suspended: int, **more: Any) -> dict[str, Any]:
-    """Return what is told of a store."""
+    """Return what hears of a store."""
     return {
         "kind": "sqlite",
         "name": "/s/runs.sqlite3",
@@ -204,8 +204,8 @@ def test_a_run_in_a_store_is_listed_once_with_the_process_that_has_it(
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed[1:4]] == [ONE, TWO, OTHER]
     assert [line.split()[-2] for line in printed[1:4]] == ["none", "2", "another"]
-    assert printed[4] == "3 suspended, the oldest for 2 h, 14.2 kB in all", "of one store, whoever tells of it"
-    assert servers.known == {"/s/runs.sqlite3"}, "it is not looked at once more"
+    assert printed[4] == "3 suspended, the oldest for 2 h, 14.2 kB in all", "of one store, though two servers report it"
+    assert servers.known == {"/s/runs.sqlite3"}, "it is not read again"
     cli_runs.list_runs(as_json=True)
     first, second = json.loads(capsys.readouterr().out)["servers"]
     assert [[each["id"] for each in server["runs"]] for server in (first, second)] == [[ONE], [TWO, OTHER]]
@@ -243,7 +243,7 @@ def test_without_a_server_the_store_is_shown_and_nothing_is_decided(
     assert person == [], "no person was asked"
 
 
-def test_a_process_of_another_configuration_is_not_asked_to_go_on_with_a_run(
+def test_a_process_of_another_configuration_is_not_asked_to_resume_a_run(
     servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     servers.runs = [[run(ONE, where="stored", adoptable=False)], [run(ONE, where="stored", adoptable=False)]]
@@ -300,7 +300,7 @@ def test_a_decision_is_about_what_was_shown(servers: Servers, person: list[str])
     assert "mcp:a:b 2 times" in screen
 
 
-def test_no_more_calls_are_approved_at_once_than_a_person_can_look_at(servers: Servers, person: list[str]) -> None:
+def test_no_more_calls_are_approved_together_than_a_person_can_look_at(servers: Servers, person: list[str]) -> None:
     servers.waiting = [waiting(number, {}) for number in range(50)]
     cli_runs.approve(ONE)
     assert len(servers.decided[0].calls) == cli_runs.MOST_TOGETHER

@@ -45,7 +45,7 @@ def test_no_character_at_all_gets_through_that_a_terminal_acts_on() -> None:
             assert unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"), hex(number)
 
 
-def test_a_line_that_is_too_wide_goes_on_behind_the_margin() -> None:
+def test_a_line_that_is_too_wide_continues_behind_the_margin() -> None:
     text = "x" * 30 + " " * 50 + "approve everything? " + "漢" * 40
     lines = list(wrapped(text, 40, "  │ "))
     assert all(line.startswith("  │ ") for line in lines)

@@ -1,4 +1,4 @@
-"""Which process a run is of, where several tell of it."""
+"""Tests of which process a run is of, where several tell of it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LADDER = {
     "has ended it": view("here", ended=True),
     "carries its calls": view("here"),
     "sees it driven": view("elsewhere", observed=True),
-    "could go on with it": {**view("stored"), "adoptable": True},
+    "could resume it": {**view("stored"), "adoptable": True},
     "sees it in its store": view("stored"),
 }
 """Those that have the most to do with it first."""
 
 
 @pytest.mark.parametrize("count", range(1, len(LADDER) + 1))
-def test_a_run_is_told_once_by_whoever_has_most_to_do_with_it(count: int) -> None:
+def test_a_run_is_listed_once_by_the_process_closest_to_it(count: int) -> None:
     lowest = [*LADDER.items()][-count:]
     for order in permutations(lowest):
         (found,) = merged((source, [told]) for source, told in order)
@@ -40,7 +40,7 @@ def test_two_that_have_the_same_run_are_in_dispute_until_one_of_them_drives_it()
     assert [(each.source, each.disputed) for each in merged(told)] == [("c", False)]
 
 
-def test_several_that_could_go_on_with_a_run_are_as_good_as_the_first() -> None:
+def test_several_that_could_resume_a_run_are_as_good_as_the_first() -> None:
     told = [("a", [view("stored")]), ("b", [view("stored")])]
     assert [(each.source, each.disputed) for each in merged(told)] == [("a", False)]
 

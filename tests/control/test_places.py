@@ -1,4 +1,4 @@
-"""Sockets are only made, and looked for, where nobody else can put one."""
+"""Sockets are only made, and looked for, where no other can put one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="owners and mode
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A folder whose path leaves room for a socket's name."""
+    """Yield a folder whose path leaves room for a socket's name."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         yield Path(folder)
 

@@ -1,4 +1,4 @@
-"""What both sides of the control socket say."""
+"""Tests of what both sides of the control socket say."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 KINDS = [False, True] if sys.platform != "win32" else [True]
-"""Whether it is a port of loopback: the way of Windows, which works everywhere."""
+"""True for a port of loopback: the way of Windows, which works everywhere."""
 
 BOUND = 30.0
 """Seconds in which everything here ends many times over."""
@@ -94,7 +94,7 @@ class FakeRuns:
         if stored is None or stored.ended_ms is not None or not adopts(stored.owner):
             return False
         if stored.observed:
-            raise ProgramError("invalid_input", "somebody waits for this run already")
+            raise ProgramError("invalid_input", "another client waits for this run already")
         self.adopted.append(run_id)
         self.runs[run_id] = stored
         return True
@@ -152,7 +152,7 @@ async def connected(place: Place) -> AsyncIterator[anyio.abc.SocketStream]:
 
 
 async def rest_of(stream: anyio.abc.SocketStream) -> bytes:
-    """All that still comes."""
+    """Return all that still comes."""
     found = b""
     try:
         async for chunk in stream:
@@ -189,7 +189,7 @@ async def test_a_server_is_found_asked_and_leaves_nothing_behind(folder: Path, l
     assert (await ask_all(Request("list"), [folder])).answers == ()
 
 
-async def test_what_is_only_in_a_store_is_told_too_and_is_this_process_s_once_somebody_looks_at_it(
+async def test_what_is_only_in_a_store_is_told_too_and_is_this_process_s_once_a_user_looks_at_it(
     folder: Path,
 ) -> None:
     runs = FakeRuns()
@@ -239,7 +239,7 @@ async def test_a_decision_adopts_the_run_and_is_refused_where_another_process_ha
         with pytest.raises(NoAnswer, match="waits for this run already"):
             await ask(place, Request("decide", "run_driven", calls, approved=True))
         assert (await ask(place, Request("cancel", "run_driven")))["cancelled"] is True
-        assert runs.cancelled == ["run_driven"], "whoever has it is told to end it"
+        assert runs.cancelled == ["run_driven"], "its process is told to end it"
 
 
 async def test_a_store_that_does_not_answer_hides_no_run_of_the_process(folder: Path) -> None:
@@ -270,7 +270,7 @@ async def test_what_a_killed_process_left_is_removed_and_what_lives_is_not(folde
             left.bind(os.fspath(stale))
         async with serving(FakeRuns(), folder) as other:
             assert listed(folder) == {alive.path, other.path}
-        # One that is found by a terminal, likewise.
+        # One that is found by a terminal, too.
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(os.fspath(stale))
         found = await ask_all(Request("list"), [folder])
@@ -320,7 +320,7 @@ async def test_the_system_says_who_is_at_the_other_end(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("loopback", KINDS)
-async def test_whoever_connects_and_says_nothing_is_let_go_and_keeps_nobody_waiting(
+async def test_a_process_that_connects_and_says_nothing_is_let_go_and_delays_no_other(
     folder: Path, loopback: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "CONNECTION_SECONDS", 0.5)
@@ -330,7 +330,7 @@ async def test_whoever_connects_and_says_nothing_is_let_go_and_keeps_nobody_wait
         assert heard.count(b"\n") == (1 if loopback else 0), "the nonce alone"
 
 
-async def test_whoever_never_reads_is_let_go_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_never_reads_is_let_go_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CONNECTION_SECONDS", 0.5)
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
     runs = FakeRuns()
@@ -367,7 +367,7 @@ async def test_what_is_no_request_is_answered_and_harms_nothing(folder: Path, da
         assert (await ask(place, Request("list")))["ok"]
 
 
-async def test_a_port_answers_nobody_who_does_not_know_the_token(folder: Path) -> None:
+async def test_a_port_answers_no_client_without_the_token(folder: Path) -> None:
     runs = FakeRuns()
     runs.wait_for(1, {})
     async with serving(runs, folder, loopback=True) as place:
@@ -420,7 +420,7 @@ async def test_a_damaged_file_with_a_token_is_told(folder: Path, text: bytes) ->
 
 
 @pytest.mark.parametrize("answer", [b"", b'{"ok": tr', b"[]\n", b"nonsense\n", b'{"ok": 1}\n', b'{"ok": "true"}\n'])
-async def test_a_server_that_dies_or_lies_while_it_answers_is_told_of(folder: Path, answer: bytes) -> None:
+async def test_a_server_that_dies_or_lies_while_it_answers_is_reported(folder: Path, answer: bytes) -> None:
     path = folder / "000000-1-aa.sock"
 
     async def die(stream: anyio.abc.SocketStream) -> None:
@@ -554,7 +554,7 @@ async def test_a_run_that_is_not_there_is_told(folder: Path) -> None:
             await ask(place, Request("show", "run_two"))
 
 
-async def test_without_a_private_folder_a_server_goes_on_without_a_socket(
+async def test_without_a_private_folder_a_server_keeps_serving_without_a_socket(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed_off(folder)

@@ -55,7 +55,7 @@ async def reports(mode: str) -> AsyncIterator[Client]:
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> Any:
-    """The structured content of a call that succeeds."""
+    """Return the structured content of a call that succeeds."""
     with anyio.fail_after(30):
         result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
@@ -63,7 +63,7 @@ async def call(client: Client, tool: str, **arguments: Any) -> Any:
 
 
 async def call_error(client: Client, tool: str, **arguments: Any) -> str:
-    """The text of a call that fails."""
+    """Return the text of a call that fails."""
     with anyio.fail_after(30):
         result = await client.call_tool(tool, arguments)
     assert result.is_error

@@ -62,7 +62,7 @@ class Done(NamedTuple):
 
 
 def run(command: str, typed: str = "") -> Done:
-    """A command of a README; ours, but for the quick start's, in this process."""
+    """Return a command of a README; ours, but for the quick start's, in this process."""
     program, *arguments = shlex.split(command.removesuffix("< /dev/null"))
     if program == "codemode-mcp" and "quickstart" not in command:
         with pytest.MonkeyPatch.context() as patch:

@@ -82,7 +82,7 @@ class Pair:
 
 @asynccontextmanager
 async def pair(folder: Path) -> AsyncIterator[Pair]:
-    """Two servers, each with a quiet upstream server and one for the flood."""
+    """Yield two servers, each with a quiet upstream server and one for the flood."""
     upstream = {"command": sys.executable, "args": [str(Path(__file__).with_name("upstream.py"))]}
     document = {"mcpServers": {"calm": upstream, "wild": upstream}, "http": TWO_TOKENS}
     configs = []

@@ -1,4 +1,4 @@
-"""From a seed to a case: a program, what it is given, and, where that is known by construction, how it ends. Pure."""
+"""Cases made from seeds: a program, its input, and, where known by construction, its end. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TELLS_TIME = re.compile(r"\b(?:Date|performance|now)\b")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """How a program has to end.
+    """The known end of a program.
 
     Attributes:
         codes: `completed`, `waiting` or an error code; any of them.
@@ -57,7 +57,7 @@ class Case:
 
 
 def case(seed: int) -> Case:
-    """The case of a seed; always the same."""
+    """Return the case of a seed; always the same."""
     random = Random(seed)
     way = random.random()
     memory_limit = random.choice((4, 8, 8, 8, 16, 16, 64)) * MIB
@@ -117,7 +117,7 @@ _MODULES = (
 
 
 def _known(random: Random) -> tuple[str, Known, bool]:
-    """A program, how it ends, and whether it ends by itself."""
+    """Return a program, how it ends, and whether it ends by itself."""
     mark = f"mark-{int(random.random() * 1e9)}"
     hostile = _hostile(random)
     match int(random.random() * 16):
@@ -191,7 +191,7 @@ def _known(random: Random) -> tuple[str, Known, bool]:
 
 
 def _arithmetic(random: Random, depth: int) -> tuple[str, int | bool]:
-    """An expression over small integers, and what it comes to."""
+    """Return an expression over small integers, and what it comes to."""
     if depth == 0 or random.random() < 0.2:
         number = int(random.random() * 2000) - 1000
         return f"({number})", number
@@ -213,7 +213,7 @@ def _arithmetic(random: Random, depth: int) -> tuple[str, int | bool]:
 
 
 def _literal(random: Random, depth: int) -> tuple[str, Any]:
-    """A literal, and the JSON it is told as."""
+    """Return a literal, and the JSON it is told as."""
     way = random.random()
     if depth == 0 or way < 0.4:
         return random.choice(

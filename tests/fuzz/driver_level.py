@@ -44,7 +44,7 @@ return [6 * 7, JSON.stringify({ a: [1] }), typeof leaked, ok, new URL("http://a/
 
 
 class _Records(logging.Handler):
-    """What the product logs as its own failure."""
+    """Records that the product logs as its own failures."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -65,7 +65,7 @@ class Subject:
     offloaded: list[str] = field(default_factory=list)
 
     async def run_case(self, case: Case) -> Play:
-        """One case: its answer, and those of a few `wait`s when it is suspended; then it is cancelled."""
+        """Return one case: its answer, and those of a few `wait`s when it is suspended; then it is cancelled."""
         play = Play()
         self.records.texts.clear()
         began = time.monotonic()
@@ -129,7 +129,7 @@ def dump(value: Any) -> bytes:
 
 
 def for_manager(source: str) -> str:
-    """A program of the bare guests, for the manager's catalog: it has the same server under its derived name."""
+    """Return a program of the bare guests, for the manager's catalog: it has the same server under its derived name."""
     return source.replace("MCP.files.", "MCP.myFiles.").replace("readFile", "read_file")
 
 
@@ -158,7 +158,7 @@ def _remove(arguments: dict[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def subject(engine: Engine) -> AsyncIterator[Subject]:
-    """A manager over two servers, one of them down."""
+    """Yield a manager over two servers, one of them down."""
     records = _Records()
     log = logging.getLogger("codemode_mcp")
     log.addHandler(records)

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from tests.fuzz.cases import Case
 
 TARGETS = {"mcp:my-files:read_file", "mcp:my-files:remove", "mcp:my-files:resources/list", "plugin:issues:list"}
-"""What `MCP` and `tools` can call; the server that is down takes any name."""
+"""Tools that `MCP` and `tools` can call; the server that is down takes any name."""
 
 MAX_TURNS = 12
 OUTPUT_LIMIT = 1024 * 1024
 CALL_LIMIT = 200
 
 OVERRUN = COLLECT_SECONDS + EPOCH_GRACE_SECONDS
-"""Seconds that a turn may go on after its time, in a native loop that asks nobody."""
+"""Seconds that a turn may continue after its time, in a native loop that asks no one."""
 _NOISE = 0.35
 """Seconds of processor time for what is measured along with the turn: the epoch's period, messages, decoding."""
 
@@ -51,7 +51,7 @@ CANARY_VALUE = [42, '{"a":[1]}', "undefined", 1, "/b", ["a", "b"], [True] * 6]
 
 @dataclass(slots=True)
 class Play:
-    """What became of one case.
+    """The result of one case.
 
     Attributes:
         ended: `completed`, `waiting`, an error code, or `trap`.
@@ -73,7 +73,7 @@ class Play:
 
 
 def run_case(engine: Engine, case: Case) -> Play:
-    """One case, on the calling thread, which has to be one of the engine's."""
+    """Return one case, on the calling thread, which has to be one of the engine's."""
     suspends = case.random("parks")
     played = _guarded(engine, case, lambda: suspends.random() < 0.3)
     if case.known is not None:
@@ -169,7 +169,7 @@ class _Player:
     # reading a turn
 
     def _absorb(self, turn: Turn) -> bool:
-        """Return True if the program goes on."""
+        """Return True if the program continues."""
         play = self._play
         play.turns += 1
         report = None if turn.text is None else decode_turn(turn.text)

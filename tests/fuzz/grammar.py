@@ -179,7 +179,7 @@ BOMBS = (
     "const NAME = []; for (;;) { NAME.push(structuredClone([NAME.length])); }",
     "const NAME = []; for (;;) { try { NAME.push('x'.repeat(1 << 16) + NAME.length); } catch (e) { NAME.push(e); } }",
 )
-"""Programs that fill their memory. Some catch what they get for it and go on."""
+"""Programs that fill their memory. Some catch what they get for it and continue."""
 
 HEAVY = (
     "NAME = 'x'.repeat(1 << 24);",

@@ -82,7 +82,7 @@ def _parser() -> tree_sitter.Parser:
 
 
 def _units(source: str) -> str:
-    """One character per UTF-16 unit, so that the parser's places are ours."""
+    """Return one character per UTF-16 unit, so that the parser's places are ours."""
     data = source.encode("utf-16-le", "surrogatepass")
     return "".join(chr(data[at] | data[at + 1] << 8) for at in range(0, len(data), 2))
 

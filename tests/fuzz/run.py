@@ -1,7 +1,7 @@
 """Fuzzing for as long as one likes: `python -m tests.fuzz.run --cases 100000 [--seed N] [--level ...] [--jobs N]`.
 
 A case is its seed: `--seed N --cases 1 --show` runs one again and prints its program. Each job is a process of its own,
-so that one that dies or hangs is a finding, and the next case goes on in another. Exits with 1 when there was any.
+so that one that dies or hangs is a finding, and the next case continues in another. Exits with 1 when there was any.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WARM_UP = 300
 MAX_GROWTH = 300 * 1024 * 1024
 """Bytes that a process may grow after that."""
 HANG_SECONDS = 180.0
-"""Without a sign of life, on a machine that does other things too."""
+"""Seconds without a sign of life, on a machine that does other things too."""
 
 
 def main() -> int:
@@ -149,7 +149,7 @@ def _tell_lines(**said: Any) -> None:
 
 @dataclass
 class Summary:
-    """What came of it so far."""
+    """Results so far."""
 
     level: str
     cases: int

@@ -22,11 +22,11 @@ LIMITS = {"timeoutMs": 1000, "memoryLimitBytes": 16 * 1024 * 1024, "maxOutputByt
 MAX_WAITS = 2
 
 NEEDS_SERVER = ("echo", "fail:")
-"""In programs whose end depends on what a server answers."""
+"""Texts in programs whose end depends on the answer of a server."""
 
 
 def for_server(source: str) -> str:
-    """A program of the bare guests, with tools that this server has."""
+    """Return a program of the bare guests, with tools that this server has."""
     return source.replace("MCP.files.readFile", "MCP.files.count").replace("MCP.files.remove", "MCP.files.refuse")
 
 
@@ -73,7 +73,7 @@ class Client:
 
 @asynccontextmanager
 async def served() -> AsyncIterator[Client]:
-    """The server with one upstream, `files`."""
+    """Yield the server with one upstream, `files`."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         config = write_config(root, {"files": counting(root / "log")}, codeMode=LIMITS)

@@ -26,7 +26,7 @@ FUZZ = settings(
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,
-        HealthCheck.function_scoped_fixture,  # one file, written anew by each example
+        HealthCheck.function_scoped_fixture,  # one file, written again by each example
     ],
 )
 
@@ -105,7 +105,7 @@ CONFIGS = st.dictionaries(
 
 
 def loaded(path: Path, content: bytes) -> Config | None:
-    """The settings, or None with the refusal held against what it promises."""
+    """Return the settings, or None with the refusal held against what it promises."""
     path.write_bytes(content)
     with within(10.0):
         try:
@@ -125,7 +125,7 @@ def text_of(value: Any) -> bytes:
 
 
 def without_programs(value: Any) -> Any:
-    """The same with nothing that the loader would start or read: `command` of a value, `envFile`."""
+    """Return the same with nothing that the loader would start or read: `command` of a value, `envFile`."""
     if isinstance(value, dict):
         return {
             key: without_programs(item)

@@ -66,7 +66,7 @@ TURN: dict[str, Any] = {
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of everything in a JSON value."""
+    """Return the path of everything in a JSON value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(found for key, item in inner for found in places(item, (*path, key)))]
 
@@ -159,7 +159,7 @@ MOST = 8 * PAGE
 
 
 def sealed(pages: int, body: bytes) -> bytes:
-    """A snapshot with a valid head."""
+    """Return a snapshot with a valid head."""
     rest = b"".join(bytes.fromhex(each) for each in (DIGEST, IMAGE.prelude, IMAGE.digest))
     rest += struct.pack("<I", pages) + body
     return snapshot.MAGIC + hashlib.sha256(rest).digest() + rest
@@ -360,7 +360,7 @@ OUTCOMES = st.builds(
     pending_total=st.integers(0, 2000),
     yielded=st.none() | TEXTS,
     asked=st.lists(TEXTS, max_size=6).map(tuple),
-    nobody_answers=st.booleans(),
+    no_user_answers=st.booleans(),
 )
 MARKER = 2 * (LEAST_PREVIEW + 300)
 """Bytes of two markers for what was left out, with their previews."""

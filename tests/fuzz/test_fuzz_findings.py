@@ -1,4 +1,4 @@
-"""What fuzzing has found, made small."""
+"""Tests of what fuzzing has found, made small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told about a program before it runs: any text, findings or one refusal, in bounded time."""
+"""Tests of what is told about a program before it runs: any text, findings or one refusal, in bounded time."""
 
 # ruff: noqa: PT017 - either way is fine, nothing else is
 
@@ -97,7 +97,7 @@ LANGUAGES = st.sampled_from(("javascript", "typescript"))
 MEMBERS: dict[str, Any] = {"files": ["readFile", "read_file", "remove"], "my-files": None, "lost": (), "é": ["x"]}
 
 SECONDS = 5.0
-"""Of processor time; the parser gives up after one second of the clock."""
+"""Seconds of processor time; the parser gives up after one of them."""
 
 
 def inspected(source: str, language: Any) -> Preflight | None:

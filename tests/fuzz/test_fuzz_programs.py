@@ -1,4 +1,4 @@
-"""A bounded share of the fuzzing, for every build; `python -m tests.fuzz.run` goes on from there."""
+"""A bounded share of the fuzzing, for every build; `python -m tests.fuzz.run` resumes from there."""
 
 from __future__ import annotations
 

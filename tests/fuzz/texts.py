@@ -27,7 +27,7 @@ JSON = st.recursive(
 )
 
 PROGRAMS = st.integers(0, 10**9).map(lambda seed: case(seed).source)
-"""Of the grammar, mutated, or of a known end."""
+"""Programs of the grammar, mutated, or of a known end."""
 
 DEEP = st.builds(
     lambda start, end, count, inner: start * count + inner + end * count,
@@ -38,7 +38,7 @@ DEEP = st.builds(
     st.integers(0, 4000),
     st.sampled_from(("", "1", "MCP.x.y()", "return 1", "import 'x'")),
 )
-"""Nested further than anybody writes."""
+"""Nested further than anyone writes."""
 
 
 @contextmanager

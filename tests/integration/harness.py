@@ -116,24 +116,24 @@ CODE_MODE_RESULT = jsonschema_rs.Draft202012Validator(
 
 
 def counting(log: Path, *flags: str, **more: Any) -> dict[str, Any]:
-    """The entry of a counting upstream that writes into `log`."""
+    """Return the entry of a counting upstream that writes into `log`."""
     return {"command": sys.executable, "args": [str(SERVERS / "counting.py"), str(log), *flags], **more}
 
 
 def other(script: str, *flags: str, **more: Any) -> dict[str, Any]:
-    """The entry of one of the servers that `upstream_clients` is tested with."""
+    """Return the entry of one of the servers that `upstream_clients` is tested with."""
     return {"command": sys.executable, "args": [str(OTHER_SERVERS / script), *flags], **more}
 
 
 def quickstart() -> dict[str, Any]:
-    """The entries of the two servers of the quick start."""
+    """Return the entries of the two servers of the quick start."""
     return {
         name: {"command": sys.executable, "args": [str(QUICKSTART / f"{name}.py")]} for name in ("tracker", "reports")
     }
 
 
 def npm_server(name: str, *arguments: str, **more: Any) -> dict[str, Any]:
-    """The entry of an npm server; skips the test when it is not installed."""
+    """Return the entry of an npm server; skips the test when it is not installed."""
     if shutil.which("node") is None:
         pytest.skip("node is not on PATH")
     script = NODE_MODULES / "@modelcontextprotocol" / f"server-{name}" / "dist" / "index.js"
@@ -147,7 +147,7 @@ DOWN = {"down": {"command": "no-such-command"}}
 
 
 def write_config(folder: Path, servers: dict[str, Any], *, name: str = "config.json", **tools: Any) -> Path:
-    """A configuration with these servers; what else is given are fields of `tools`, `codeMode` among them."""
+    """Return a configuration with these servers; what else is given are fields of `tools`, `codeMode` among them."""
     path = folder / name
     path.write_text(json.dumps({"mcpServers": servers, "tools": tools}), "utf-8")
     return path
@@ -159,7 +159,7 @@ def events(log: Path) -> list[str]:
 
 
 def pids(log: Path) -> list[int]:
-    """The process ids that a counting upstream has had."""
+    """Return the process ids that a counting upstream has had."""
     return [int(line.removeprefix("pid ")) for line in _lines(log) if line.startswith("pid ")]
 
 
@@ -191,7 +191,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def http_server(*flags: str) -> AsyncIterator[str]:
-    """An HTTP server of `upstream_clients`' tests on loopback; the URL of its endpoint."""
+    """Yield an HTTP server of `upstream_clients`' tests on loopback; the URL of its endpoint."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -361,7 +361,7 @@ class Raw:
         await self.send_bytes(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     async def line(self) -> bytes:
-        """The next line, without its end."""
+        """Return the next line, without its end."""
         with anyio.fail_after(SECONDS):
             while b"\n" not in self._rest:
                 chunk = await self.process.stdout.receive()
@@ -371,11 +371,11 @@ class Raw:
         return line
 
     async def message(self) -> dict[str, Any]:
-        """The next message."""
+        """Return the next message."""
         return parse_message(await self.line())
 
     async def answer_to(self, request: int) -> dict[str, Any]:
-        """The answer to one request; notifications before it are kept, anything else is a failure."""
+        """Return the answer to one request; notifications before it are kept, anything else is a failure."""
         while True:
             message = await self.message()
             if "method" in message:
@@ -415,7 +415,7 @@ class Raw:
 
 
 def parse_message(line: bytes) -> dict[str, Any]:
-    """A JSON-RPC message, or a failure of the test."""
+    """Return a JSON-RPC message, or a failure of the test."""
     message = json.loads(line)
     assert isinstance(message, dict)
     assert message["jsonrpc"] == "2.0"
@@ -463,8 +463,8 @@ async def raw(config: Path, *flags: str, env: dict[str, str] | None = None) -> A
 
 
 def tsc(folder: Path, *, as_written: bool = False) -> list[str]:
-    """The errors that `tsc --strict` finds in the TypeScript files of a folder; `as_written`: with the `tsconfig.json`
-    that is in it. Skips the test when there is no compiler."""
+    """Return the errors that `tsc --strict` finds in the TypeScript files of a folder; `as_written`: with the
+    `tsconfig.json` that is in it. Skips the test when there is no compiler."""
     node = shutil.which("node")
     compiler = Path(os.environ.get("TYPESCRIPT_DIR") or NODE_MODULES / "typescript") / "lib" / "tsc.js"
     if node is None or not compiler.is_file():

@@ -67,7 +67,7 @@ class Served:
 
     @asynccontextmanager
     async def client(self, mode: str = "auto", token: str | None = None, **headers: str) -> AsyncIterator[Session]:
-        """A client of the SDK."""
+        """Yield a client of the SDK."""
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
         async with (
@@ -77,7 +77,7 @@ class Served:
             yield Session(client, self.stderr_path)
 
     async def request(self, method: str = "POST", path: str | None = None, **options: Any) -> httpx2.Response:
-        """One request by itself; a POST without content lists the tools."""
+        """Return one request by itself; a POST without content lists the tools."""
         headers = dict(options.pop("headers", {}))
         token = options.pop("token", None)
         if token is not None:
@@ -90,7 +90,7 @@ class Served:
             return await client.request(method, url, headers=given, **options)
 
     async def call(self, tool: str, arguments: dict[str, Any], **headers: str) -> dict[str, Any]:
-        """A modern call as bare JSON; its result or error."""
+        """Return a modern call as bare JSON; its result or error."""
         message = {
             "jsonrpc": "2.0",
             "id": 1,
@@ -112,7 +112,7 @@ class Served:
                 await anyio.sleep(0.02)
 
     def connect(self) -> socket.socket:
-        """A bare connection."""
+        """Return a bare connection."""
         return socket.create_connection(("127.0.0.1", self.port), SECONDS)
 
     async def end(self) -> int:
@@ -131,7 +131,7 @@ MODERN_HEADERS = {
 
 @asynccontextmanager
 async def serve_http(config: Path, *flags: str, env: dict[str, str] | None = None) -> AsyncIterator[Served]:
-    """The real command, listening on a free port of loopback. No traceback reaches its stderr."""
+    """Yield the real command, listening on a free port of loopback. No traceback reaches its stderr."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stderr"
         with path.open("wb") as errlog:
@@ -162,7 +162,7 @@ async def serve_http(config: Path, *flags: str, env: dict[str, str] | None = Non
 
 
 async def opened_session(served: Served, token: str | None = None) -> str:
-    """The id of a new legacy session."""
+    """Return the id of a new legacy session."""
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     answer = await served.request(
@@ -214,7 +214,7 @@ class Issuer:
 
 @contextmanager
 def issuer() -> Iterator[Issuer]:
-    """An authorization server on loopback with one key, `one`."""
+    """Yield an authorization server on loopback with one key, `one`."""
     made = Issuer()
     made.add("one")
 

@@ -44,7 +44,7 @@ class Terminal:
         self.type((await self.see(r"type: (\w+ [0-9]{4})\r?\n> "))[1] + "\n")
 
     async def end(self) -> int:
-        """The exit code."""
+        """Return the exit code."""
         with anyio.fail_after(SECONDS):
             while await self._read():
                 pass

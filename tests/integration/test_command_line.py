@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def invoke(*arguments: str, env: dict[str, str] | None = None) -> Result:
-    """A command in this process: where it takes a process of its own to see something, a test starts one."""
+    """Return a command in this process: where it takes a process of its own to see something, a test starts one."""
     return CliRunner().invoke(app, list(arguments), prog_name="codemode-mcp", env=env, catch_exceptions=False)
 
 
@@ -149,7 +149,7 @@ def test_what_a_plugin_prints_never_reaches_stdout(tmp_path: Path) -> None:
 
 @pytest.fixture
 def several(tmp_path: Path) -> str:
-    """A server that works and two that do not."""
+    """Return a server that works and two that do not."""
     servers = {
         "up": counting(tmp_path / "up"),
         "other": counting(tmp_path / "other"),

@@ -337,7 +337,7 @@ def reaches(code: ErrorCode, *words: str) -> Callable[[Scenario], Scenario]:
 
 
 def shadowing(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
-    """The environment for a server that finds these files before any installed package."""
+    """Return the environment for a server that finds these files before any installed package."""
     for name, content in files.items():
         path = folder / "shadow" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -347,7 +347,7 @@ def shadowing(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 async def strict(folder: Path) -> AsyncIterator[Session]:
-    """A server that runs JavaScript alone, and suspends one program."""
+    """Yield a server that runs JavaScript alone, and suspends one program."""
     servers = {"counting": counting(folder / "log-strict")}
     settings = {"languages": ["javascript"], "maxSuspendedRuns": 1}
     config = write_config(folder, servers, name="strict.json", codeMode=settings)
@@ -360,7 +360,7 @@ async def strict(folder: Path) -> AsyncIterator[Session]:
 
 @asynccontextmanager
 async def still_working(config: Path, env: dict[str, str] | None = None) -> AsyncIterator[Session]:
-    """A server that runs a program after all that has happened to it."""
+    """Yield a server that runs a program after all that has happened to it."""
     async with serve(config, env=env) as session:
         yield session
         assert await session.value("return 1") == 1
@@ -478,7 +478,7 @@ class Faulty(NamedTuple):
 
 @pytest.fixture(scope="module")
 async def faulty(folder: Path) -> AsyncIterator[Faulty]:
-    """A server that damages what it keeps of a program that yields, and breaks where one returns "fail"."""
+    """Yield a server that damages what it keeps of a program that yields, and breaks where one returns "fail"."""
     config = folder / "faulty.json"
     log = folder / "faulty.log"
     config.write_text(json.dumps({"log": {"file": str(log)}, "store": {"kind": "memory"}}), "utf-8")

@@ -25,7 +25,7 @@ SECRET = "sk-0123456789-verysecret"
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A fresh checkout whose configuration starts a program that leaves a file, and nothing confirmed yet."""
+    """Return a fresh checkout whose configuration starts a program that leaves a file, and nothing confirmed yet."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     folder = tmp_path / "checkout"
     folder.mkdir()

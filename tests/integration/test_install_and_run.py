@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def private(home: Path) -> dict[str, str]:
-    """The environment of a user with that home folder; what is compiled is found where it was."""
+    """Return the environment of a user with that home folder; what is compiled is found where it was."""
     folders = {"XDG_CONFIG_HOME": ".config", "XDG_DATA_HOME": ".data", "APPDATA": "roaming"}
     here = {name: str(home / folder) for name, folder in folders.items()}
     return {**here, "HOME": str(home), "USERPROFILE": str(home), "XDG_CACHE_HOME": str(cache_dir().parent)}

@@ -31,7 +31,7 @@ return made.join(", ");"""
 
 
 def invoke(*arguments: str, text: str | None = None) -> Result:
-    """The command in this process, at no terminal."""
+    """Return the command in this process, at no terminal."""
     return CliRunner().invoke(app, list(arguments), input=text, prog_name="codemode-mcp", catch_exceptions=False)
 
 

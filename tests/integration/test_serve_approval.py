@@ -63,7 +63,7 @@ class Person:
 
 
 def asking(folder: Path, **tools: Any) -> tuple[Path, Path]:
-    """A configuration that asks for what is destructive, and the log of its one server."""
+    """Return a configuration that asks for what is destructive, and the log of its one server."""
     log = folder / "log"
     return write_config(folder, {"one": counting(log)}, **{"ask": ["destructive"], **tools}), log
 

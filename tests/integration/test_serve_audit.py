@@ -83,7 +83,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 async def command(*arguments: str) -> Result:
-    """A command in this process."""
+    """Return a command in this process."""
 
     def run() -> Result:
         return CliRunner().invoke(app, list(arguments), prog_name="codemode-mcp", catch_exceptions=False)

@@ -57,14 +57,14 @@ ALL = {"elicitation_callback": fill_in, "sampling_callback": think, "list_roots_
 
 @asynccontextmanager
 async def connected(served: Served, mode: str, **callbacks: Any) -> AsyncIterator[Session]:
-    """A client that can be asked this, over HTTP: there a server has room for many."""
+    """Yield a client that can be asked this, over HTTP: there a server has room for many."""
     async with Client(streamable_http_client(served.url), mode=mode, **callbacks) as client:
         yield Session(client, served.stderr_path)
 
 
 @pytest.fixture(scope="module", params=["auto", "legacy"], ids=["modern client", "legacy client"])
 async def able(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Session]:
-    """A client that can be asked everything."""
+    """Yield a client that can be asked everything."""
     async with serve(write_config(folder, {}), mode=request.param, **ALL) as session:
         yield session
 

@@ -151,7 +151,7 @@ async def test_what_one_caller_has_suspended_is_nothing_to_the_other_and_keeps_i
 
 @pytest.fixture(scope="module")
 async def roles(folder: Path) -> AsyncIterator[tuple[Issuer, Served]]:
-    """An authorization server, and a server that takes the groups from its claim `roles`."""
+    """Yield an authorization server, and a server that takes the groups from its claim `roles`."""
     place = folder / "roles"
     place.mkdir()
     with issuer() as server:

@@ -43,7 +43,7 @@ TWO_CALLS = "return await Promise.allSettled([MCP.up.count({ name: 'one' }), MCP
 
 @pytest.fixture
 def runtime() -> Iterator[dict[str, str]]:
-    """An environment whose folder for sockets belongs to one test."""
+    """Yield an environment whose folder for sockets belongs to one test."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         yield {"XDG_RUNTIME_DIR": folder}
 

@@ -32,14 +32,14 @@ async def served(folder: Path) -> AsyncIterator[Session]:
 
 @pytest.fixture
 async def session(tmp_path: Path) -> AsyncIterator[Session]:
-    """A server that has seen no result."""
+    """Yield a server that has seen no result."""
     async with served(tmp_path) as session:
         yield session
 
 
 @pytest.fixture(scope="module")
 async def unchanged(folder: Path) -> AsyncIterator[Session]:
-    """A server for all tests that call no tool."""
+    """Yield a server for all tests that call no tool."""
     async with served(folder) as session:
         yield session
 

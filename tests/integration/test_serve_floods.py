@@ -24,7 +24,7 @@ def flooding() -> dict[str, Any]:
 
 
 async def answers(client: Raw, wanted: set[int]) -> dict[int, tuple[float, dict[str, Any]]]:
-    """The answers to some requests, each with the time of its arrival; notifications are kept."""
+    """Return the answers to some requests, each with the time of its arrival; notifications are kept."""
     found: dict[int, tuple[float, dict[str, Any]]] = {}
     while wanted - found.keys():
         message = await client.message()

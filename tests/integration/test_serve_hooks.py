@@ -81,7 +81,7 @@ async def roots(context: Any) -> types.ListRootsResult:
 
 @pytest.fixture(scope="module")
 async def granted(folder: Path) -> AsyncIterator[tuple[Session, Path]]:
-    """A server whose plugin sees everything, and its folder; the log of the server `up` is `log` there."""
+    """Yield a server whose plugin sees everything, and its folder; the log of the server `up` is `log` there."""
     place = folder / "granted"
     place.mkdir()
     library = {"command": sys.executable, "args": [str(SERVERS / "library.py")]}
@@ -161,7 +161,7 @@ async def test_in_pass_through_hooks_see_calls_and_the_client_reads_their_notes(
 
 
 def settle(folder: Path, **duplicates: Any) -> Path:
-    """A server that no plugin may see, and another whose plugin cannot be loaded."""
+    """Return a server that no plugin may see, and another whose plugin cannot be loaded."""
     (folder / "guard.py").write_text(GUARD, "utf-8")
     (folder / "broken.py").write_text("raise ValueError('broken')", "utf-8")
     plugins = {
@@ -177,7 +177,7 @@ def settle(folder: Path, **duplicates: Any) -> Path:
 
 @pytest.fixture(scope="module")
 async def guarded(folder: Path) -> AsyncIterator[tuple[Session, Path]]:
-    """A server with what `settle` writes into its folder."""
+    """Yield a server with what `settle` writes into its folder."""
     place = folder / "guarded"
     place.mkdir()
     async with serve(settle(place, max=2, action="deny")) as session:

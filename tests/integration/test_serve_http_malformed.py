@@ -56,7 +56,7 @@ def exchange(served: Served, data: bytes) -> bytes:
 
 
 def post(*lines: bytes, body: bytes = b"{}") -> bytes:
-    """A POST with these lines in its head."""
+    """Return a POST with these lines in its head."""
     return b"POST /mcp HTTP/1.1\r\nhost: HOST\r\n" + JSON + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + body
 
 

@@ -45,7 +45,7 @@ PATIENT = {"timeoutMs": 20_000, "maxOutputBytes": 20_000, "maxQueuedToolCalls": 
 
 @pytest.fixture(scope="module")
 async def patient(folder: Path) -> AsyncIterator[Session]:
-    """A server that gives programs the time they need."""
+    """Yield a server that gives programs the time they need."""
     config = write_config(folder, {"counting": counting(folder / "patient")}, name="patient.json", codeMode=PATIENT)
     async with serve(config) as session:
         PROCESSES[session] = server_process()
@@ -53,7 +53,7 @@ async def patient(folder: Path) -> AsyncIterator[Session]:
 
 
 async def attack(session: Session, code: str, **arguments: Any) -> Answer:
-    """The end of a hostile program, which came in time; the next one is right."""
+    """Return the end of a hostile program, which came in time; the next one is right."""
     began = time.monotonic()
     answer = await session.exec(f'text("before"); {code}', **arguments)
     assert time.monotonic() - began < IN_TIME
@@ -77,7 +77,7 @@ PROCESSES: dict[Session, int] = {}
 
 
 def server_process() -> int:
-    """The `serve` that was started last below this process."""
+    """Return the `serve` that was started last below this process."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError, IndexError):
@@ -90,7 +90,7 @@ def server_process() -> int:
 
 @asynccontextmanager
 async def growing_at_most(session: Session, size: int) -> AsyncIterator[None]:
-    """The resident memory of its server never grows by more than `size` bytes while inside."""
+    """Yield the resident memory of its server never grows by more than `size` bytes while inside."""
     if sys.platform != "linux":
         pytest.skip("no /proc")
     pid = PROCESSES[session]

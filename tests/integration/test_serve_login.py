@@ -38,7 +38,7 @@ def protected() -> Iterator[str]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """The environment of a user of one's own, without a keyring or a browser."""
+    """Return the environment of a user of one's own, without a keyring or a browser."""
     return {
         "XDG_DATA_HOME": str(tmp_path / "data"),
         "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",

@@ -62,7 +62,7 @@ def register(api):
 def plugin(
     folder: Path, name: str = "tracker", its: str = "issues", *, everywhere: str | None = None, works: bool = True
 ) -> dict[str, Any]:
-    """The entry of a plugin and of its namespace; `everywhere`: the global name, where that is another."""
+    """Return the entry of a plugin and of its namespace; `everywhere`: the global name, where that is another."""
     (folder / f"{name}.py").write_text(
         TRACKER.replace('"issues", "issues"', f'"{its}", "{everywhere or its}"'), "utf-8"
     )
@@ -70,7 +70,7 @@ def plugin(
 
 
 def write(folder: Path, plugins: dict[str, Any], **tools: Any) -> Path:
-    """The configuration, with another plugin beside these: with nothing configured there are no tools at all."""
+    """Return the configuration, with another plugin beside these: with nothing configured there are no tools at all."""
     path = folder / "config.json"
     (folder / "bare.py").write_text("def register(api):\n    pass\n", "utf-8")
     bare = {"module": "bare.py:register"}
@@ -133,7 +133,7 @@ async def session(folder: Path, person: Person) -> AsyncIterator[Session]:
 
 
 async def done(session: Session, code: str) -> Any:
-    """The value of a program, also of one that takes longer."""
+    """Return the value of a program, also of one that takes longer."""
     return (await session.finish(await session.exec(code))).value
 
 

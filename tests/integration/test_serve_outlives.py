@@ -133,7 +133,7 @@ class Balancer:
 
 @asynccontextmanager
 async def replicas(folder: Path, url: str, **http: Any) -> AsyncIterator[tuple[Balancer, list[Served]]]:
-    """Two servers of one configuration, and what is before them."""
+    """Yield two servers of one configuration, and what is before them."""
     servers = {**quickstart(), "counting": counting(folder / "log"), "asked": counting(folder / "asked")}
     tools = {"ask": ["mcp:asked:*"], "codeMode": {"timeoutMs": 1000}}
     store = {"kind": "postgres", "url": url}
@@ -156,7 +156,7 @@ async def replicas(folder: Path, url: str, **http: Any) -> AsyncIterator[tuple[B
 
 @pytest.fixture(scope="module")
 async def replicated(folder: Path, postgres: PostgresServer) -> AsyncIterator[tuple[Balancer, list[Served]]]:
-    """Two that know their clients."""
+    """Yield two that know their clients."""
     async with replicas(folder, postgres.url("outlives"), **TWO_TOKENS) as both:
         yield both
 

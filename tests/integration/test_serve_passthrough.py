@@ -37,7 +37,7 @@ ANY = {"type": "object"}
 
 
 def scripted(folder: Path, tools: list[Any], *, file: str = "tools.json", **more: Any) -> dict[str, Any]:
-    """The entry of an upstream with these tools."""
+    """Return the entry of an upstream with these tools."""
     (folder / file).write_text(json.dumps(tools), "utf-8")
     return {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(folder), file], **more}
 
@@ -270,7 +270,7 @@ ODD_NAMES = ["get/thing", "get thing", "é", "n" * 100, "plain"]
 
 @pytest.fixture(scope="module")
 async def strict(folder: Path) -> AsyncIterator[Session]:
-    """The logs of its servers `one` and `two` are `one` and `two` in its folder; `folder / "strict"` is that."""
+    """Yield the logs of its servers `one` and `two` are `one` and `two` in its folder; `folder / "strict"` is that."""
     place = folder / "strict"
     place.mkdir()
     servers = {
@@ -399,7 +399,8 @@ def called(served: Served, folder: Path) -> Callable[[], list[str]]:
 
 
 async def given_beside_lists(one: Session, another: Session) -> tuple[Any, list[float]]:
-    """The result that one client is given, and the seconds that another waits for each of its lists meanwhile."""
+    """Return the result that one client is given, and the seconds that another waits for each of its lists
+    meanwhile."""
     waited: list[float] = []
     over = anyio.Event()
 
@@ -448,7 +449,7 @@ async def test_the_largest_result_that_is_passed_on_delays_no_other_client(serve
 async def raw_call(
     served: Served, token: str | None = None, state: str | None = None, said: str | None = None
 ) -> dict[str, Any]:
-    """A modern call of `s__ask` as bare JSON, by a client that can be asked; the whole answer."""
+    """Return a modern call of `s__ask` as bare JSON, by a client that can be asked; the whole answer."""
     capabilities: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
     params: dict[str, Any] = {"name": "s__ask", "arguments": {}, "_meta": MODERN["_meta"] | capabilities}
     if state is not None:

@@ -62,7 +62,7 @@ def write(folder: Path, plugins: dict[str, Any], **more: Any) -> Path:
 
 
 def in_file(folder: Path, name: str, code: str, **more: Any) -> dict[str, Any]:
-    """The entry of a plugin in a file beside the configuration."""
+    """Return the entry of a plugin in a file beside the configuration."""
     text = "from codemode_mcp.plugins import *\nimport os, sys, time, threading\n" + textwrap.dedent(code)
     (folder / f"{name}.py").write_text(text, "utf-8")
     return {"module": f"./{name}.py", **more}
@@ -79,7 +79,7 @@ HELLO = """
 
 @pytest.fixture(scope="module")
 async def example(folder: Path, installed: dict[str, str]) -> AsyncIterator[Session]:
-    """A server with the example, whose issues are in `folder / "issues.json"`."""
+    """Yield a server with the example, whose issues are in `folder / "issues.json"`."""
     issues = {
         "config": {"file": str(folder / "issues.json"), "labels": ["bug", "wish"]},
         "middleware": ["mcp:granted:*"],
@@ -196,7 +196,7 @@ def test_the_examples_own_tests_pass(installed: dict[str, str], tmp_path: Path) 
 
 
 def invoke(*arguments: str) -> Result:
-    """A command in this process."""
+    """Return a command in this process."""
     return CliRunner().invoke(app, list(arguments), prog_name="codemode-mcp", catch_exceptions=False)
 
 

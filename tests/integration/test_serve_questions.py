@@ -67,7 +67,7 @@ ALL = {"elicitation_callback": give_name, "sampling_callback": think, "list_root
     ids=["modern upstream-legacy client", "legacy upstream-modern client"],
 )
 async def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
-    """A client that answers whatever it is asked, before a server that asks, of the other era."""
+    """Yield a client that answers whatever it is asked, before a server that asks, of the other era."""
     mode, upstream = request.param
     config = write_config(tmp_path_factory.mktemp("asker"), {"asker": asking(upstream)})
     async with serve(config, mode=mode, **ALL) as session:

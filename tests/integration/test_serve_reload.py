@@ -67,7 +67,7 @@ IDENTIFIERS = "return (await MCP.$api()).servers.map((s) => s.identifier)"
 
 @pytest.fixture(scope="module")
 async def running(folder: Path) -> AsyncIterator[Session]:
-    """A server, and `folder / "config.json"` that it watches."""
+    """Yield a server, and `folder / "config.json"` that it watches."""
     async with serve(write_config(folder, {})) as session:
         yield session
 
@@ -76,7 +76,8 @@ async def running(folder: Path) -> AsyncIterator[Session]:
 def settle(
     running: Session, folder: Path, tmp_path: Path
 ) -> Callable[[dict[str, Any], dict[str, Any]], Awaitable[None]]:
-    """A function with which a test begins: the server has another configuration, which is none that it had before."""
+    """Return a function with which a test begins: the server has another configuration, which is none that it had
+    before."""
 
     async def settle(servers: dict[str, Any], tools: dict[str, Any]) -> None:
         own: dict[str, Any] = {"contexts": {tmp_path.name: {"for": ["principal:nobody"], "allow": []}}}

@@ -34,7 +34,7 @@ def env(tmp_path: Path, **more: str) -> dict[str, str]:
 
 
 async def first(session: Session) -> Any:
-    """The first hit once every tool of both servers has its vector."""
+    """Return the first hit once every tool of both servers has its vector."""
     await session.exec("await Promise.all([MCP.tracker.listPeople(), MCP.reports.listReports()])")
     hits: list[Any] = []
     await until(lambda: "texts compared by meaning" in session.stderr)

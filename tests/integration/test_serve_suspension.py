@@ -21,7 +21,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def name() -> str:
-    """A name that no other test gives its calls."""
+    """Return a name that no other test gives its calls."""
     return f"n{next(_numbers)}"
 
 

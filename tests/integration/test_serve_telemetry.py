@@ -33,7 +33,7 @@ RANDOM = "const a = Array.from({ length: 4_000 }, Math.random);"
 
 
 def write(folder: Path, name: str, **code_mode: Any) -> Path:
-    """A configuration with a counting server, a trajectory and a store of its own."""
+    """Return a configuration with a counting server, a trajectory and a store of its own."""
     config = {
         "mcpServers": {"up": counting(folder / f"{name}.log")},
         "tools": {"codeMode": code_mode},

@@ -24,7 +24,7 @@ pytestmark = [
 
 
 def shop(folder: Path, name: str, *tools: str) -> dict[str, Any]:
-    """The entry of a server with these tools."""
+    """Return the entry of a server with these tools."""
     listed = [{"name": tool, "inputSchema": {"type": "object"}} for tool in tools]
     (folder / f"{name}.json").write_text(json.dumps(listed), "utf-8")
     return {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(folder), f"{name}.json"]}

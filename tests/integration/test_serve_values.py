@@ -255,7 +255,7 @@ UNREADABLE: dict[str, list[tuple[str, str]]] = {
 
 
 def given(folder: Path, content: str) -> str:
-    """The expression for a result with this as its `structuredContent`."""
+    """Return the expression for a result with this as its `structuredContent`."""
     (folder / "given").write_text(content, "utf-8")
     return 'unwrap(await MCP.echo.give({ name: "given" }))'
 

@@ -1,4 +1,4 @@
-"""No test here touches a login, or a keyring, of whoever runs it."""
+"""No test here touches a login, or a keyring, of any caller that runs it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _server() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder where logins are kept."""
+    """Return the folder where logins are kept."""
     folder = tmp_path / "data" / "logins"
     monkeypatch.setattr(token_store, "logins_folder", lambda: folder)
     return folder

@@ -1,4 +1,4 @@
-"""What the tests here share: protected servers as real processes, and a browser."""
+"""Tests of what the tests here share: protected servers as real processes, and a browser."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _FROM_THE_START = frozenset(("--open", "--unbound", "--fixed-token"))
 
 @asynccontextmanager
 async def protected(*flags: str) -> AsyncIterator[Protected]:
-    """A server as new, alone in the world, that behaves as the flags say."""
+    """Yield a server as new, alone in the world, that behaves as the flags say."""
     if SHARED and _FROM_THE_START.isdisjoint(flags):
         server = SHARED.pop()
         try:
@@ -104,7 +104,7 @@ async def http_server(*flags: str) -> AsyncIterator[Protected]:
 
 
 async def browse(url: str) -> None:
-    """What a browser does with the address: it follows where it is sent."""
+    """Follow redirects, as a browser does."""
     async with httpx2.AsyncClient(follow_redirects=True) as client:
         await client.get(url)
 

@@ -1,4 +1,4 @@
-"""Which servers one can log in to, and when a browser is opened."""
+"""Tests of which servers one can log in to, and when a browser is opened."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_without_servers_nothing_is_suggested() -> None:
         find_server(Config(), "x")
 
 
-def test_no_browser_is_opened_where_nobody_would_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_browser_is_opened_where_no_user_would_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "linux")
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)

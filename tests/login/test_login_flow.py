@@ -77,7 +77,7 @@ async def test_a_login_that_is_made_meanwhile_is_noticed_without_a_restart() -> 
         assert await echo(pool) == "hi"
 
 
-async def test_a_server_is_left_alone_while_nobody_logs_in() -> None:
+async def test_a_server_is_left_alone_while_no_user_logs_in() -> None:
     polls = 0
     enough = anyio.Event()
 
@@ -166,7 +166,7 @@ async def test_a_token_that_the_server_forgot_is_renewed_within_the_call() -> No
             assert await server.seen("token") == ["authorization_code", "refresh_token"]
 
 
-async def test_processes_that_renew_one_login_at_once_do_it_once() -> None:
+async def test_processes_that_renew_one_login_together_do_it_once() -> None:
     async with protected() as server:
         await log_in_with(server.spec())
         rejected = LoginStore(server.spec()).load()

@@ -81,13 +81,13 @@ async def test_metadata_that_is_elsewhere_or_junk_is_not_followed_but_looked_for
             assert LoginStore(spec).load() is not None
 
 
-async def test_nobody_at_the_browser_ends_the_login_in_time() -> None:
-    async def nobody(url: str) -> None:
+async def test_an_absent_person_at_the_browser_ends_the_login_in_time() -> None:
+    async def no_user(url: str) -> None:
         pass
 
     async with protected() as server:
         with pytest.raises(LoginError, match=r"no login was made within 0\.2 s"):
-            await log_in_with(server.spec(), nobody, timeout=0.2)
+            await log_in_with(server.spec(), no_user, timeout=0.2)
 
 
 async def test_an_answer_with_a_wrong_state_is_ignored() -> None:
@@ -309,7 +309,8 @@ async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(
 
 
 def tls_contexts(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """The contexts of a server with a certificate of its own making for `name`, and of a client that trusts it."""
+    """Return the contexts of a server with a certificate of its own making for `name`, and of a client that trusts
+    it."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -375,7 +376,7 @@ async def test_a_port_that_is_taken_is_named() -> None:
             await log_in_with(server.spec(oauth=OAuthSettings(redirect_port=port)))
 
 
-async def test_a_client_that_cannot_register_is_told_how_to_go_on() -> None:
+async def test_a_client_that_cannot_register_is_told_how_to_continue() -> None:
     async with protected("--metadata", "no-registration") as server:
         with pytest.raises(LoginError, match='"clientId": "..."}} in mcpServers.srv'.replace("}}", "}")):
             await log_in_with(server.spec())

@@ -1,4 +1,4 @@
-"""Where logins are kept, who can read them, and what becomes of damage."""
+"""Tests of where logins are kept, who can read them, and the end of damage."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def fitting(tool: Tool) -> dict[str, Any]:
 
 
 async def answer(question: Question) -> JsonObject:
-    """A person who accepts what a form proposes and agrees to everything else."""
+    """Return a person who accepts what a form proposes and agrees to everything else."""
     if question.method == "roots/list":
         return {"roots": []}
     if question.method == "sampling/createMessage":

@@ -166,7 +166,7 @@ def given(context: Context) -> dict[str, Any]:
 
 
 def accepted(context: Context, key: str, name: str) -> Any:
-    """The field of a form that was accepted, or None."""
+    """Return the field of a form that was accepted, or None."""
     answer = given(context).get(key)
     if not isinstance(answer, dict) or answer.get("action") != "accept" or not isinstance(answer.get("content"), dict):
         return None

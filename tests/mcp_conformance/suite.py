@@ -35,7 +35,7 @@ _STAMP = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
 
 
 def required(revision: str, role: Role) -> list[str]:
-    """The scenarios that a revision requires."""
+    """Return the scenarios that a revision requires."""
     path = SUITE / "requirements" / f"{revision}.yaml"
     section = re.search(rf"^{role}:\n((?:  - .*\n)+)", path.read_text("utf-8"), re.MULTILINE)
     assert section is not None, f"{path} has no list for {role}s"
@@ -51,7 +51,7 @@ class Expected:
 
     @classmethod
     def read(cls, name: str) -> Expected:
-        """A file in the suite's own format, in which the comment above entries is the reason of each."""
+        """Return a file in the suite's own format, in which the comment above entries is the reason of each."""
         path = EXPECTED / f"{name}.yaml"
         reasons: dict[str, str] = {}
         comment: list[str] = []

@@ -27,7 +27,7 @@ def anyio_backend() -> str:
 
 @asynccontextmanager
 async def fixture_server() -> AsyncIterator[str]:
-    """The URL of a fixture server, in a process of its own."""
+    """Yield the URL of a fixture server, in a process of its own."""
     command = [sys.executable, "-m", "tests.mcp_conformance.fixture_server"]
     process = await anyio.open_process(command, cwd=ROOT, stderr=None)
     try:

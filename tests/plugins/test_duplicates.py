@@ -153,7 +153,7 @@ async def test_a_call_that_is_begun_again_counts_once() -> None:
         assert isinstance(guard(replace(EVENT, call=9)), DenyCall)
 
 
-async def test_changed_settings_count_at_once() -> None:
+async def test_changed_settings_count_immediately() -> None:
     settings = DuplicateSettings(1, "deny")
     guard = Duplicates(lambda: settings)
     assert isinstance((await answers(guard, SAME, SAME))[1], DenyCall)

@@ -1,4 +1,4 @@
-"""Hooks and middleware by themselves: who sees what, in which order, and what becomes of those that misbehave."""
+"""Hooks and middleware by themselves: who sees what, in which order, and the end of those that misbehave."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def test_the_program_gets_the_reason_of_a_denial_and_later_hooks_are_not_a
     assert asked == []
 
 
-async def test_a_note_names_its_plugin_and_the_call_goes_on(interceptors: Interceptors) -> None:
+async def test_a_note_names_its_plugin_and_the_call_continues(interceptors: Interceptors) -> None:
     notes: list[str] = []
     interceptors.apply([hook(lambda _: NoteCall("care\nful")), hook(lambda _: NoteCall("x" * 9000))], [])
     assert await ask(interceptors, notes=notes) == EVENT.input
@@ -270,7 +270,7 @@ async def test_whatever_a_hook_or_middleware_raises_fails_this_call_by_name_and_
             await calling
         assert failed.value.message.startswith("MCP.git.push: plugin 'guard' failed")
         assert "secret" not in failed.value.message
-    await anyio.lowlevel.checkpoint()  # nobody cancels this task
+    await anyio.lowlevel.checkpoint()  # no one cancels this task
 
 
 async def test_a_tool_error_of_a_hook_or_middleware_is_told_in_its_words(interceptors: Interceptors) -> None:
@@ -324,13 +324,13 @@ async def test_what_hangs_in_threads_fails_its_own_calls_alone_and_takes_no_more
                 await anyio.sleep(0.01)
 
 
-async def test_a_sync_hook_that_waits_keeps_nobody_else_waiting(interceptors: Interceptors) -> None:
+async def test_a_sync_hook_that_waits_delays_no_other(interceptors: Interceptors) -> None:
     let_go = threading.Event()
     interceptors.apply([hook(lambda _: let_go.wait(30) and None)], [])
     async with anyio.create_task_group() as group:
         group.start_soon(ask, interceptors)
         await anyio.lowlevel.checkpoint()
-        let_go.set()  # reached at all only because the loop goes on
+        let_go.set()  # reached at all only because the loop continues
 
 
 async def test_cancelling_a_call_ends_its_hook(interceptors: Interceptors) -> None:
@@ -437,7 +437,7 @@ async def test_closing_waits_for_no_hook_that_hangs(interceptors: Interceptors) 
     let_go.set()
 
 
-async def test_a_hook_that_goes_on_although_it_is_cancelled_is_let_go(
+async def test_a_hook_that_continues_although_it_is_cancelled_is_let_go(
     interceptors: Interceptors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
@@ -453,7 +453,7 @@ async def test_a_hook_that_goes_on_although_it_is_cancelled_is_let_go(
 
 
 class Ending(dict[str, Any]):
-    """What ends the process when it is looked at."""
+    """A dict that ends the process when it is read."""
 
     def items(self) -> Any:
         raise SystemExit(3)

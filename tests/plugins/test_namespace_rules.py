@@ -1,4 +1,4 @@
-"""The rules of namespaces: what may be registered, what a scope may hold, and what becomes of what is not JSON."""
+"""The rules of namespaces: what may be registered, what a scope may hold, and the end of what is not JSON."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def test_global_names_that_programs_have_already_are_refused(bad: str) -> None:
         check(global_name=bad)
 
 
-def test_an_id_is_registered_once_whoever_has_it() -> None:
+def test_an_id_is_registered_once_by_any_owner() -> None:
     other = replace(GOOD, plugin="another", global_name="others")
     with pytest.raises(ValueError, match="there is a namespace 'issues' already, of plugin 'another'"):
         check(other)
 
 
-def test_a_global_name_is_registered_once_whoever_has_it() -> None:
+def test_a_global_name_is_registered_once_by_any_owner() -> None:
     other = replace(GOOD, id="others", plugin="another")
     with pytest.raises(ValueError, match="global name 'issues' is taken by namespace 'others' of plugin 'another'"):
         check(other)
@@ -173,7 +173,7 @@ def test_raw_functions_are_refused_by_their_place(kind: str) -> None:
 async def _never() -> None: ...
 
 
-def test_a_coroutine_that_nobody_has_awaited_is_refused() -> None:
+def test_a_coroutine_that_no_user_has_awaited_is_refused() -> None:
     with pytest.raises(ValueError, match=r"scope\.a is a coroutine that was not awaited"):
         scope({"a": _never()})
 
@@ -312,7 +312,7 @@ def test_what_has_no_form_is_refused_and_not_shown(value: Any) -> None:
     assert "0x" not in str(refusal.value)
 
 
-# scopes: what becomes of what is not JSON
+# scopes: the end of what is not JSON
 
 
 class Colour(Enum):

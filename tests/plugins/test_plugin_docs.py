@@ -1,4 +1,4 @@
-"""What the pages on plugins show works."""
+"""Tests of what the pages on plugins show works."""
 
 from __future__ import annotations
 

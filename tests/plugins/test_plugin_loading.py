@@ -202,14 +202,14 @@ async def test_nothing_can_be_registered_after_register_has_returned(tmp_path: P
 async def test_what_is_registered_after_its_loading_was_given_up_leaves_no_stack_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As when the server ends while its plugins are being loaded."""
-    began, go_on = threading.Event(), threading.Event()
+    """End the server while its plugins are being loaded."""
+    began, proceed = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
 
     def register(api: Any) -> None:
         threads.append(threading.current_thread())
         began.set()
-        go_on.wait(5)
+        proceed.wait(5)
         api.before_tool_call(lambda event: None, tools=("*",))
 
     with caplog.at_level("DEBUG"):
@@ -217,7 +217,7 @@ async def test_what_is_registered_after_its_loading_was_given_up_leaves_no_stack
             group.start_soon(load, PluginSettings("p"), lambda: register, (), 5.0)
             await anyio.to_thread.run_sync(began.wait)
             group.cancel_scope.cancel()
-        go_on.set()
+        proceed.set()
         await anyio.to_thread.run_sync(threads[0].join, 5)
     assert not [record for record in caplog.records if record.exc_info]
 
@@ -227,12 +227,12 @@ async def test_a_plugin_that_hangs_is_refused_in_time_and_what_it_registers_late
 ) -> None:
     monkeypatch.setattr(host_module, "LOAD_SECONDS", 0.2)
     monkeypatch.setattr(host_module, "LEAST_SECONDS", 0.2)
-    go_on, ended = threading.Event(), threading.Event()
-    monkeypatch.setattr(sys, "go_on", go_on, raising=False)
+    proceed, ended = threading.Event(), threading.Event()
+    monkeypatch.setattr(sys, "proceed", proceed, raising=False)
     monkeypatch.setattr(sys, "ended", ended, raising=False)
     code = f"""
         def register(api):
-            sys.go_on.wait()
+            sys.proceed.wait()
             try:
                 api.tool({TOOL})
             finally:
@@ -241,7 +241,7 @@ async def test_a_plugin_that_hangs_is_refused_in_time_and_what_it_registers_late
     # The other one is loaded in time as well.
     async with plugins(tmp_path, plugin("bad", code), plugin("good", GOOD)) as host:
         assert "took longer than 0.2 s" in host.plugins.refused["bad"]
-        go_on.set()
+        proceed.set()
         assert await anyio.to_thread.run_sync(lambda: ended.wait(10))
         assert await host.ids() == ["plugin:good:hello"]
 
@@ -335,7 +335,7 @@ async def test_without_a_module_the_entry_point_of_the_plugins_name_is_loaded(
     monkeypatch.delitem(sys.modules, "acme_plugin_of_a_test")
 
 
-async def test_an_entry_point_that_nobody_has_or_several_packages_have_is_refused(
+async def test_an_entry_point_that_no_user_has_or_several_packages_have_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
@@ -360,7 +360,7 @@ def counting(folder: Path, name: str) -> str:
     """
 
 
-async def test_plugins_are_added_removed_and_configured_in_another_way_while_the_rest_goes_on(tmp_path: Path) -> None:
+async def test_plugins_are_added_removed_and_configured_in_another_way_while_the_rest_continues(tmp_path: Path) -> None:
     async with plugins(tmp_path, plugin("a", counting(tmp_path, "a"), config={"n": 1})) as host:
         first = await host.plugins.offered(host_me())
         assert await host.plugins.offered(host_me()) is first
@@ -418,7 +418,7 @@ async def test_a_refused_plugin_is_tried_again_when_the_configuration_changes(tm
         assert await host.ids() == ["plugin:p:hello"]
 
 
-async def test_grants_count_at_once_and_load_nothing_anew(tmp_path: Path) -> None:
+async def test_grants_count_immediately_and_load_nothing_again(tmp_path: Path) -> None:
     code = """
         def register(api):
             print("loaded")
@@ -442,13 +442,13 @@ async def test_grants_count_at_once_and_load_nothing_anew(tmp_path: Path) -> Non
 async def test_what_is_asked_for_while_plugins_are_being_loaded_counts_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started, go_on = threading.Event(), threading.Event()
+    started, proceed = threading.Event(), threading.Event()
     monkeypatch.setattr(sys, "started", started, raising=False)
-    monkeypatch.setattr(sys, "go_on", go_on, raising=False)
+    monkeypatch.setattr(sys, "proceed", proceed, raising=False)
     code = f"""
         def register(api):
             sys.started.set()
-            sys.go_on.wait(10)
+            sys.proceed.wait(10)
             api.tool({TOOL})
             api.on_unload(lambda: note({str(tmp_path / "unloaded")!r}, "1"))
     """
@@ -456,7 +456,7 @@ async def test_what_is_asked_for_while_plugins_are_being_loaded_counts_in_the_en
         await anyio.to_thread.run_sync(lambda: started.wait(10))
         good = host.write("good", GOOD)
         host.plugins.apply([good])
-        go_on.set()
+        proceed.set()
         assert await host.ids() == ["plugin:good:hello"]
         await host.change(good)
     assert (tmp_path / "unloaded").exists()
@@ -480,11 +480,11 @@ async def test_the_end_does_not_wait_for_a_plugin_that_will_not_go(
 async def test_calls_know_who_sees_them_only_when_all_plugins_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on = threading.Event()
-    monkeypatch.setattr(sys, "go_on", go_on, raising=False)
-    async with plugins(tmp_path, plugin("p", "def register(api): sys.go_on.wait(10)"), wait=False) as host:
+    proceed = threading.Event()
+    monkeypatch.setattr(sys, "proceed", proceed, raising=False)
+    async with plugins(tmp_path, plugin("p", "def register(api): sys.proceed.wait(10)"), wait=False) as host:
         await anyio.lowlevel.checkpoint()
         assert not host.plugins.interceptors.is_ready
-        go_on.set()
+        proceed.set()
         await host.plugins.ready()
         assert host.plugins.interceptors.is_ready

@@ -1,4 +1,4 @@
-"""Tools of plugins: what goes in, what comes out, for whom they are, and what becomes of calls that go wrong."""
+"""Tools of plugins: what goes in, what comes out, for whom they are, and the end of calls that go wrong."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BOB = Caller("http:bob", "http", "bob")
 
 
 def tool(arguments: str, before: str = "") -> str:
-    """The code of a plugin with one tool, `t`."""
+    """Return the code of a plugin with one tool, `t`."""
     return f"{before}\ndef register(api):\n    api.tool(PluginTool(name='t', description='A tool.', {arguments}))\n"
 
 
@@ -249,9 +249,9 @@ async def test_a_program_can_make_a_tools_time_shorter_and_not_longer(tmp_path: 
 async def test_sync_tools_that_hang_stop_their_own_plugin_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on = threading.Event()
-    monkeypatch.setattr(sys, "go_on", go_on, raising=False)
-    stuck = tool("run=t, timeout=0.1", "def t(input): sys.go_on.wait(20) if input else None")
+    proceed = threading.Event()
+    monkeypatch.setattr(sys, "proceed", proceed, raising=False)
+    stuck = tool("run=t, timeout=0.1", "def t(input): sys.proceed.wait(20) if input else None")
     before = threading.active_count()
     async with plugins(tmp_path, plugin("stuck", stuck), plugin("p", tool("run=lambda input: 1"))) as host:
 
@@ -264,7 +264,7 @@ async def test_sync_tools_that_hang_stop_their_own_plugin_alone(
                 group.start_soon(fails)
         assert threading.active_count() <= before + 2 * THREADS + 2
         assert await host.call("plugin:p:t") == 1
-        go_on.set()
+        proceed.set()
         with anyio.fail_after(10):
             while True:
                 try:
@@ -309,7 +309,7 @@ async def t(input):
         assert task.cancelling() == 0
 
 
-async def test_progress_reaches_whoever_listens_until_the_call_is_over(tmp_path: Path) -> None:
+async def test_progress_reaches_every_listener_until_the_call_is_over(tmp_path: Path) -> None:
     heard: list[tuple[float, float | None, str | None]] = []
 
     async def listen(*progress: Any) -> None:
@@ -369,7 +369,7 @@ OWN_INPUT = "from pydantic import BaseModel\nclass Given(BaseModel):\n    n: int
     [tool("run=lambda input: 1"), tool("run=lambda input: 1, input=Given", OWN_INPUT)],
     ids=["a dict", "a model"],
 )
-async def test_a_call_is_begun_when_its_input_is_read_and_looked_at_once_more(tmp_path: Path, code: str) -> None:
+async def test_a_call_is_begun_when_its_input_is_read_and_looked_immediately_more(tmp_path: Path, code: str) -> None:
     order: list[str] = []
 
     async def begin() -> None:
@@ -509,7 +509,7 @@ async def test_a_factory_that_has_failed_is_asked_again_after_a_while(tmp_path: 
         assert await host.call("plugin:p:a") == 2
 
 
-async def test_callers_who_come_at_once_have_their_tools_made_once(tmp_path: Path) -> None:
+async def test_callers_who_come_together_have_their_tools_made_once(tmp_path: Path) -> None:
     code = """
         asked = []
         async def make(c):
@@ -622,7 +622,7 @@ async def test_objects_whose_own_code_ends_the_process_end_their_call_alone(
 
 
 @pytest.mark.parametrize("code", ["run=lambda i: 1, input=Slow", "run=later, output=Slow"])
-async def test_a_model_that_takes_its_time_holds_nobody_else_up(tmp_path: Path, code: str) -> None:
+async def test_a_model_that_takes_its_time_delays_no_other(tmp_path: Path, code: str) -> None:
     before = """
         from pydantic import BaseModel, model_serializer, model_validator
         waits, goes_on = threading.Event(), threading.Event()
@@ -653,8 +653,8 @@ async def test_a_model_that_takes_its_time_holds_nobody_else_up(tmp_path: Path, 
             group.start_soon(host.call, "plugin:p:t", {"x": 2})
             with anyio.fail_after(10):
                 await anyio.to_thread.run_sync(module.waits.wait, abandon_on_cancel=True)
-            # This task goes on, although nobody has let the model go on.
-            module.goes_on.set()
+            # This task continues, although no one has let the model continue.
+            module.proceeds.set()
 
 
 async def test_a_rule_that_comes_while_a_model_reads_the_input_counts(tmp_path: Path) -> None:
@@ -687,7 +687,7 @@ async def own_timeout(_):
             await asyncio.Event().wait()
     except TimeoutError:
         await asyncio.sleep(0.2)
-        return "went on"
+        return "continued"
 
 async def clean_up(_):
     try:
@@ -701,7 +701,7 @@ cleaned = []
 
 
 @pytest.mark.parametrize("run", ["stay", "lambda _: stay(_)"])
-async def test_a_tool_that_goes_on_although_it_is_cancelled_is_let_go(
+async def test_a_tool_that_continues_although_it_is_cancelled_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str
 ) -> None:
     monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
@@ -709,7 +709,7 @@ async def test_a_tool_that_goes_on_although_it_is_cancelled_is_let_go(
     assert "took longer than 0.05 s" in message
 
 
-async def test_the_end_does_not_wait_for_a_tool_that_goes_on_although_it_is_cancelled(
+async def test_the_end_does_not_wait_for_a_tool_that_continues_although_it_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
@@ -724,7 +724,7 @@ async def test_the_end_does_not_wait_for_a_tool_that_goes_on_although_it_is_canc
 
 async def test_a_tools_own_timeouts_are_its_own_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
-    assert await outcome(tmp_path, tool("run=own_timeout", STUBBORN)) == "went on"
+    assert await outcome(tmp_path, tool("run=own_timeout", STUBBORN)) == "continued"
 
 
 async def test_a_tool_that_is_given_up_may_clean_up(tmp_path: Path) -> None:
@@ -734,7 +734,7 @@ async def test_a_tool_that_is_given_up_may_clean_up(tmp_path: Path) -> None:
         assert sys.modules["codemode_mcp_plugin_p"].cleaned == [1]
 
 
-async def test_a_factory_that_goes_on_although_it_is_cancelled_keeps_nobody_waiting(
+async def test_a_factory_that_continues_although_it_is_cancelled_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
@@ -760,6 +760,6 @@ async def test_nothing_is_kept_of_a_plugin_that_is_removed_while_its_factory_wor
             group.start_soon(host.ids)
             await module.began.wait()
             await host.change()
-            module.goes_on.set()
+            module.proceeds.set()
         assert await host.ids() == []
         assert not any(kept.made or kept.failed_until for kept in host.plugins._callers.values())

@@ -118,5 +118,5 @@ async def test_where_values_cannot_be_reached_the_tools_say_why() -> None:
         await tools_of(values, "me")["list"].run({"offset": 0, "limit": 50})
 
 
-async def test_where_nobody_is_known_there_are_no_tools() -> None:
+async def test_without_a_known_caller_there_are_no_tools() -> None:
     assert tools_of(MemoryValues(1000), "") == {}

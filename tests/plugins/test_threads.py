@@ -29,7 +29,7 @@ async def test_values_and_errors_come_back() -> None:
     threads.close()
 
 
-async def test_no_more_run_at_once_than_there_are_places_and_all_get_their_turn() -> None:
+async def test_no_more_run_together_than_there_are_places_and_all_get_their_turn() -> None:
     threads = Threads(2, "two")
     running, most, lock = 0, 0, threading.Lock()
     both = threading.Barrier(2)

@@ -66,10 +66,10 @@ async def test_one_within_another_ends_without_the_other() -> None:
     async def outer() -> str:
         with pytest.raises(TimeIsUpError):
             await within(0.02, anyio.sleep_forever)
-        return "outer went on"
+        return "outer continued"
 
     with anyio.fail_after(10):
-        assert await within(30, outer) == "outer went on"
+        assert await within(30, outer) == "outer continued"
 
 
 async def test_a_task_group_inside_is_ended_too() -> None:

@@ -104,7 +104,7 @@ ALL = ("mcp:*", "plugin:*", "core:*", "client:*")
 ADMITS_NOTHING = [
     ("an empty allow", PolicyRules(allow=()), True),
     ("an empty allow, but some are approved", PolicyRules(allow=(), approved=("mcp:s:x",)), False),
-    ("an empty allow, but somebody can be asked", PolicyRules(allow=(), ask=("destructive",)), False),
+    ("an empty allow, but a person can be asked", PolicyRules(allow=(), ask=("destructive",)), False),
     ("what would be asked for is denied", PolicyRules(allow=(), ask=("mcp:s:*",), deny=("mcp:*",)), True),
     ("what is approved is denied", PolicyRules(allow=(), approved=("mcp:s:x",), deny=("*:x",)), True),
     ("everything is denied", PolicyRules(deny=("*",)), True),
@@ -181,7 +181,7 @@ def plain_match(rule: str, tool_id: str, tool: Effects) -> bool:
 
 
 def plain(rules: PolicyRules, tool_id: str, tool: Effects) -> str:
-    """The order of the rules, word by word."""
+    """Return the order of the rules, word by word."""
 
     def listed(among: tuple[str, ...]) -> bool:
         return any(plain_match(rule, tool_id, tool) for rule in among)
@@ -285,7 +285,7 @@ ME = Caller("me", "stdio", "lena")
 NAMELESS = Caller("me", "stdio")
 BOB = Caller("bob", "http", "bob", frozenset({"staff", "ops"}))
 CI = Caller("ci", "http", "ci-7")
-NOBODY = Caller(None, "http")
+UNKNOWN = Caller(None, "http")
 
 BELONGS = [
     ("stdio", (ME, NAMELESS)),
@@ -301,7 +301,7 @@ BELONGS = [
     ("group:o*", (BOB,)),
     ("group:*", (BOB,)),
     ("group:bob", ()),
-    ("anonymous", (NOBODY,)),
+    ("anonymous", (UNKNOWN,)),
     ("nonsense", ()),
     ("", ()),
 ]
@@ -310,7 +310,7 @@ BELONGS = [
 @pytest.mark.parametrize(("described", "expected"), BELONGS, ids=[case[0] or "nothing" for case in BELONGS])
 def test_whom_a_context_is_for(described: str, expected: tuple[Caller, ...]) -> None:
     made = policies(it=(described,))
-    for caller in (ME, NAMELESS, BOB, CI, NOBODY):
+    for caller in (ME, NAMELESS, BOB, CI, UNKNOWN):
         context = made.context_of(caller)
         assert (context is not None) == (caller in expected)
         assert made.of(caller).rules.deny == (("it",) if caller in expected else ())
@@ -318,7 +318,7 @@ def test_whom_a_context_is_for(described: str, expected: tuple[Caller, ...]) -> 
 
 def test_the_first_context_that_fits_counts() -> None:
     made = policies(ops=("group:ops",), people=("principal:*", "stdio"), all=("anonymous", "stdio", "principal:*"))
-    assert [made.of(caller).rules.deny for caller in (BOB, CI, ME, NOBODY)] == [
+    assert [made.of(caller).rules.deny for caller in (BOB, CI, ME, UNKNOWN)] == [
         ("ops",),
         ("people",),
         ("people",),

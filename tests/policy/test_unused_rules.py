@@ -1,4 +1,4 @@
-"""Rules that do nothing, tools that nobody reaches, contexts that nobody is in."""
+"""Rules that do nothing, tools that no one reaches, contexts that no one is in."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_rule_does_something_where_it_does_so_in_any_context_that_has_it() -> 
     assert idle_rules(ToolSettings(policy=base, contexts=(own,)), KNOWN, ()) == [Idle("tools.deny", "mcp:t:*", DENIED)]
 
 
-def test_what_nobody_knows_now_gets_the_benefit_of_the_doubt() -> None:
+def test_unknown_names_get_the_benefit_of_the_doubt() -> None:
     rules = PolicyRules(deny=("mcp:down:*", "*:drop", "mcp:s:drop", "idempotent", "mcp:downer:x"))
     tools = ToolSettings(policy=rules)
     known = KNOWN[1:4]
@@ -122,7 +122,7 @@ CONTEXTS = [
 
 
 @pytest.mark.parametrize(("described", "http", "expected"), CONTEXTS)
-def test_contexts_that_nobody_can_be_in(described: str, http: HttpSettings, expected: str | None) -> None:
+def test_contexts_that_no_caller_can_be_in(described: str, http: HttpSettings, expected: str | None) -> None:
     contexts = (PolicyContext("it", (described,), PolicyRules()),)
     found = empty_contexts(ToolSettings(contexts=contexts), http, ME)
     assert found == ([] if expected is None else [("it", expected)])

@@ -1,5 +1,5 @@
-"""Where an error of the engine's own arose, with the engine's real stacks. In each program, `/*!*/` stands right before
-the place that must be named; several of them where it cannot be told which."""
+"""Tests of where an error of the engine's own arose, with the engine's real stacks. In each program, `/*!*/` stands
+right before the place that must be named; several of them where it cannot be told which."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ PROGRAMS = {
 
 
 def authors(code: str) -> tuple[str, list[str]]:
-    """The program without its marks, and where they were."""
+    """Return the program without its marks, and where they were."""
     plain, places = "", []
     for number, part in enumerate(code.split(MARK)):
         if number:

@@ -1,4 +1,4 @@
-"""What is said to programs that reach for what is not there."""
+"""Tests of what is said to programs that reach for what is not there."""
 
 from __future__ import annotations
 

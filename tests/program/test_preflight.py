@@ -1,4 +1,4 @@
-"""What `preflight` finds in a program, and what it leaves alone (SPEC 3.1)."""
+"""Tests of what `preflight` finds in a program, and what it leaves alone."""
 
 from __future__ import annotations
 

@@ -376,7 +376,7 @@ def test_a_configured_binary_that_does_not_run_is_an_error_not_a_hint(tmp_path: 
 
 @pytest.fixture
 def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An npm that packs this archive, whose hash is the pinned one."""
+    """Return an npm that packs this archive, whose hash is the pinned one."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, content in {"package/bin/esbuild": b"#!/bin/sh\n", "package/../evil": b"x"}.items():

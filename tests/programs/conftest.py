@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """Of module scope, so that a server can be shared by the tests of a module."""
+    """Return the backend, in module scope: the tests of a module can share a server."""
     return "asyncio"
 
 
@@ -40,7 +40,7 @@ async def session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ses
 
 @pytest.fixture(scope="session")
 def esbuild() -> None:
-    """For tests that run TypeScript: skips them where it was never fetched."""
+    """Skip tests that run TypeScript where esbuild was never fetched."""
     try:
         find_esbuild(None, environ=os.environ, cache_dir=cache_dir())
     except CodeModeError as error:

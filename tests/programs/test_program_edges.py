@@ -1,4 +1,4 @@
-"""Where an implicit return goes and where it does not, and what is taken for a shell command (SPEC 3.1).
+"""Tests of where an implicit return goes and where it does not, and what is taken for a shell command.
 
 More of both stands in `test_preflight.py`; here are the cases at the edge.
 """

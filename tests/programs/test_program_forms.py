@@ -44,7 +44,7 @@ NOT_IN_A_FUNCTION = (
 
 
 def body_of(code: str) -> str:
-    """The body of a function that gives what a program gives."""
+    """Return the body of a function that gives what a program gives."""
     body = code.removeprefix("\ufeff").removesuffix("\n")
     if body.startswith("#!"):
         body = "//" + body[2:]

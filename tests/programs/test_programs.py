@@ -1,4 +1,4 @@
-"""Valid programs of many styles give their value, whatever is said of their language (SPEC 3.1).
+"""Valid programs of many styles give their value, whatever is said of their language.
 
 They stand in `javascript/` and `typescript/`, several in a file, each after a line
 
@@ -37,7 +37,7 @@ class Written:
 
 
 def read_programs(path: Path) -> list[Written]:
-    """The programs of one file."""
+    """Return the programs of one file."""
     text = path.read_text("utf-8")
     headings = list(_HEADING.finditer(text))
     ends = [*(heading.start() for heading in headings[1:]), len(text)]
@@ -68,7 +68,7 @@ async def hold(session: Session, program: Written, code: str, **arguments: str) 
 
 
 def from_elsewhere(code: str) -> str:
-    """As an editor of another system saves it: a byte order mark, lines that end in CR LF, none at the end."""
+    """Return the text as an editor of another system saves it: a byte order mark, CR LF between lines, none at the end."""
     mark = "" if code.startswith("#!") else "\ufeff"
     return mark + code.removesuffix("\n").replace("\n", "\r\n")
 

@@ -20,7 +20,7 @@ CELLS: list[dict[str, Any]] = json.loads(CORPUS.read_text("utf-8")) if CORPUS.is
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not CELLS, reason="../shared/corpus is not beside the repository")]
 
 VALUES: dict[str, Any] = {"asi_type_newline": 45, "unicode": [1, 14, 2, "\U0001f600", True]}
-"""What the corpus leaves open."""
+"""Values that the corpus leaves open."""
 
 _POSITION = re.compile(r"cell\.(?:js|ts):(\d+)(?::(\d+))?")
 

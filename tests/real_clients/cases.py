@@ -85,7 +85,7 @@ class Seen:
     readings: dict[str, list[Reading]] = field(default_factory=dict)
 
     def first(self, key: str) -> Reading:
-        """The answer to `exec`."""
+        """Return the answer to `exec`."""
         assert self.readings.get(key), f"the client never came to the case {key!r}"
         return self.readings[key][0]
 

@@ -35,7 +35,7 @@ def driver(request: pytest.FixtureRequest) -> Driver:
 
 @pytest.fixture(scope="module")
 def played(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """The client after it has played all cases; its row of the table is kept."""
+    """Return the client after it has played all cases; its row of the table is kept."""
     result = play(driver, tmp_path_factory.mktemp(driver.folder))
     keep(cells(result, driver), driver)
     return result

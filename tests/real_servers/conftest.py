@@ -33,7 +33,7 @@ class Bench:
 
 
 def pypi_server(environment: str, name: str, *arguments: str, **more: Any) -> dict[str, Any]:
-    """The entry of a server from PyPI; skips the test when it is not installed."""
+    """Return the entry of a server from PyPI; skips the test when it is not installed."""
     bin_folder, suffix = ("Scripts", ".exe") if os.name == "nt" else ("bin", "")
     command = REPOSITORY / ".cache" / "servers" / environment / bin_folder / f"{name}{suffix}"
     if not command.is_file():

@@ -37,7 +37,7 @@ WORKBOOK = """
 
 
 def recipes() -> list[tuple[str, list[tuple[str, str]]]]:
-    """The titles, each with its programs and answers in order."""
+    """Return the titles, each with its programs and answers in order."""
     return [
         (section.partition("\n")[0], re.findall(r"^```(js|json)\n(.*?)^```", section, re.DOTALL | re.MULTILINE))
         for section in PAGE.split("\n## ")[1:]
@@ -45,7 +45,7 @@ def recipes() -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def installed(entry: dict[str, Any]) -> dict[str, Any]:
-    """The entry of the page with what the tests have in the place of what it would fetch."""
+    """Return the entry of the page with what the tests have in the place of what it would fetch."""
     arguments = entry["args"]
     match entry["command"]:
         case "npx":

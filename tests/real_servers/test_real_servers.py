@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 def told(code: str, **values: object) -> str:
-    """A program that has these texts as constants."""
+    """Return a program that has these texts as constants."""
     return "".join(f"const {name} = {json.dumps(str(value))};\n" for name, value in values.items()) + code
 
 

@@ -1,4 +1,4 @@
-"""What a line at the prompt is, and whether it goes on."""
+"""Tests of what a line at the prompt is, and whether it continues."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ CLOSED = [
 
 
 @pytest.mark.parametrize("text", OPEN)
-def test_what_is_begun_goes_on(text: str) -> None:
+def test_what_is_begun_continues(text: str) -> None:
     assert is_incomplete(text)
 
 

@@ -1,4 +1,4 @@
-"""What Tab offers, at every place of a program."""
+"""Tests of what Tab offers, at every place of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is put around an input, and how its positions are put right."""
+"""Tests of what is put around an input, and how its positions are put right."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ LOW = """
 let frames = 0; const deepest = () => { frames += 1; deepest() }; try { deepest() } catch {}
 const under = (n, f) => n > 0 ? under(n - 1, f) : f(); const low = (f) => under(frames * 0.8 | 0, f);
 """
-"""In front of a program: `low` calls a function with little stack left. `JSON.stringify` compares each level with all
-that it is in: with the whole stack it takes 15 s to come to its end.
+"""Code in front of a program: `low` calls a function with little stack left. `JSON.stringify` compares each level with
+all that it is in: with the whole stack it takes 15 s to come to its end.
 """
 
 READ = "mcp:my-files:read_file"
@@ -156,10 +156,10 @@ class Cell:
 
 
 def ok(request: int, value: Any = None) -> Completion:
-    """The good end of a request."""
+    """Return the good end of a request."""
     return Completion(request, json.dumps(value))
 
 
 def called(request: int, target: str, given: Any) -> ToolCall:
-    """A call with one argument, as the guest writes it."""
+    """Return a call with one argument, as the guest writes it."""
     return ToolCall(request, target, json.dumps(given, ensure_ascii=False, separators=(",", ":")))

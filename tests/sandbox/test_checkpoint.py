@@ -1,6 +1,6 @@
-"""Snapshots of guests that go on afterwards, and what is the same in those that are restored from them.
+"""Snapshots of guests that continue afterwards, and what is the same in those that are restored from them.
 
-A run is written down in mid-flight so that another process can go on from there, while this one goes on itself.
+A run is written down in mid-flight so that another process can resume from there, while this one continues itself.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def answers(told: Told, reverse: bool) -> list[Completion]:
 
 
 def turns(guest: Cell, program: str, reverse: bool) -> Iterator[tuple[Told, list[Completion]]]:
-    """Each turn of a program, and what comes next, which is delivered when the next one is asked for."""
+    """Yield each turn of a program, and what comes next, which is delivered when the next one is asked for."""
     told = guest.start(program, seed=bytes(range(32)))
     while told.report is not None and told.report.state == "pending":
         batch = answers(told, reverse)
@@ -89,7 +89,7 @@ def differing(a: bytes, b: bytes) -> int:
 
 @settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(steps=PROGRAMS, reverse=st.booleans())
-def test_a_guest_saved_at_every_turn_goes_on_as_one_that_never_was_and_as_those_restored(
+def test_a_guest_saved_at_every_turn_continues_as_one_that_never_was_and_as_those_restored(
     engine: Engine, steps: list[str], reverse: bool
 ) -> None:
     program = BEFORE + ";\n".join(steps) + ";\nreturn kept"
@@ -122,7 +122,7 @@ return [first, inLoop, Array.from({ length: 40 }, () => Math.random())];
 """
 
 
-def test_chance_is_the_same_whenever_a_snapshot_is_gone_on_from_and_so_are_calls(cell: OpenCell) -> None:
+def test_chance_is_the_same_whenever_a_snapshot_is_resumed_and_so_are_calls(cell: OpenCell) -> None:
     guest = cell()
     guest.start(CHANCE)
     data = guest.snapshot()
@@ -168,7 +168,7 @@ def test_what_was_printed_before_a_snapshot_is_told_once(cell: OpenCell) -> None
 
 
 def test_a_snapshot_does_not_hold_the_last_message(cell: OpenCell, engine: Engine) -> None:
-    """What the program has let go of would be in it."""
+    """A message would hold values that the program has let go of."""
     guest = cell()
     guest.start("for (;;) await MCP.files.readFile({})")
     image = engine.threads.submit(engine.image, MANIFEST).result()

@@ -154,7 +154,7 @@ def test_starting_a_guest_leaves_the_stack_size_of_other_threads_alone() -> None
     assert threading.stack_size() == before
 
 
-def test_no_more_guests_compute_at_once_than_there_are_threads() -> None:
+def test_no_more_guests_compute_together_than_there_are_threads() -> None:
     threads = GuestThreads(2)
     release = threading.Event()
     together = threading.Barrier(3, timeout=5)
@@ -210,7 +210,7 @@ def opened_digest(cache: Path | None) -> str:
 
 
 def copy_of(cache: Path, folder: Path) -> Path:
-    """The compiled form in a directory of its own; the file's path."""
+    """Return the compiled form in a directory of its own; the file's path."""
     [file] = cache.glob("engine-*.cwasm")
     folder.mkdir(mode=0o700, exist_ok=True)
     copy = folder / file.name

@@ -215,7 +215,7 @@ def test_a_rejection_that_cannot_be_read_in_time_does_not_cost_the_result(run: R
     assert told.texts == ["before"]
 
 
-def test_interrupt_ends_a_turn_at_once_from_another_thread(cell: OpenCell) -> None:
+def test_interrupt_ends_a_turn_immediately_from_another_thread(cell: OpenCell) -> None:
     guest = cell()
     computing = threading.Event()
     turns = []

@@ -1,4 +1,5 @@
-"""What a guest asks for and tells beside its value: randomness, rejections, floods of calls, modules, interruptions."""
+"""Tests of what a guest asks for and tells beside its value: randomness, rejections, floods of calls, modules,
+interruptions."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def test_an_unhandled_rejection_is_told_when_the_program_is_over(run: RunCode) -
     assert rejections(told) == [("TypeError", "lost"), ("Uncaught", "text")]
 
 
-def test_a_rejection_is_not_told_while_the_program_goes_on(cell: OpenCell) -> None:
+def test_a_rejection_is_not_told_while_the_program_continues(cell: OpenCell) -> None:
     guest = cell()
     told = guest.start("Promise.reject(new Error('lost')); await MCP.files.readFile({}); return 1")
     assert rejections(told) == []
@@ -120,7 +121,7 @@ def test_calls_whose_arguments_cannot_be_sent_do_not_count(run: RunCode) -> None
     assert told.requests == [ToolCall(1, READ, "{}")]
 
 
-def test_twenty_thousand_calls_at_once_cost_little_memory(run: RunCode) -> None:
+def test_twenty_thousand_calls_together_cost_little_memory(run: RunCode) -> None:
     told = run(
         "let n = 0; for (let i = 0; i < 20000; i++) MCP.files.readFile({}).catch(() => { n++ });"
         "await null; await null; return n",

@@ -25,7 +25,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuestThreads]:
     opened.close()
 
 
-def test_no_more_threads_work_at_once_than_there_may_be(threads: GuestThreads) -> None:
+def test_no_more_threads_work_together_than_there_may_be(threads: GuestThreads) -> None:
     go, started = threading.Event(), threading.Semaphore(0)
 
     def work() -> int:
@@ -78,7 +78,7 @@ def test_no_work_is_left_lying_while_threads_come_and_go(monkeypatch: pytest.Mon
         clients.shutdown()
 
 
-def test_what_goes_wrong_reaches_whoever_asked_and_the_thread_goes_on(threads: GuestThreads) -> None:
+def test_what_goes_wrong_reaches_its_caller_and_the_thread_continues(threads: GuestThreads) -> None:
     def fail() -> None:
         raise ValueError("on purpose")
 

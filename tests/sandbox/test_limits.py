@@ -19,7 +19,7 @@ IN_TIME = 5.0
 
 
 def ends_in_time(run: RunCode, code: str) -> Told:
-    """The end of a program that was given 50 ms; another guest works afterwards."""
+    """Return the end of a program that was given 50 ms; another guest works afterwards."""
     began = time.monotonic()
     told = run(f'text("before"); {code}', seconds=0.05)
     assert time.monotonic() - began < IN_TIME
@@ -78,7 +78,7 @@ LOOPS = {
     "Array.fromAsync": "await Array.fromAsync({ async *[Symbol.asyncIterator]() { for (;;) yield 1 } })",
     "awaiting the same promise": "const p = Promise.resolve(1); for (;;) await p",
     "a loop that swallows all": "for (;;) try { for (;;); } catch {}",
-    "finally that goes on": "for (;;) { try { for (;;); } finally { continue } }",
+    "finally that continues": "for (;;) { try { for (;;); } finally { continue } }",
     "finally that returns": "const f = () => { try { for (;;); } finally { return 1 } }; for (;;) f()",
     "async functions that are caught": "const f = async () => { for (;;); }; for (;;) await f().catch(() => {})",
     "allSettled": "for (;;) await Promise.allSettled([1].map(async () => { for (;;); }))",
@@ -416,7 +416,7 @@ def test_functions_bound_without_end_end_with_the_memory(run: RunCode) -> None:
     ],
     ids=["functions", "methods", "async functions", "callbacks"],
 )
-def test_recursion_that_nobody_catches_has_a_name_and_frames(run: RunCode, code: str) -> None:
+def test_recursion_that_is_not_caught_has_a_name_and_frames(run: RunCode, code: str) -> None:
     told = run(code)
     assert told.stopped is None
     assert told.report is not None

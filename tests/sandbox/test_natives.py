@@ -92,7 +92,7 @@ DRAW = "[Math.random(), crypto.randomUUID(), crypto.getRandomValues(new Uint8Arr
 
 
 @pytest.mark.parametrize("drawn", range(10))
-def test_a_restored_program_goes_on_in_the_key_stream_where_it_was(cell: OpenCell, drawn: int) -> None:
+def test_a_restored_program_continues_in_the_key_stream_where_it_was(cell: OpenCell, drawn: int) -> None:
     code = f"for (let i = 0; i < {drawn}; i++) Math.random(); await MCP.files.readFile({{}}); return {DRAW}"
     first, other = cell(), cell()
     first.start(code, seed=SEED)

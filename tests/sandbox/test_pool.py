@@ -130,7 +130,7 @@ def test_guests_that_are_alive_keep_their_memory_while_that_of_others_is_given_b
     assert given_back > 10
 
 
-def test_as_many_guests_are_alive_at_once_as_programs_may_be(engine_cache: Path) -> None:
+def test_as_many_guests_are_alive_together_as_programs_may_be(engine_cache: Path) -> None:
     with open_engine(engine_cache, max_threads=2) as engine:
         image = engine.threads.submit(engine.image, MANIFEST).result()
         guests = [Guest(engine, image, memory_limit=LIMIT) for _ in range(2 * GUESTS_PER_THREAD + 8)]

@@ -1,4 +1,4 @@
-"""What the prelude gives to a program, and the messages of each thing a program can call."""
+"""Tests of what the prelude gives to a program, and the messages of each thing a program can call."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_an_uncaught_failure_carries_its_code_and_an_imitation_does_not(cell: Op
         assert report.error.code == expected
 
 
-def test_an_answer_to_a_request_nobody_made_or_that_was_answered_is_ignored(cell: OpenCell) -> None:
+def test_an_answer_to_an_unknown_request_or_one_that_was_answered_is_ignored(cell: OpenCell) -> None:
     guest = cell()
     guest.start("const a = await MCP.files.readFile({}); const b = await MCP.files.readFile({}); return [a, b]")
     assert guest.deliver(ok(99, "x")).requests == []

@@ -1,4 +1,4 @@
-"""Programs that versions of the past, and this one, have left suspended: gone on with, or refused by name.
+"""Programs that versions of the past, and this one, have left suspended: resumed, or refused by name.
 
 `snapshots` has a folder for each version; its README says what is in them.
 """
@@ -32,7 +32,7 @@ def recording(folder: Path) -> Any:
     return json.loads((folder / "recording.json").read_text("utf-8"))
 
 
-def gone_on_with(engine: Engine, folder: Path, name: str) -> list[Any]:
+def resumed(engine: Engine, folder: Path, name: str) -> list[Any]:
     """Return what each delivery of the recording brings."""
     noted = recording(folder)
     data = (folder / f"{name}.bin").read_bytes()
@@ -41,11 +41,11 @@ def gone_on_with(engine: Engine, folder: Path, name: str) -> list[Any]:
 
 
 def judge(engine: Engine, folder: Path, name: str) -> str:
-    """Go on with a recorded program. Returns why it is refused, which is as it has to be, or nothing."""
+    """Resume a recorded program. Returns why it is refused, which is as it has to be, or nothing."""
     noted = recording(folder)
     data = (folder / f"{name}.bin").read_bytes()
     ours = (snapshot.FORMAT, DIGEST, engine.base.prelude)
-    work = engine.threads.submit(gone_on_with, engine, folder, name)
+    work = engine.threads.submit(resumed, engine, folder, name)
     if (noted["format"], noted["engine"], noted["prelude"]) == ours:
         assert work.result() == noted["programs"][name]["turns"]
         return ""
@@ -65,7 +65,7 @@ def judge(engine: Engine, folder: Path, name: str) -> str:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("version", RECORDED)
-def test_a_recorded_program_goes_on_as_it_did_or_is_refused_by_name(engine: Engine, version: str, name: str) -> None:
+def test_a_recorded_program_continues_as_it_did_or_is_refused_by_name(engine: Engine, version: str, name: str) -> None:
     judge(engine, FOLDER / version, name)
 
 
@@ -76,8 +76,8 @@ def test_this_version_is_recorded_as_it_is(engine: Engine) -> None:
     same = (noted["format"], noted["engine"], noted["prelude"]) == (snapshot.FORMAT, DIGEST, engine.base.prelude)
     assert same, (
         f"the prelude, the engine or the form of snapshots has changed since {VERSION} was recorded, so that programs "
-        f"suspended before that cannot be gone on with. If {VERSION} is not released yet, {run}. If it is, this "
-        "belongs into another version: raise the one in pyproject.toml, install the tree anew and do the same"
+        f"suspended before that cannot be resumed. If {VERSION} is not released yet, {run}. If it is, this "
+        "belongs into another version: raise the one in pyproject.toml, install the tree again and do the same"
     )
     assert set(noted["programs"]) == set(PROGRAMS)
 
@@ -92,7 +92,7 @@ def test_a_new_recording_is_equal_to_the_kept_one(engine: Engine, tmp_path: Path
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
-    """A copy of this version's recording, to be made another version's."""
+    """Return a copy of this version's recording, to be made another version's."""
     return Path(shutil.copytree(FOLDER / VERSION, tmp_path / "foreign"))
 
 
@@ -125,7 +125,7 @@ def test_a_recording_in_another_format_is_refused_by_name(engine: Engine, foreig
         assert f"it has format {other}, and this version reads" in judge(engine, foreign, name)
 
 
-def test_a_program_that_goes_on_otherwise_than_recorded_is_noticed(engine: Engine, foreign: Path) -> None:
+def test_a_program_that_continues_otherwise_than_recorded_is_noticed(engine: Engine, foreign: Path) -> None:
     noted = recording(foreign)
     noted["programs"]["in-a-timer"]["turns"][-1]["value"].append("tock")
     (foreign / "recording.json").write_text(json.dumps(noted), "utf-8")

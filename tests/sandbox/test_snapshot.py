@@ -1,4 +1,4 @@
-"""Programs that are suspended as bytes and go on in another instance, and bytes that are refused."""
+"""Programs that are suspended as bytes and continue in another instance, and bytes that are refused."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ DEEP_VALUE = [["one", "broken/E_CODE", "three"], "one,broken/E_CODE,three", ["st
 
 @pytest.fixture
 def suspended(cell: OpenCell) -> bytes:
-    """A small program that waits for a call."""
+    """Return a small program that waits for a call."""
     guest = cell()
     guest.start("const got = await MCP.files.readFile({ path: 'x' }); return { got }")
     return guest.snapshot()
@@ -75,7 +75,7 @@ def resigned(data: bytes) -> bytes:
 
 
 def sealed(image: Image, pages: int, body: bytes) -> bytes:
-    """A snapshot with a head that fits `image`."""
+    """Return a snapshot with a head that fits `image`."""
     head = b"".join(bytes.fromhex(each) for each in (DIGEST, image.prelude, image.digest))
     return resigned(snapshot.MAGIC + bytes(32) + head + struct.pack("<I", pages) + body)
 
@@ -87,7 +87,7 @@ def refusal(data: bytes, image: Image, *, max_bytes: int = 72 * MIB) -> ProgramE
     return refused.value
 
 
-# going on
+# in progress
 
 
 def test_a_program_deep_in_async_calls_is_restored_twice_in_a_row_and_finishes_right(cell: OpenCell) -> None:
@@ -126,7 +126,7 @@ def test_a_restored_guest_gives_the_same_snapshot(cell: OpenCell, suspended: byt
     assert cell(suspended=suspended).snapshot() == suspended
 
 
-def test_two_guests_with_the_same_program_and_seed_go_on_alike(cell: OpenCell) -> None:
+def test_two_guests_with_the_same_program_and_seed_continue_alike(cell: OpenCell) -> None:
     code = "const a = Math.random(); await MCP.files.readFile({}); return [a, Math.random(), crypto.randomUUID()]"
     straight, stopped = cell(), cell()
     for guest in (straight, stopped):
@@ -147,7 +147,7 @@ def test_timers_and_unhandled_rejections_outlast_a_snapshot(cell: OpenCell) -> N
     assert [each.message for each in told.report.rejections] == ["lost"]
 
 
-def test_elapsed_time_goes_on_in_the_restored_guest(cell: OpenCell) -> None:
+def test_elapsed_time_continues_in_the_restored_guest(cell: OpenCell) -> None:
     guest = cell()
     guest.start(
         "const a = performance.now(); await MCP.files.readFile({}); return [a, performance.now()]", elapsed_ms=5

@@ -75,7 +75,7 @@ async def test_a_guest_of_another_limit_is_never_given_out(guests: SpareGuest, e
     assert made._closed
 
 
-async def test_where_programs_follow_each_other_at_once_each_gets_its_own(
+async def test_where_programs_follow_each_other_immediately_each_gets_its_own(
     guests: SpareGuest, engine: Engine, image: Image
 ) -> None:
     seen = [guests.take(engine, image, LIMIT) for _ in range(3)]

@@ -1,5 +1,5 @@
-"""What becomes of a guest's values: every row of the first table of docs/values.md, which decides what is tested;
-values that misbehave when they are read; and what `text`, `console` and `image` make of theirs."""
+"""Tests of the end of a guest's values: every row of the first table of docs/values.md, which decides what is
+tested; values that misbehave when they are read; and what `text`, `console` and `image` make of theirs."""
 
 from __future__ import annotations
 
@@ -365,7 +365,7 @@ def test_nothing_a_value_does_when_it_is_read_makes_telling_it_fail(run: RunCode
 
 @pytest.mark.parametrize("tag", ["Map", "Set", "Date", "RegExp", "Error", "ArrayBuffer", "Number", "BigInt", "Promise"])
 def test_an_object_that_claims_to_be_another_kind_does_no_harm(run: RunCode, tag: str) -> None:
-    """What it becomes is not promised."""
+    """The result is not promised."""
     told = run(f"const liar = {{ [Symbol.toStringTag]: '{tag}', a: 1 }}; text(liar); json(liar); return [0, liar, 2]")
     assert (told.value[0], told.value[2]) == (0, 2)
     assert len(told.texts) == 1
@@ -412,7 +412,7 @@ def test_what_is_nested_a_little_is_whole(run: RunCode) -> None:
     ],
     ids=lambda x: str(x)[:40],
 )  # fmt: skip
-def test_whatever_is_thrown_is_told_of(run: RunCode, thrown: str, name: str, message: str) -> None:
+def test_whatever_is_thrown_is_reported(run: RunCode, thrown: str, name: str, message: str) -> None:
     told = run(f"throw {thrown}")
     assert told.stopped is None
     assert told.report is not None

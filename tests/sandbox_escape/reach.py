@@ -1,4 +1,4 @@
-"""What a program can reach, in the guest's own JavaScript.
+"""Tests of what a program can reach, in the guest's own JavaScript.
 
 A place is a list of steps. The first is a root; `.name` and `@symbol` are properties, `<` and `>` before either of them
 their getter and setter, `^` is the prototype.

@@ -1,4 +1,4 @@
-"""Promise 5: whatever a program did to its own built-ins, its calls leave as anybody's would, results get to where they
+"""Promise 5: whatever a program did to its own built-ins, its calls leave as anyone's would, results get to where they
 belong, and nothing of ours is handed to it.
 
 A program attacks first. What it does then must bring the very messages that a program without an attack brings.
@@ -70,7 +70,7 @@ VALUE = {
 
 
 def turns(engine: Engine, image: Image, code: str) -> list[Any]:
-    """All turns of a program, as the guest tells them; on a thread of the engine."""
+    """Return all turns of a program, as the guest tells them; on a thread of the engine."""
     seed = bytes(32)
     start = start_message(code=code, fallback=None, seed=seed, output_limit=MIB, call_limit=100, elapsed_ms=0)
     with Guest(engine, image, memory_limit=64 * MIB) as guest:
@@ -80,7 +80,7 @@ def turns(engine: Engine, image: Image, code: str) -> list[Any]:
 
 
 def all_turns(engine: Engine, programs: dict[str, str]) -> dict[str, list[Any]]:
-    """Of each program, by its name."""
+    """Return the turns of each program, by its name."""
 
     def play() -> dict[str, list[Any]]:
         image = engine.image(MANIFEST)
@@ -90,14 +90,14 @@ def all_turns(engine: Engine, programs: dict[str, str]) -> dict[str, list[Any]]:
 
 
 def different_turns(engine: Engine, innocent: list[Any], attacks: dict[str, str]) -> dict[str, list[Any]]:
-    """The turns of the programs that were not like the innocent one's."""
+    """Return the turns of the programs that were not like the innocent one's."""
     told = all_turns(engine, {name: TAKE + attack + ACT for name, attack in attacks.items()})
     return {name: got for name, got in told.items() if got != innocent}
 
 
 @pytest.fixture(scope="module")
 def innocent(engine: Engine) -> list[Any]:
-    """The turns of a program without an attack."""
+    """Return the turns of a program without an attack."""
     (told,) = all_turns(engine, {"innocent": TAKE + ACT}).values()
     assert told[-1]["state"] == "done"
     assert told[-1]["value"] == VALUE
@@ -144,7 +144,7 @@ return places;
 
 @pytest.fixture(scope="module")
 def places(engine: Engine) -> list[tuple[list[str], str]]:
-    """Every property that a program can change, where it is and its name."""
+    """Return every property that a program can change, where it is and its name."""
     [first, *_] = next(iter(all_turns(engine, {"places": PLACES}).values()))
     found: list[tuple[list[str], str]] = first["value"]
     assert len(found) > 700
@@ -164,7 +164,7 @@ def test_any_one_property_may_be_overwritten(
     assert different_turns(engine, innocent, attacks) == {}
 
 
-# all of them at once
+# all of them immediately
 
 EVERYTHING = (
     WALK
@@ -218,7 +218,7 @@ NAMES = """
     defineProperty getOwnPropertyDescriptor getPrototypeOf prepareStackTrace stackTraceLimit return next done raw
     index lastIndex flags exec constructor 0 1 2 3 -1
 """
-"""What the bridge calls its own things, what the language looks up on the way, and places in an array."""
+"""Names that the bridge uses, that the language looks up on the way, and places in an array."""
 
 
 @pytest.mark.parametrize("kind", [kind for kind, how in HOSTILE.items() if how is not None])

@@ -44,7 +44,7 @@ LOOKALIKES = {
 
 
 def escaped(text: str) -> str:
-    """A string literal."""
+    """Return a string literal."""
     return json.dumps(text)
 
 
@@ -360,7 +360,7 @@ DENIED = {
     "mcp:hidden:work": "mcp:hiddem:work",
     "mcp:hidden:resources/read": "mcp:hiddem:resources/read",
 }
-"""With ids that are as near to those that there are, and are of nothing."""
+"""Messages with unknown ids close to known ones."""
 NOT_THERE = [
     "mcp:s:nothing", "mcp:nobody:work", "__proto__",
     "constructor", "toString", "hasOwnProperty", "mcp:s:*", "*", "mcp:*",

@@ -43,7 +43,7 @@ TOOLS = {
 
 
 def source(name: str = "s", tools: Any = TOOLS) -> ScriptedSource:
-    """Every tool answers with its own name."""
+    """Return every tool answers with its own name."""
     return ScriptedSource(name, {tool: text_result(tool) for tool in tools}, tools=[Tool(tool) for tool in tools])
 
 

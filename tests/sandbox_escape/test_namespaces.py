@@ -54,7 +54,7 @@ CHANGES = {
     "assigned to": "issues = 1",
     "assigned to in strict code": "'use strict'; issues = 1",
     "assigned to on the global object": "globalThis.issues = 1",
-    "declared anew": "(0, eval)('var issues = 1')",
+    "declared again": "(0, eval)('var issues = 1')",
     "declared as a function": "(0, eval)('function issues() {}')",
     "redefined": "Object.defineProperty(globalThis, 'issues', { value: 1 })",
     "redefined with a getter": "Object.defineProperty(globalThis, 'issues', { get: () => 1 })",

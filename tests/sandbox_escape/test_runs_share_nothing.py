@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-OTHER = "somebody else"
+OTHER = "another owner"
 
 
 async def execute_as(it: Bench, owner: str, code: str) -> Outcome:
@@ -195,7 +195,7 @@ async def test_another_owner_cannot_end_or_disturb_a_run(engine: Engine) -> None
 
 
 async def test_a_stored_run_that_says_another_owner_is_not_given(engine: Engine) -> None:
-    """A store looks at the owner itself, whoever asks."""
+    """A store looks at the owner itself, any caller that asks."""
     async with bench(engine) as it:
         suspended = await it.execute("await yield_control(); return 1")
         kept = await it.store.claim(suspended.run_id, OWNER)

@@ -95,7 +95,7 @@ async def test_a_program_that_searches_everything_finds_no_secret_and_a_client_s
         assert revealing not in traffic
 
 
-# what a program is told of failures of all kinds
+# what a program hears of failures of all kinds
 
 FAULTS: dict[str, Exception] = {
     "a key error": KeyError("/srv/secret/path"),
@@ -152,7 +152,7 @@ PROVOKED = {
     "arguments that are too deep": "let a = 1; for (let i = 0; i < 300; i++) a = { a }; await MCP.s.strict(a)",
     "arguments without a JSON form": "await MCP.s.strict(1n)",
     "a denied tool": "await tools.call('mcp:s:denied', {})",
-    "a tool that nobody approves": "await MCP.s.asks({})",
+    "a tool that is not approved": "await MCP.s.asks({})",
     "a tool that fails": "unwrap(await MCP.s.report({}))",
     "a server that fails": "await MCP.s.reject({})",
     "a server that is down": "await MCP.down.x({})",

@@ -119,10 +119,10 @@ def resigned(data: bytes) -> bytes:
     return data[:4] + hashlib.sha256(data[36:]).digest() + data[36:]
 
 
-def test_a_snapshot_that_somebody_wrote_with_a_right_digest_stays_in_its_own_memory(
+def test_a_snapshot_that_an_attacker_wrote_with_a_right_digest_stays_in_its_own_memory(
     cell: OpenCell, engine: Engine, image: Image, suspended: bytes
 ) -> None:
-    """Who can write where snapshots are kept decides what its own guest does, and nothing else: it is a guest still."""
+    """An attacker who can write snapshots decides about their guest, and nothing else: it is a guest still."""
     patches = snapshot.decode(suspended, image, max_bytes=72 * MIB)
     memory = bytearray(image.memory) + bytes(max(0, patches.pages * 65536 - len(image.memory)))
     for at, block in patches.blocks:
@@ -134,7 +134,7 @@ def test_a_snapshot_that_somebody_wrote_with_a_right_digest_stays_in_its_own_mem
             at, _ = patches.blocks[rng.randrange(len(patches.blocks))]
             broken[at + rng.randrange(4096)] ^= 1 << rng.randrange(8)
         guest = cell(suspended=snapshot.encode(bytes(broken), image))
-        # However it ends, it is one of the ways in which a guest ends, and this process goes on.
+        # However it ends, it is one of the ways in which a guest ends, and this process continues.
         with suppress(CodeModeError):
             guest.on_thread(lambda guest=guest: guest.guest.deliver('{"elapsed":0,"completions":[]}', 0.2))
         guest.close()
@@ -147,7 +147,7 @@ def test_a_snapshot_that_somebody_wrote_with_a_right_digest_stays_in_its_own_mem
 
 @pytest.fixture(scope="module")
 def other_prelude(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """An engine whose prelude differs in one byte that is data."""
+    """Yield an engine whose prelude differs in one byte that is data."""
     with pytest.MonkeyPatch.context() as patch:
         source = engines.prelude_source()
         assert "a timer takes a function to call" in source
@@ -180,7 +180,7 @@ def test_a_snapshot_of_another_catalog_is_refused(engine: Engine, suspended: byt
     assert "made from catalog" in message
 
 
-# of somebody else
+# of another one
 
 
 async def two_suspended(it: Bench) -> tuple[Any, Any]:
@@ -197,7 +197,7 @@ async def test_a_snapshot_is_not_restored_for_another_owner(engine: Engine) -> N
         first, _ = await two_suspended(it)
         await it.store.suspend(first)
         with pytest.raises(ProgramError) as refused:
-            await it.observe(first.id, owner="somebody else")
+            await it.observe(first.id, owner="another owner")
         assert refused.value.code == "invalid_input"
         assert (await it.observe(first.id)).value == "first"
 

@@ -13,13 +13,13 @@ from node_harness import NODE_CACHE, OLDEST_NODE, Node
 
 @pytest.fixture(scope="session")
 def engine() -> Engine:
-    """One guest for all tests that leave the globals as they are."""
+    """Return one guest for all tests that leave the globals as they are."""
     return Engine()
 
 
 @pytest.fixture
 def fresh_engine() -> Engine:
-    """A guest of its own, for a test that breaks built-ins."""
+    """Return a guest of its own, for a test that breaks built-ins."""
     return Engine()
 
 

@@ -86,7 +86,7 @@ class Engine:
         return text
 
     def json(self, expression: str) -> Any:
-        """The JSON value of an expression; `undefined` becomes None."""
+        """Return the JSON value of an expression; `undefined` becomes None."""
         text = self.eval(f"JSON.stringify({expression})")
         return None if text == "undefined" else json.loads(text)
 
@@ -96,7 +96,7 @@ class Engine:
         return json.loads(self.eval(f"JSON.stringify(({function})(JSON.parse({literal})))"))
 
     def break_prototypes(self, *classes: str) -> None:
-        """What a careless or hostile guest does: every method of these classes throws from now on."""
+        """Make every method of these classes throw, as a careless or hostile guest can."""
         self.eval(f"""{{
             const define = Object.defineProperty, targets = [];
             for (const C of [{", ".join(classes)}]) {{

@@ -81,7 +81,7 @@ def test_an_unknown_label_is_a_range_error(engine: Engine, label: str) -> None:
 
 
 @pytest.mark.parametrize("data", [[0xFF], [0xC3], [0xED, 0xA0, 0x80]])
-def test_fatal_throws_a_type_error_and_the_decoder_can_go_on(engine: Engine, data: list[int]) -> None:
+def test_fatal_throws_a_type_error_and_the_decoder_can_continue(engine: Engine, data: list[int]) -> None:
     probe = """(data) => {
         const d = new TextDecoder('utf-8', { fatal: true });
         try { d.decode(new Uint8Array(data)); } catch (e) { return [e.name, d.decode(new Uint8Array([0x61]))]; }

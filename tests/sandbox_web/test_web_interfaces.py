@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the tables of JavaScript and of foreign scripts read better unbroken
-"""What a program sees of the classes themselves: shape, receivers, arguments."""
+"""Tests of what a program sees of the classes themselves: shape, receivers, arguments."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MISSING_RULES = {
     "\u064aa": "CheckBidi",
     "xn--a-yoc": "CheckBidi",
 }
-"""What `web_url.js` says it does not cover."""
+"""Cases that `web_url.js` says it does not cover."""
 
 
 def _data(name: str) -> Any:
@@ -153,7 +153,7 @@ def test_a_rule_that_is_said_to_be_missing_is_missing(engine: Engine, domain: st
 
 
 def _with_later_path(expected: dict[str, Any]) -> dict[str, Any]:
-    """Since November 2024 a path's `^` is encoded."""
+    """Encode a path's `^`, as the standard does since November 2024."""
     path = expected.get("pathname", "")
     later = path.replace("^", "%5E")
     return {

@@ -1,4 +1,4 @@
-"""What tools take of a prompt, by figures worked out by hand."""
+"""Tests of what tools take of a prompt, by figures worked out by hand."""
 
 from __future__ import annotations
 

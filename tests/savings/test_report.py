@@ -1,4 +1,4 @@
-"""What a report says, and how it is drawn."""
+"""Tests of what a report says, and how it is drawn."""
 
 from __future__ import annotations
 

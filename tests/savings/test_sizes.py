@@ -1,4 +1,4 @@
-"""How much of a result a model comes to see."""
+"""Tests of how much of a result a model comes to see."""
 
 from __future__ import annotations
 

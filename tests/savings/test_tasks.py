@@ -1,4 +1,4 @@
-"""What runs have cost and what direct calling would have cost, by figures worked out by hand."""
+"""Tests of what runs have cost and what direct calling would have cost, by figures worked out by hand."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def run(
     text: int = 20,
     structured: int = 300,
 ) -> list[dict[str, Any]]:
-    """A run of one `exec`, with these calls."""
+    """Return a run of one `exec`, with these calls."""
     request = f"req_{name}"
     told: list[dict[str, Any]] = [
         {"kind": "exec", "id": request, "bytes": sent},

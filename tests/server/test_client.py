@@ -1,4 +1,4 @@
-"""What of an upstream's question reaches the person at the client."""
+"""Tests of what of an upstream's question reaches the person at the client."""
 
 from __future__ import annotations
 

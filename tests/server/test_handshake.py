@@ -279,7 +279,7 @@ requests = st.one_of(
 
 
 def comparable(message: dict[str, Any]) -> dict[str, Any]:
-    """Without what is null, and without `params` that are empty: to a client they are the same as nothing."""
+    """Return a message without nulls and empty `params`, which mean nothing to a client."""
     return cast("dict[str, Any]", json.loads(json.dumps(message)))
 
 

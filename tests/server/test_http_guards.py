@@ -68,7 +68,7 @@ def test_a_host_that_is_none_is_not_let_in(value: str) -> None:
     assert not found.admits_origin("http://" + value, "localhost:8808")
 
 
-def test_behind_another_port_of_our_name_is_the_page_of_somebody_else() -> None:
+def test_behind_another_port_of_our_name_is_the_page_of_another_user() -> None:
     found = doors("127.0.0.1", 8808, ("mcp.example",), (), None)
     assert found.admits_host("mcp.example:9000")
     assert found.admits_origin("https://mcp.example", "127.0.0.1:8808")

@@ -64,7 +64,7 @@ class Mint:
     def sign(
         self, payload: bytes | dict[str, Any] | None = None, key: rsa.RSAPrivateKey | None = None, **header: Any
     ) -> str:
-        """A token with an RS256 signature of `key`, ours unless told otherwise; `...` leaves a field out."""
+        """Return a token with an RS256 signature of `key`, ours unless told otherwise; `...` leaves a field out."""
         fields = {"alg": "RS256", "kid": "one", "typ": "JWT"} | header
         head = encoded({name: value for name, value in fields.items() if value is not ...})
         body = encoded(self.claims() if payload is None else payload)
@@ -72,7 +72,7 @@ class Mint:
         return f"{head}.{body}.{encoded(signature)}"
 
     def symmetric(self, algorithm: str, secret: bytes, **header: Any) -> str:
-        """A token with an HMAC over a secret that is public."""
+        """Return a token with an HMAC over a secret that is public."""
         head = encoded({"alg": algorithm, "kid": "one", **header})
         body = encoded(self.claims())
         digest = {"HS256": "sha256", "HS384": "sha384", "HS512": "sha512"}[algorithm]
@@ -104,7 +104,7 @@ def parts(mint: Mint) -> list[str]:
 
 
 def changed(text: str) -> str:
-    """With another first character."""
+    """Return a text with another first character."""
     return ("B" if text[0] != "B" else "C") + text[1:]
 
 

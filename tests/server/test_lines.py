@@ -40,7 +40,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def pair() -> Iterator[tuple[int, int]]:
-    """The two ends of a socket, which is what Node gives to a child process."""
+    """Yield the two ends of a socket, which is what Node gives to a child process."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         yield ours.fileno(), theirs.fileno()
@@ -82,7 +82,7 @@ def test_lines_come_whole_in_whatever_pieces_they_are_written(texts: list[str], 
 
 
 @KINDS
-async def test_a_message_of_any_size_is_written_whole_and_the_loop_goes_on_meanwhile(kind: Kind) -> None:
+async def test_a_message_of_any_size_is_written_whole_and_the_loop_continues_meanwhile(kind: Kind) -> None:
     with kind() as (source, sink):
         turns = 0
         async with open_lines(source, sink) as lines, anyio.create_task_group() as group:

@@ -72,7 +72,7 @@ async def test_a_storm_of_changes_is_announced_once() -> None:
         assert client.server_capabilities.tools.list_changed is True
 
 
-async def test_what_changes_and_changes_back_is_no_change_unless_somebody_saw_it() -> None:
+async def test_what_changes_and_changes_back_is_no_change_unless_a_user_saw_it() -> None:
     shop, ear = Shop(), Ear()
     async with Client(shop.server, mode="legacy", message_handler=ear) as client:
         await client.list_tools()
@@ -86,7 +86,7 @@ async def test_what_changes_and_changes_back_is_no_change_unless_somebody_saw_it
         assert ear.count == 1
 
 
-async def test_nobody_is_told_of_changes_before_the_first_list() -> None:
+async def test_no_session_hears_of_changes_before_the_first_list() -> None:
     shop, ear = Shop(), Ear()
     async with Client(shop.server, mode="legacy", message_handler=ear) as client:
         shop.looked = anyio.Event()

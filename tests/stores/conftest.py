@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def shared(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SharedDatabase]:
-    """A database that a test opens for as many processes as it wants."""
+    """Yield a database that a test opens for as many processes as it wants."""
     if request.param == "sqlite":
         async with SharedSqlite(tmp_path / "runs.sqlite3") as database:
             yield database

@@ -83,7 +83,7 @@ class PostgresServer:
             text=True,
             errors="replace",
             cwd=self._folder,
-            **_as_somebody(),
+            **_as_a_user(),
         )
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         self._reader.start()
@@ -92,7 +92,7 @@ class PostgresServer:
             raise NoServer(f"postgres did not start: {self.log()[-2000:]}")
 
     def stop(self) -> None:
-        """In order: connections are ended, everything is written."""
+        """Stop in order: connections are ended, everything is written."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
             try:
@@ -152,7 +152,7 @@ class PostgresServer:
             check=False,
             timeout=60,
             cwd=self._folder,
-            **_as_somebody(),
+            **_as_a_user(),
         )
 
     def _read(self, process: subprocess.Popen[str]) -> None:
@@ -182,7 +182,7 @@ class PostgresServer:
 
 @contextmanager
 def postgres_server(*, safe: bool = False) -> Iterator[PostgresServer]:
-    """A server that runs, until the end of the block.
+    """Yield a server that runs, until the end of the block.
 
     Args:
         safe: it waits for the disk, as it should anywhere but in tests.
@@ -208,19 +208,19 @@ def postgres_server(*, safe: bool = False) -> Iterator[PostgresServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _as_somebody() -> dict[str, Any]:
-    """A server refuses to run as root."""
-    owner = _somebody()
+def _as_a_user() -> dict[str, Any]:
+    """Return a server refuses to run as root."""
+    owner = _a_user()
     return {} if owner is None else {"user": owner[0], "group": owner[1], "extra_groups": []}
 
 
 def _give(path: Path) -> None:
-    owner = _somebody()
+    owner = _a_user()
     if owner is not None:
         os.chown(path, *owner)
 
 
-def _somebody() -> tuple[int, int] | None:
+def _a_user() -> tuple[int, int] | None:
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return None
     import pwd

@@ -74,7 +74,7 @@ class Relay:
 
 @asynccontextmanager
 async def relay(target: int) -> AsyncIterator[Relay]:
-    """One to this port, for the time inside."""
+    """Yield one to this port, for the time inside."""
     carried = Relay(target)
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
         carried.port = listener.extra(SocketAttribute.local_port)

@@ -33,7 +33,7 @@ class Clock:
 
 
 class Process:
-    """What one process has: its database, and a store over it."""
+    """One process: its database, and a store over it."""
 
     def __init__(self, database: Database, clock: Clock, settings: CodeModeSettings, seal: Sealing) -> None:
         self.database = database
@@ -48,7 +48,7 @@ class SharedDatabase(Protocol):
     clock: Clock
 
     async def process(self, settings: CodeModeSettings = ..., seal: Sealing | None = None) -> Process:
-        """One more."""
+        """Return one more."""
         ...
 
     async def kill(self, process: Process) -> None:

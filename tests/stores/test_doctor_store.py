@@ -1,4 +1,4 @@
-"""What doctor finds of the store of suspended programs, and what it says to do; it leaves nothing behind."""
+"""Tests of what doctor finds of the store of suspended programs, and what it says to do; it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def said(checks: list[Check]) -> list[tuple[str, str]]:
 
 
 async def made(folder: Path) -> StoreSettings:
-    """A store in a private folder, as `serve` has made it."""
+    """Return a store in a private folder, as `serve` has made it."""
     settings = StoreSettings("sqlite", path=str(folder / "own" / "runs.sqlite3"))
     async with open_database(settings, wall=time.time, folder=folder):
         pass
@@ -115,7 +115,7 @@ async def test_a_database_of_a_newer_version_or_none_at_all_fails(tmp_path: Path
 
 
 async def test_postgres_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
-    # Nobody listens on this port of this machine.
+    # No one listens on this port of this machine.
     settings = StoreSettings("postgres", url="postgresql://me:not-to-be-shown@127.0.0.1:1/runs")
     checks = await look_at(settings, tmp_path)
     ((status, detail),) = said(checks)

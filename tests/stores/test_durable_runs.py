@@ -1,4 +1,5 @@
-"""What a durable store promises, over every database: who may go on with a run, and what becomes of its calls."""
+"""Tests of what a durable store promises, over every database: who may resume a run, and the end of its
+calls."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def losing(database: Database) -> Any:
 
         async def do(self, work: Callable[[], Work[Any]]) -> Any:
             await database.do(work)
-            raise StoreUnavailable("nobody knows")
+            raise StoreUnavailable("unknown")
 
     return Losing()
 
@@ -109,7 +110,7 @@ async def test_a_suspended_run_comes_back_as_it_was(shared: SharedDatabase) -> N
     assert claim.run.expires == pytest.approx(second.clock() + 890, abs=2)
 
 
-async def test_what_one_process_knows_still_counts_while_no_other_has_gone_on(shared: SharedDatabase) -> None:
+async def test_what_one_process_knows_still_counts_while_no_other_has_taken_over(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first))
     assert (await claimed(first)).current
@@ -124,7 +125,7 @@ async def test_what_one_process_knows_still_counts_while_no_other_has_gone_on(sh
     assert not (await claimed(first)).current
 
 
-async def test_whoever_has_suspended_a_run_hears_that_another_goes_on_with_it(shared: SharedDatabase) -> None:
+async def test_a_process_that_has_suspended_a_run_hears_that_another_resumes_it(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first))
     await claimed(second)
@@ -133,7 +134,7 @@ async def test_whoever_has_suspended_a_run_hears_that_another_goes_on_with_it(sh
     assert (await first.store.look("run_a")).fenced
 
 
-async def test_one_at_a_time_goes_on_with_a_run(shared: SharedDatabase) -> None:
+async def test_one_at_a_time_resumes_a_run(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first))
     await claimed(second)
@@ -144,7 +145,7 @@ async def test_one_at_a_time_goes_on_with_a_run(shared: SharedDatabase) -> None:
     assert "being waited for already" in await refusal(second)
 
 
-async def test_of_many_who_want_a_run_at_once_one_gets_it(shared: SharedDatabase) -> None:
+async def test_of_many_who_want_a_run_together_one_gets_it(shared: SharedDatabase) -> None:
     processes = [await shared.process() for _ in range(4)]
     await processes[0].store.suspend(suspended(processes[0]))
     got: list[Process] = []
@@ -179,7 +180,9 @@ async def test_of_two_requests_of_one_process_one_gets_a_run(shared: SharedDatab
     assert sorted(isinstance(each, Claim) for each in found) == [False, True]
 
 
-async def test_whoever_claims_a_run_before_its_suspending_was_heard_of_goes_on_with_it(shared: SharedDatabase) -> None:
+async def test_a_process_that_claims_a_run_before_its_suspension_was_heard_of_resumes_it(
+    shared: SharedDatabase,
+) -> None:
     process = await shared.process()
     await process.store.suspend(suspended(process))
     await claimed(process)
@@ -222,7 +225,7 @@ async def test_owners_and_tools_may_be_called_anything(shared: SharedDatabase) -
     assert "there is no run" in await refusal(process, owner="http:\x00\ud800'A")
 
 
-async def test_a_run_of_a_dead_process_is_gone_on_with_from_its_last_checkpoint(shared: SharedDatabase) -> None:
+async def test_a_run_of_a_dead_process_is_resumed_from_its_last_checkpoint(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first))
     await claimed(first)
@@ -234,7 +237,7 @@ async def test_a_run_of_a_dead_process_is_gone_on_with_from_its_last_checkpoint(
     assert (claim.run.snapshot, claim.current) == (b"later", False)
 
 
-async def test_whoever_was_taken_for_dead_changes_nothing_any_more(shared: SharedDatabase) -> None:
+async def test_a_process_that_was_taken_for_dead_changes_nothing_any_more(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first, "run_a", ONCE))
     await claimed(first)
@@ -258,7 +261,7 @@ async def test_whoever_was_taken_for_dead_changes_nothing_any_more(shared: Share
     assert (await claimed(third)).run.snapshot == b"mine"
 
 
-async def test_a_run_that_a_process_has_lost_is_not_stored_anew_when_it_is_gone(shared: SharedDatabase) -> None:
+async def test_a_run_that_a_process_has_lost_is_not_stored_again_when_it_is_gone(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first))
     await claimed(second)
@@ -271,7 +274,7 @@ async def test_a_run_that_a_process_has_lost_is_not_stored_anew_when_it_is_gone(
     assert await first.store.look("run_a") == News(fenced=True, ended="expired")
 
 
-async def test_a_process_takes_back_what_it_has_claimed_but_goes_on_with_no_more(shared: SharedDatabase) -> None:
+async def test_a_process_takes_back_what_it_has_claimed_but_resumes_no_more(shared: SharedDatabase) -> None:
     process = await shared.process()
     await process.store.suspend(suspended(process))
     await claimed(process)
@@ -285,7 +288,7 @@ async def test_a_process_takes_back_what_it_has_claimed_but_goes_on_with_no_more
 # what was printed
 
 
-async def test_what_was_printed_is_given_in_order_to_whoever_does_not_know_it(shared: SharedDatabase) -> None:
+async def test_what_was_printed_is_given_in_order_to_a_process_that_does_not_know_it(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first, printed='["\\ud800", 2]'))
     claim = await claimed(first)
@@ -301,7 +304,7 @@ async def test_what_was_printed_is_given_in_order_to_whoever_does_not_know_it(sh
     assert len((await claimed(second)).printed) == 3
 
 
-async def test_what_was_printed_is_written_again_where_nobody_knows_whether_it_was(shared: SharedDatabase) -> None:
+async def test_what_was_printed_is_written_again_where_it_is_unknown_if_it_was(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     store, database = first.store, first.database
     await store.suspend(suspended(first, printed='["a"]'))
@@ -317,7 +320,7 @@ async def test_what_was_printed_is_written_again_where_nobody_knows_whether_it_w
     assert [(size - of_printed,)] == await shared.rows("SELECT LENGTH(record) + LENGTH(snapshot) FROM snapshots")
 
 
-async def test_whoever_was_taken_for_dead_prints_nothing_any_more(shared: SharedDatabase) -> None:
+async def test_a_process_that_was_taken_for_dead_prints_nothing_any_more(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first, printed='["a"]'))
     await claimed(first)
@@ -389,7 +392,7 @@ async def test_a_call_is_sent_once(shared: SharedDatabase) -> None:
     assert await first.store.dispatching("run_b", 1) is False
 
 
-async def test_calls_that_nobody_has_sent_go_along_with_their_run(shared: SharedDatabase) -> None:
+async def test_calls_that_no_process_has_sent_go_along_with_their_run(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first, "run_a", ONCE, AGAIN))
     assert (await claimed(second)).run.calls == (ONCE, AGAIN)
@@ -398,7 +401,7 @@ async def test_calls_that_nobody_has_sent_go_along_with_their_run(shared: Shared
     assert await second.store.dispatching("run_a", 1) is True
 
 
-async def test_an_end_reaches_the_process_that_goes_on(shared: SharedDatabase) -> None:
+async def test_an_end_reaches_the_process_that_continues(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first, "run_a", ONCE))
     await first.store.dispatching("run_a", 1)
@@ -485,7 +488,7 @@ async def test_suspending_takes_nothing_back_of_what_happened_to_a_call_meanwhil
     assert await first.store.settle("run_a", 1, "too late") is False
 
 
-@pytest.mark.parametrize("when", ["before the claim", "while it is gone on with"])
+@pytest.mark.parametrize("when", ["before the claim", "while it is resumed"])
 async def test_calls_of_a_dead_process_are_made_again_only_where_that_does_no_harm(
     shared: SharedDatabase, when: str
 ) -> None:
@@ -520,7 +523,7 @@ async def test_calls_of_a_dead_process_are_made_again_only_where_that_does_no_ha
     assert await second.store.settle("run_a", 2, "done") is True
 
 
-async def test_a_call_that_is_under_way_here_is_not_given_up(shared: SharedDatabase) -> None:
+async def test_a_call_that_is_in_flight_here_is_not_given_up(shared: SharedDatabase) -> None:
     process = await shared.process()
     sent = StoredCall(1, "t", "dispatched", repeatable=False)
     await process.store.suspend(suspended(process, "run_a", sent, AGAIN))
@@ -588,7 +591,7 @@ async def test_an_end_may_be_given_again_when_the_answer_was_lost(shared: Shared
     assert found.outcome[0].value == 42
 
 
-async def test_whoever_carries_calls_of_a_run_hears_of_its_end(shared: SharedDatabase) -> None:
+async def test_a_process_that_carries_calls_of_a_run_hears_of_its_end(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first, "run_a", ONCE))
     await first.store.dispatching("run_a", 1)
@@ -617,7 +620,7 @@ async def test_the_oldest_ends_make_room(shared: SharedDatabase, monkeypatch: py
     assert [row[0] for row in await shared.rows("SELECT id FROM runs ORDER BY id")] == ["run_3", "run_9"]
 
 
-async def test_whoever_goes_on_with_a_run_hears_that_it_shall_end(shared: SharedDatabase) -> None:
+async def test_a_process_that_resumes_a_run_hears_that_it_shall_end(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first))
     assert await second.store.cancel("run_a", ME) is False
@@ -667,7 +670,7 @@ async def test_a_run_that_its_process_has_claimed_and_forgotten_expires(shared: 
     assert await process.store.sweep() == ["run_a"]
 
 
-async def test_a_run_does_not_expire_while_somebody_goes_on_with_it(shared: SharedDatabase) -> None:
+async def test_a_run_does_not_expire_while_a_process_resumes_it(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first))
     await claimed(first)
@@ -745,7 +748,7 @@ async def test_a_catalog_that_a_run_sees_again_is_kept_for_longer(shared: Shared
     assert await shared.rows("SELECT hash FROM catalogs") == []
 
 
-async def test_all_runs_are_listed_with_what_is_told_of_them(shared: SharedDatabase) -> None:
+async def test_all_runs_are_listed_with_their_facts(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     view = RunView("run_a", "waiting", "http", "ann", 5000, waits=3, call_count=7)
     await first.store.suspend(suspended(first, "run_a", view=view))
@@ -810,7 +813,7 @@ async def test_a_program_needs_no_key_but_the_one_it_was_stored_with(shared: Sha
     assert await shared.rows("SELECT COUNT(*) FROM catalogs") == [(6,)]
 
 
-async def test_a_run_that_cannot_be_opened_is_left_for_whoever_has_the_key(shared: SharedDatabase) -> None:
+async def test_a_run_that_cannot_be_opened_is_left_for_a_process_with_the_key(shared: SharedDatabase) -> None:
     first, stranger = await shared.process(), await shared.process(seal=Seal((b"x" * 32,)))
     await first.store.suspend(suspended(first, "run_a", ONCE))
     with pytest.raises(ProgramError) as refused:

@@ -1,4 +1,4 @@
-"""What other processes do between two statements of one piece of work, where the database lets them."""
+"""Tests of what other processes do between two statements of one piece of work, where the database lets them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def not_driven(run_id: str) -> bool:
 
 
 @pytest.mark.anyio
-async def test_a_run_that_somebody_claims_in_its_last_moment_does_not_expire(database: Direct) -> None:
+async def test_a_run_that_a_process_claims_in_its_last_moment_does_not_expire(database: Direct) -> None:
     has_run(database, None, lives=-1)
     work = ending.expire(ME, not_driven, 1000.0)
     await with_change(database, work, "UPDATE runs SET holder = 'another', token = 2")
@@ -69,14 +69,14 @@ async def test_a_run_that_somebody_claims_in_its_last_moment_does_not_expire(dat
 
 
 @pytest.mark.anyio
-async def test_a_run_that_nobody_claims_meanwhile_expires(database: Direct) -> None:
+async def test_a_run_that_no_process_claims_meanwhile_expires(database: Direct) -> None:
     has_run(database, None, lives=-1)
     await with_change(database, ending.expire(ME, not_driven, 1000.0), "SELECT 1")
     assert database.connection.execute("SELECT state FROM runs").fetchall() == [("expired",)]
 
 
 @pytest.mark.anyio
-async def test_whoever_loses_a_run_while_it_looks_takes_no_calls_of_the_dead(database: Direct) -> None:
+async def test_a_process_that_loses_a_run_while_it_looks_takes_no_calls_of_the_dead(database: Direct) -> None:
     has_run(database, ME)
     database.connection.execute(
         "INSERT INTO calls (run, id, tool, status, repeatable, carrier) "

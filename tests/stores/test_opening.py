@@ -1,4 +1,4 @@
-"""A store is opened while everything else goes on, tried again until it works, and refuses until then."""
+"""A store is opened while everything else continues, tried again until it works, and refuses until then."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_what_is_asked_while_it_is_opened_waits_for_it() -> None:
 
 
 @pytest.mark.anyio
-async def test_one_that_takes_long_to_open_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_takes_long_to_open_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "OPENING_SECONDS", 0)
     database = Lasting(Opening(), "the database")
     async with running(database):
@@ -127,7 +127,7 @@ async def test_one_that_takes_long_to_open_keeps_nobody_waiting(monkeypatch: pyt
 
 
 @pytest.mark.anyio
-async def test_one_that_cannot_be_opened_refuses_at_once_and_is_tried_again(
+async def test_one_that_cannot_be_opened_refuses_immediately_and_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "codemode_mcp.stores")
@@ -284,11 +284,11 @@ async def test_what_is_kept_outlives_the_process_and_needs_its_key(tmp_path: Pat
 
     old, new = bytes(range(32)), bytes(range(100, 132))
     async with opened(old) as store:
-        ref = await store.values.offload("me", '"a text that nobody else may read"')
+        ref = await store.values.offload("me", '"a text that no other may read"')
         assert ref is not None
-    assert b"nobody else" not in written(tmp_path)
+    assert b"no other may" not in written(tmp_path)
     async with opened(new, old) as store:
-        assert await store.values.load("me", ref) == '"a text that nobody else may read"'
+        assert await store.values.load("me", ref) == '"a text that no other may read"'
     for keys in ((), (new,)):
         async with opened(*keys) as store:
             with pytest.raises(CodeModeError) as caught:
@@ -297,7 +297,7 @@ async def test_what_is_kept_outlives_the_process_and_needs_its_key(tmp_path: Pat
 
 
 @pytest.mark.anyio
-async def test_what_waits_for_the_first_attempt_to_open_goes_on_when_that_has_ended_or_takes_long() -> None:
+async def test_what_waits_for_the_first_attempt_to_open_continues_when_that_has_ended_or_takes_long() -> None:
     open_it = Opening()
     database = Lasting(open_it, "fake")
     runs: Any = None

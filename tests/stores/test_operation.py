@@ -1,4 +1,4 @@
-"""What an operator sees of runs that are in a store, and does to those that no process has, or another one."""
+"""Tests of what an operator sees of runs that are in a store, and does to those that no process has, or another one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRITE = "return unwrap(await MCP.files.write({n: 1})).text"
 ASKS = PolicyRules(ask=("mcp:files:write",))
 
 
-async def test_a_run_that_nobody_has_is_listed_and_once_adopted_its_calls_wait_for_approval(
+async def test_a_run_without_a_process_is_listed_and_once_adopted_its_calls_wait_for_approval(
     engine: Engine, tmp_path: Path
 ) -> None:
     code = "return (await Promise.all([...Array(60).keys()].map((n) => MCP.files.write({n})))).length"
@@ -56,7 +56,9 @@ async def test_a_run_that_nobody_has_is_listed_and_once_adopted_its_calls_wait_f
         assert (await second.manager.totals()).suspended == 0
 
 
-async def test_whoever_adopts_a_run_with_nothing_to_approve_does_not_wait(engine: Engine, tmp_path: Path) -> None:
+async def test_a_process_that_adopts_a_run_with_nothing_to_approve_does_not_wait(
+    engine: Engine, tmp_path: Path
+) -> None:
     async with replica(engine, tmp_path, slow()) as first:
         waiting = await first.execute("await yield_control(); " + WRITE)
     async with replica(engine, tmp_path, fast()) as second:
@@ -64,7 +66,7 @@ async def test_whoever_adopts_a_run_with_nothing_to_approve_does_not_wait(engine
             assert await second.manager.adopt(waiting.run_id)
 
 
-async def test_a_run_that_nobody_has_is_cancelled_by_whoever_is_asked(engine: Engine, tmp_path: Path) -> None:
+async def test_a_run_without_a_process_is_cancelled_by_the_one_that_is_asked(engine: Engine, tmp_path: Path) -> None:
     async with replica(engine, tmp_path, slow()) as first:
         waiting = await first.execute(WRITE)
     source = fast()

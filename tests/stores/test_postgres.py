@@ -33,7 +33,7 @@ SHORT = Lease(valid=1.5, every=0.25, margin=0.3)
 
 @asynccontextmanager
 async def counters(url: str, **options: Any) -> AsyncIterator[PostgresDatabase]:
-    """The database, with a table to count in."""
+    """Yield the database, with a table to count in."""
     async with open_postgres(url, **options) as database:
         await database.do(lambda: one("CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, n BIGINT NOT NULL)"))
         yield database
@@ -187,7 +187,7 @@ async def test_schemas_of_one_database_share_nothing(postgres: PostgresServer, p
         assert not await alive(second, first.process)
 
 
-async def test_many_that_begin_at_once_make_the_tables_once(postgres_url: str) -> None:
+async def test_many_that_begin_together_make_the_tables_once(postgres_url: str) -> None:
     found: list[Any] = []
 
     async def begin() -> None:
@@ -275,7 +275,7 @@ async def test_a_process_that_is_killed_is_dead_when_its_lease_has_run_out(postg
 async def test_a_process_that_is_cut_off_holds_nothing_before_others_take_it_for_dead(
     postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what it writes on condition, when it is back, changes nothing."""
+    """A process that is back changes nothing by its conditional writes."""
 
     def take(database: PostgresDatabase) -> Callable[[], Work[bool]]:
         def work() -> Work[bool]:
@@ -337,7 +337,7 @@ async def _held(database: PostgresDatabase) -> bool:
 # a server that goes away
 
 
-async def test_a_server_that_stops_is_missed_at_once_and_found_again(
+async def test_a_server_that_stops_is_missed_immediately_and_found_again(
     postgres: PostgresServer, postgres_url: str
 ) -> None:
     async with counters(postgres_url, lease=SHORT) as database:
@@ -384,7 +384,7 @@ async def test_connections_that_an_operator_ends_are_made_again_unnoticed(
         assert await alive(database, database.process)
 
 
-async def test_a_server_that_hangs_holds_nobody_up(postgres: PostgresServer, postgres_url: str) -> None:
+async def test_a_server_that_hangs_delays_no_other(postgres: PostgresServer, postgres_url: str) -> None:
     async with counters(postgres_url, timeout=0.4) as database:
         await database.do(put("a", 1))
         with postgres.frozen():

@@ -1,4 +1,4 @@
-"""What PostgreSQL is told, how long a lease counts, and what of an address may be shown. Without a server."""
+"""Tests of what PostgreSQL is told, how long a lease counts, and what of an address may be shown. Without a server."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_ended_lease_is_not_held() -> None:
     ),
     drift=st.floats(0.9, 1.1),
 )
-def test_whoever_holds_a_lease_is_alive_to_all_others(
+def test_a_process_that_holds_a_lease_is_alive_to_all_others(
     events: list[tuple[float, float, float, bool]], drift: float
 ) -> None:
     """Renewals that take their time to the database and back, or are lost, over clocks that run differently fast."""
@@ -92,7 +92,7 @@ def test_whoever_holds_a_lease_is_alive_to_all_others(
             assert not lease.held(later * drift) or later < expires
 
 
-def test_the_clock_of_a_lease_goes_on_while_the_machine_sleeps() -> None:
+def test_the_clock_of_a_lease_continues_while_the_machine_sleeps() -> None:
     assert lease_clock("win32") is time.monotonic
     for system, number in (("linux", "CLOCK_BOOTTIME"), ("darwin", "CLOCK_MONOTONIC")):
         if hasattr(time, number):

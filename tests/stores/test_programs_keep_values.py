@@ -36,7 +36,7 @@ def database() -> Iterator[Direct]:
 
 
 def transactions(database: Direct) -> int:
-    """That have written something, since the last time."""
+    """Count the transactions that have written something since the last time."""
     written = sum(sql.startswith("UPDATE keepers") for sql in database.asked)
     database.asked.clear()
     return written
@@ -100,7 +100,7 @@ async def test_timers_and_large_values_take_turns(engine: Engine, database: Dire
         assert (await it.execute(code)).value == [[5_000_000] * 6, True]
 
 
-async def test_a_program_is_told_that_nothing_can_be_kept_and_goes_on(engine: Engine, database: Direct) -> None:
+async def test_a_program_is_told_that_nothing_can_be_kept_and_continues(engine: Engine, database: Direct) -> None:
     values = StoredValues(database, Seal(), MIB)
     async with bench(engine, values=values) as it:
         database.failing = StoreUnavailable("the store is away; try again later")

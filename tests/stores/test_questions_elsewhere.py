@@ -67,7 +67,7 @@ async def test_a_key_is_of_one_run(engine: Engine, tmp_path: Path) -> None:
     assert len(keys) == 2
 
 
-async def test_a_server_that_has_asked_is_told_that_nobody_will_answer(engine: Engine, tmp_path: Path) -> None:
+async def test_a_server_that_has_asked_is_told_that_no_user_will_answer(engine: Engine, tmp_path: Path) -> None:
     """No client comes any more to the process that has sent the call, and nothing waits for one."""
     code = "return await MCP.asker.ask({}).catch((error) => error.message)"
     async with (

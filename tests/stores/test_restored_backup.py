@@ -1,4 +1,4 @@
-"""What the deployment guide says to do after an old backup was restored."""
+"""Tests of what the deployment guide says to do after an old backup was restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that are gone on with by another process: managers over one database, each with a process id of its own."""
+"""Runs that are resumed by another process: managers over one database, each with a process id of its own."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def fast() -> ScriptedSource:
 
 @asynccontextmanager
 async def replica(engine: Engine, path: Path, source: Any, **options: Any) -> AsyncIterator[Bench]:
-    """One process, as far as others can tell. Leaving it is its sudden end."""
-    # The machine goes on, so that nothing has to reach the disk.
+    """Yield one process, as far as others can tell. Leaving it is its sudden end."""
+    # The machine continues, so that nothing has to reach the disk.
     async with open_sqlite(path / "runs.sqlite3", wall=time.time, synchronous=False) as database:
         settings = replace(SETTINGS, **{key: value for key, value in options.items() if hasattr(SETTINGS, key)})
         seal = options.pop("seal", None) or Seal()
@@ -81,7 +81,7 @@ class Weighed(Seal):
 
 
 async def until_done(it: Bench, run_id: str, **options: Any) -> Any:
-    """The end of a run, however many waits it takes."""
+    """Return the end of a run, however many waits it takes."""
     with anyio.fail_after(30):
         while True:
             outcome = await it.observe(run_id, **options)
@@ -123,7 +123,7 @@ async def test_a_write_that_died_with_its_process_is_unknown_and_never_made_agai
     assert source.calls == []
 
 
-async def test_what_nobody_had_sent_is_sent_once_by_whoever_goes_on(engine: Engine, tmp_path: Path) -> None:
+async def test_unsent_calls_are_sent_once_by_the_next_process(engine: Engine, tmp_path: Path) -> None:
     code = (
         "const all = await Promise.allSettled([1, 2, 3].map((n) => MCP.files.write({n})));"
         "return all.map((each) => each.status === 'fulfilled' ? unwrap(each.value).text : each.reason.data.outcome)"
@@ -138,7 +138,7 @@ async def test_what_nobody_had_sent_is_sent_once_by_whoever_goes_on(engine: Engi
     assert source.calls == [("write", {"n": 2}), ("write", {"n": 3})]
 
 
-async def test_a_call_that_another_process_has_under_way_is_waited_for(engine: Engine, tmp_path: Path) -> None:
+async def test_a_call_that_another_process_has_in_flight_is_waited_for(engine: Engine, tmp_path: Path) -> None:
     executor, other = slow(), fast()
     async with replica(engine, tmp_path, executor) as first, replica(engine, tmp_path, other) as second:
         waiting = await first.execute(
@@ -210,13 +210,13 @@ async def test_a_call_that_is_just_being_sent_is_sent_though_another_process_has
         with anyio.fail_after(10):
             await written.wait()
             assert (await second.observe(waiting.run_id)).status == "waiting"
-            while first.manager.view(waiting.run_id) is not None:  # noqa: ASYNC110 - nobody tells of it
+            while first.manager.view(waiting.run_id) is not None:  # noqa: ASYNC110 - no one tells of it
                 await anyio.sleep(0.01)
         may_go.set()
         assert (await until_done(second, waiting.run_id)).value == "done 1"
 
 
-async def test_whoever_is_taken_for_dead_by_the_time_that_a_call_is_written_down_does_not_send_it(
+async def test_a_process_that_is_taken_for_dead_by_the_time_that_a_call_is_written_down_does_not_send_it(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = DurableStore.dispatching
@@ -263,12 +263,12 @@ async def test_when_a_run_ends_elsewhere_reads_are_cancelled_and_nothing_else(en
         with anyio.fail_after(10):
             await executor.wait_pending(2)
             assert (await second.observe(waiting.run_id)).value == "done"
-            while not executor.cancelled:  # noqa: ASYNC110 - nobody tells of it
+            while not executor.cancelled:  # noqa: ASYNC110 - no one tells of it
                 await anyio.sleep(0.01)
         assert (executor.cancelled, executor.pending) == (1, 1)
 
 
-async def test_a_process_that_has_heard_nothing_goes_on_from_where_another_was(
+async def test_a_process_that_has_heard_nothing_continues_from_where_another_was(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DurableStore, "news", lambda _: anyio.sleep_forever())
@@ -292,7 +292,7 @@ async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_s
 
         async def late(run: Any) -> None:
             until = heard + 3
-            while heard < until:  # noqa: ASYNC110 - nobody tells of it
+            while heard < until:  # noqa: ASYNC110 - no one tells of it
                 await anyio.sleep(0.01)
             await suspend(run)
 
@@ -309,7 +309,7 @@ async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_s
             assert (await until_done(it, waiting.run_id)).value == "done 1"
 
 
-async def test_what_a_process_does_while_it_goes_on_is_not_done_again_after_its_death(
+async def test_what_a_process_does_while_it_continues_is_not_done_again_after_its_death(
     engine: Engine, tmp_path: Path
 ) -> None:
     """Killed in the middle of a `wait`, in which the program has made calls since it was suspended."""
@@ -338,7 +338,7 @@ async def test_what_a_process_does_while_it_goes_on_is_not_done_again_after_its_
     assert later.calls == [("write", {"n": 2}), ("write", {"n": 3})]
 
 
-async def test_timers_go_on_where_they_were(engine: Engine, tmp_path: Path) -> None:
+async def test_timers_continue_where_they_were(engine: Engine, tmp_path: Path) -> None:
     async with replica(engine, tmp_path, fast()) as first:
         waiting = await first.execute("await new Promise((done) => setTimeout(done, 700)); return 'later'")
         assert [each.tool for each in waiting.pending] == ["core:timer"]
@@ -457,7 +457,7 @@ async def test_what_a_program_has_printed_is_written_down_once(engine: Engine, t
 
 
 async def test_arguments_are_written_down_once(engine: Engine, tmp_path: Path) -> None:
-    """Of a call that waits, however often its program is written down meanwhile."""
+    """A call waits, and its program is written down several times meanwhile."""
     source = slow()
     code = (
         "await yield_control('x');"
@@ -599,7 +599,7 @@ async def test_a_program_that_cannot_be_written_down_is_suspended_in_its_process
 async def test_a_store_that_fails_later_keeps_what_it_has(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run is not lost: it is gone on with from where it was when the store answered last."""
+    """The run is not lost: it is resumed from where it was when the store answered last."""
     source = fast()
     async with replica(engine, tmp_path, source) as it:
         waiting = await it.execute(
@@ -639,7 +639,7 @@ async def test_a_snapshot_of_another_engine_ends_its_run_by_name(engine: Engine,
         assert (outcome.status, outcome.code) == ("failed", "snapshot_restore_failed")
         assert "engine" in outcome.error
         assert any("mcp:files:read" in note for note in outcome.notes)
-        assert later.calls == [], "made again for a program that cannot go on"
+        assert later.calls == [], "made again for a program that cannot be resumed"
         assert (await it.observe(waiting.run_id)).code == "snapshot_restore_failed"
 
 

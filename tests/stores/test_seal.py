@@ -1,4 +1,4 @@
-"""What is sealed opens for what it was sealed for, and for nothing else."""
+"""Tests of what is sealed opens for what it was sealed for, and for nothing else."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_bomb_is_not_unpacked() -> None:
     small = Seal(max_bytes=10_000)
     bomb = Seal().seal(bytes(1_000_000), **PLACE)
     assert why(small, bomb) == "it needs 1000000 bytes, more than the limit of 10000"
-    # Of one that lies about its size, sealed again by somebody who can write the database.
+    # Of one that lies about its size, sealed again by a person who can write the database.
     assert why(small, forged(5000, bomb[45:])) == "it is damaged"
     # What is too large to be opened compressed is not compressed.
     assert small.open(small.seal(bytes(20_000), **PLACE), **PLACE) == bytes(20_000)
@@ -154,7 +154,7 @@ def test_keys_are_derived_as_hkdf_says() -> None:
 
 
 def test_what_this_release_has_sealed_opens_in_the_next() -> None:
-    """Recorded: whoever changes the format has to change its number, and read this one too."""
+    """Recorded: any caller that changes the format has to change its number, and read this one too."""
     plain = Seal().seal(b"hello", **PLACE)
     assert hashlib.sha256(plain).hexdigest() == "b87dd457c28a5e72a8ab4712db18d287c97f2f08e33eade1f8399a49f69b3afe"
     sealed = bytes.fromhex(

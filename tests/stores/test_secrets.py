@@ -1,4 +1,4 @@
-"""Secrets that all processes of a store have, whoever has configured what."""
+"""Secrets that all processes of a store have, any caller that has configured what."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A database of SQLite: who may open it, what it says when something is wrong, who is alive, what is heard."""
 
-# ruff: noqa: ASYNC220, ASYNC240 - nothing else goes on here meanwhile
+# ruff: noqa: ASYNC220, ASYNC240 - nothing else continues here meanwhile
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_what_is_stored_outlives_a_loss_of_power(path: Path) -> None:
         assert await database.do(lambda: asking("SELECT journal_mode FROM pragma_journal_mode")) == [("wal",)]
 
 
-async def test_reading_does_not_wait_for_whoever_writes(path: Path) -> None:
+async def test_reading_does_not_wait_for_writers(path: Path) -> None:
     async with open_sqlite(path, synchronous=False) as database:
         await database.do(lambda: keeping("a"))
         other = sqlite3.connect(path, isolation_level=None)
@@ -118,13 +118,13 @@ async def test_work_that_turns_out_to_write_is_begun_again(path: Path) -> None:
         assert await catalogs(database) == ["number 0"]
 
 
-async def test_whoever_is_cancelled_leaves_no_half_of_a_transaction(path: Path) -> None:
-    reached, go_on = threading.Event(), threading.Event()
+async def test_a_process_that_is_cancelled_leaves_no_half_of_a_transaction(path: Path) -> None:
+    reached, proceed = threading.Event(), threading.Event()
 
     def work() -> Work[None]:
         yield from keeping("a")
         reached.set()
-        go_on.wait(10)
+        proceed.wait(10)
         yield from keeping("b")
 
     async with open_sqlite(path, synchronous=False) as database:
@@ -136,7 +136,7 @@ async def test_whoever_is_cancelled_leaves_no_half_of_a_transaction(path: Path) 
             group.start_soon(ask)
             await anyio.to_thread.run_sync(reached.wait)
             group.cancel_scope.cancel()
-            go_on.set()
+            proceed.set()
         assert await catalogs(database) == ["a", "b"]
 
 
@@ -157,7 +157,7 @@ async def test_a_file_that_holds_little_any_more_gets_smaller(path: Path, monkey
 
 
 @posix
-async def test_nobody_else_can_read_it(path: Path) -> None:
+async def test_no_other_user_can_read_it(path: Path) -> None:
     async with open_sqlite(path) as database:
         await database.do(lambda: keeping("a"))
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -275,9 +275,7 @@ async def test_a_full_disk_is_told_and_what_was_there_stays(path: Path) -> None:
         assert await catalogs(database) == ["a", "c"]
 
 
-async def test_a_database_that_somebody_keeps_locked_is_told_in_time(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_database_that_a_user_keeps_locked_is_told_in_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
     async with open_sqlite(path) as database:
         other = sqlite3.connect(path, isolation_level=None)
@@ -401,7 +399,7 @@ async def test_a_step_to_a_new_version_that_fails_leaves_the_old_one(
         assert await catalogs(database) == ["a"]
 
 
-async def test_many_may_open_it_for_the_first_time_at_once(path: Path) -> None:
+async def test_many_may_open_it_for_the_first_time_together(path: Path) -> None:
     opened: list[str] = []
 
     async def one() -> None:
@@ -432,7 +430,7 @@ async def test_a_process_is_alive_until_it_closes(path: Path) -> None:
         assert [each.name for each in path.with_name("runs.sqlite3.d").iterdir()] == [first.process]
 
 
-async def test_a_killed_process_is_dead_at_once(path: Path) -> None:
+async def test_a_killed_process_is_dead_immediately(path: Path) -> None:
     program = (
         "import sys, pathlib\n"
         "from codemode_mcp.stores.sqlite import Life\n"
@@ -453,13 +451,13 @@ async def test_a_killed_process_is_dead_at_once(path: Path) -> None:
         assert not (folder / name).exists()
 
 
-def test_files_of_the_dead_are_removed_by_whoever_comes(tmp_path: Path) -> None:
+def test_files_of_the_dead_are_removed_by_the_next_process(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     first = Life(folder)
     (folder / ("0" * 16)).touch()
-    (folder / "something of somebody's").touch()
+    (folder / "something foreign").touch()
     second = Life(folder)
-    assert {each.name for each in folder.iterdir()} == {first.process, second.process, "something of somebody's"}
+    assert {each.name for each in folder.iterdir()} == {first.process, second.process, "something foreign"}
     first.end()
     second.end()
     assert not first.is_held()
@@ -504,7 +502,7 @@ async def test_what_is_undone_is_no_news(path: Path) -> None:
             assert await second.news() == "run_b"
 
 
-async def test_whoever_has_not_listened_for_long_is_told_that_it_missed_something(
+async def test_a_process_that_has_not_listened_for_long_is_told_that_it_missed_something(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "NEWS_KEPT", 3)

@@ -1,7 +1,7 @@
 """The promises of a durable store under whatever order of events: several processes, some of them dead, some merely
 taken for dead, and a clock that jumps.
 
-`STORE_EXAMPLES=5000 .venv/bin/python -m pytest tests/stores/test_store_promises.py` goes on for longer.
+`STORE_EXAMPLES=5000 .venv/bin/python -m pytest tests/stores/test_store_promises.py` continues for longer.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ACTIONS = {
     "time": 1,
     "sweep": 1,
 }
-"""How often each happens."""
+"""Weights of the steps."""
 PROCESSES = st.integers(0, 2)
 SETTINGS = CodeModeSettings(max_suspended_runs=MOST, max_suspended_runs_per_owner=MOST)
 
@@ -60,7 +60,7 @@ SETTINGS = CodeModeSettings(max_suspended_runs=MOST, max_suspended_runs_per_owne
 @dataclass
 class Call:
     """Attributes:
-    sent: by whom, each time that somebody was told to send it."""
+    sent: by whom, each time that a person was told to send it."""
 
     repeatable: bool
     sent: list[int] = field(default_factory=list)
@@ -69,10 +69,10 @@ class Call:
 
 @dataclass
 class Known:
-    """What must hold of one run.
+    """Facts that must hold of one run.
 
     Attributes:
-        driver: who has claimed it last and not let go; None: nobody.
+        driver: who has claimed it last and not let go; None: no one.
         data: of the last snapshot that was taken.
         ended: the value it ended with.
     """
@@ -95,18 +95,18 @@ class Promises(RuleBasedStateMachine):
         self.shared = SharedSqlite(Path(self.folder.name) / "s" / "runs.sqlite3")
         self.processes: list[Process] = [self.do(self.shared.process(SETTINGS)) for _ in range(3)]
         self.dead: set[int] = set()
-        """Indexes of those that others take for dead. They go on trying."""
+        """Indexes of those that others take for dead. They continue trying."""
         self.runs: dict[str, Known] = {}
         self.claims: dict[tuple[int, str], int] = {}
-        """Which claim of a run a process has, by its number."""
+        """Claims of runs that a process has, by number."""
         self.written = 0
 
     def one(self, number: int) -> tuple[str, Known]:
-        """Of the latest runs; most of the time of those that are not over."""
+        """Return one of the latest runs; most of the time one that is not over."""
         known = list(self.runs.items())[-4:]
-        going_on = [(run_id, each) for run_id, each in known if each.ended is None and not each.expired]
-        if going_on and number < 3:
-            known = going_on
+        in_progress = [(run_id, each) for run_id, each in known if each.ended is None and not each.expired]
+        if in_progress and number < 3:
+            known = in_progress
         return known[number % len(known)]
 
     def do(self, what: Coroutine[Any, Any, Result]) -> Result:
@@ -202,7 +202,7 @@ class Promises(RuleBasedStateMachine):
         self.claim_for(p, run_id, known.owner)
 
     def claim_of_another(self, p: int, number: int) -> None:
-        self.claim_for(p, self.one(number)[0], "http:somebody else")
+        self.claim_for(p, self.one(number)[0], "http:another")
 
     def claim_for(self, p: int, run_id: str, owner: str) -> None:
         known, now = self.runs.get(run_id), self.shared.clock()
@@ -266,7 +266,7 @@ class Promises(RuleBasedStateMachine):
         return known.ended is None and not known.expired and self.claims.get((p, run_id)) == known.claims
 
     def write(self, p: int, number: int, lets_go: bool, more: bool) -> None:
-        """Suspend or checkpoint, whoever it is: the program has got all ends there are, and has made another call."""
+        """Suspend or checkpoint in any process: the program has got all ends, and has made another call."""
         run_id, known = self.one(number)
         if (p, run_id) not in self.claims:
             return
@@ -316,7 +316,7 @@ class Promises(RuleBasedStateMachine):
             return
         self.processes[p].store.forget(run_id)
         if known.driver == p:
-            # It is nobody's now, though others do not know that before this process is dead.
+            # It is no one's now, though others do not know that before this process is dead.
             self.taken_back(p, run_id, known)
 
     def taken_back(self, p: int, run_id: str, known: Known) -> None:
@@ -345,11 +345,11 @@ class Promises(RuleBasedStateMachine):
         assert call.result is None
         call.sent.append(p)
         assert len(call.sent) == 1 or call.repeatable
-        # Nobody sends for another one that is alive.
+        # No one sends for another one that is alive.
         assert all(before == p or before in self.dead for before in call.sent)
 
     def call_of(self, known: Known, number: int) -> int:
-        """Of the calls that it has, or none at all."""
+        """Return one of the calls of a run, or an unknown one."""
         return [*known.calls, 99][number % (len(known.calls) + 1)]
 
     def settle(self, p: int, run: int, number: int) -> None:
@@ -366,7 +366,7 @@ class Promises(RuleBasedStateMachine):
         if settled:
             assert call is not None
             assert call.result is None
-            # Nobody has an end for another one that is alive and has sent it.
+            # No one has an end for another one that is alive and has sent it.
             assert not call.sent or call.sent[-1] == p or call.sent[-1] in self.dead
             call.result = result
 

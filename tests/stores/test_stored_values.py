@@ -1,4 +1,4 @@
-"""Values in a database: sealed, within their bounds whoever writes, and swept when nobody uses them."""
+"""Values in a database: sealed, within their bounds any caller that writes, and swept when no one uses them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_owners_make_room_for_each_other_and_old_values_go_in_a_shared_dat
 
 
 def whole(database: Direct) -> bytes:
-    """All that the tables hold."""
+    """Return all that the tables hold."""
     return b"".join(line.encode() for line in database.connection.iterdump())
 
 
@@ -206,7 +206,7 @@ LIMIT = 2500
 
 
 class Model:
-    """What an owner must have: entries with their sizes, the oldest first."""
+    """Entries that an owner must have, with their sizes, the oldest first."""
 
     def __init__(self) -> None:
         self.results: dict[str, int] = {}
@@ -307,7 +307,7 @@ async def test_that_a_value_was_used_is_written_down_once_a_day(database: Direct
         assert len([sql for sql in database.asked if not sql.startswith("SELECT")]) == writes
 
 
-async def test_what_nobody_has_used_for_long_is_swept(database: Direct) -> None:
+async def test_values_unused_for_long_is_swept(database: Direct) -> None:
     values = StoredValues(database, Seal(), PLENTY)
     await values.carry_out("ann", [Put("used", "1"), Put("unused", "2")], 1)
     used, unused = await values.offload("ann", "3"), await values.offload("ann", "4")

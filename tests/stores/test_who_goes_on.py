@@ -1,5 +1,5 @@
-"""What goes wrong between two who could go on with a run, or in the middle of taking it over: nobody waits for ever,
-nothing is sent twice, and nobody keeps what is not theirs any more. And what one program may keep in a store."""
+"""Tests of what goes wrong between two who could resume a run, or in the middle of taking it over: no one waits for
+ever, nothing is sent twice, and no one keeps what is not theirs any more. And what one program may keep in a store."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_the_last_calls_of_a_program_are_not_sent_when_another_process_has
     assert source.calls == []
 
 
-async def test_the_last_calls_are_not_sent_either_when_nobody_knows_who_has_it(
+async def test_the_last_calls_are_not_sent_either_when_its_holder_is_unknown(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "RETRY_SECONDS", 0.001)
@@ -74,7 +74,7 @@ async def test_the_last_calls_are_not_sent_either_when_nobody_knows_who_has_it(
     assert source.calls == []
 
 
-async def test_a_call_that_is_cancelled_where_it_was_sent_ends_for_whoever_waits_for_it(
+async def test_a_call_that_is_cancelled_where_it_was_sent_ends_for_any_process_that_waits_for_it(
     engine: Engine, tmp_path: Path
 ) -> None:
     code = "return await MCP.files.write({n: 1}).catch((error) => error.code)"
@@ -183,7 +183,7 @@ async def test_what_is_written_down_besides_the_memory_is_bounded(
     assert "besides its memory" in outcome.error
 
 
-async def test_a_program_that_may_have_been_written_down_is_not_gone_on_with_beside_that(
+async def test_a_program_that_may_have_been_written_down_is_not_resumed_beside_that(
     engine: Engine, tmp_path: Path
 ) -> None:
     sources = fast(), fast()

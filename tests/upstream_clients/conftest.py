@@ -23,7 +23,7 @@ SERVERS = Path(__file__).parent / "servers"
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """Of module scope, so that a server can be shared by the tests of a module."""
+    """Return the backend, in module scope: the tests of a module can share a server."""
     return "asyncio"
 
 
@@ -33,13 +33,13 @@ def python_server(script: str, *flags: str, name: str = "srv", **more: Any) -> U
 
 @pytest.fixture
 def raw_server() -> Callable[..., UpstreamSpec]:
-    """A legacy server of bare JSON lines that misbehaves as its flags say."""
+    """Return a legacy server of bare JSON lines that misbehaves as its flags say."""
     return lambda *flags, **more: python_server("raw_server.py", *flags, **more)
 
 
 @pytest.fixture
 def sdk_server() -> Callable[..., UpstreamSpec]:
-    """A well-behaved server made with the SDK, which speaks both eras."""
+    """Return a well-behaved server made with the SDK, which speaks both eras."""
     return lambda *flags, **more: python_server("sdk_server.py", *flags, **more)
 
 

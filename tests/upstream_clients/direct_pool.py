@@ -20,7 +20,7 @@ class DirectSource:
     """A source whose `call_tool` is `try_call`, as dispatchers use it.
 
     Attributes:
-        sent: names of the tools whose calls were sent at once.
+        sent: names of the tools whose calls were sent immediately.
     """
 
     def __init__(self, source: Any) -> None:
@@ -75,7 +75,7 @@ async def direct_pool(*specs: UpstreamSpec, **options: Any) -> AsyncIterator[Dir
 
 @asynccontextmanager
 async def strictly_direct_pool(*specs: UpstreamSpec, **options: Any) -> AsyncIterator[DirectPool]:
-    """Open a pool of which a call must have been sent at once by the end."""
+    """Open a pool of which a call must have been sent immediately by the end."""
     async with direct_pool(*specs, **options) as pool:
         yield pool
-        assert any(source.sent for source in pool.sources.values()), "no call was sent at once"
+        assert any(source.sent for source in pool.sources.values()), "no call was sent directly"

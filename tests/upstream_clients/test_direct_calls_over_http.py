@@ -1,4 +1,4 @@
-"""Calls over HTTP that are sent at once, past the SDK's streams: what servers see, and how odd answers end.
+"""Calls over HTTP that are sent immediately, past the SDK's streams: what servers see, and how odd answers end.
 
 A bare server in this process shows each request as it came, and answers byte by byte as the test says. What servers of
 the SDK do is tested by the tests for `call_tool`, run through `try_call` here.
@@ -217,7 +217,7 @@ class WithSession(Bare):
 
 @asynccontextmanager
 async def served(server: Bare, **more: Any) -> AsyncIterator[DirectSource]:
-    """Serve, and connect to it; how it is called at once."""
+    """Serve, and connect to it; how it is called immediately."""
     async with await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=1 << 20) as listener:
         server.port = listener.sockets[0].getsockname()[1]
         async with direct_pool(server.spec(**more)) as pool:
@@ -260,11 +260,11 @@ async def test_a_call_says_to_the_server_what_call_tool_says(era: str) -> None:
     async with served(server) as source:
         await source.call_tool("work", {"a": 1}, timeout=10)
         await source._source.call_tool("work", {"a": 1}, timeout=10)
-    at_once, by_task = server.calls
-    for each in (at_once, by_task):
+    directly, by_task = server.calls
+    for each in (directly, by_task):
         del each.message["id"], each.headers["content-length"]
-    assert at_once.message == by_task.message
-    assert at_once.headers == by_task.headers
+    assert directly.message == by_task.message
+    assert directly.headers == by_task.headers
 
 
 @FORMS
@@ -432,10 +432,10 @@ ODD: dict[str, Callable[[Exchange], Awaitable[None]]] = {
 }
 
 
-async def how_it_ends(server: Bare, *, at_once: bool) -> tuple[Any, ...]:
-    """Return how a call ends, and what becomes of the connection."""
+async def how_it_ends(server: Bare, *, directly: bool) -> tuple[Any, ...]:
+    """Return how a call ends, and the end of the connection."""
     async with served(server) as source:
-        call = source.call_tool if at_once else source._source.call_tool
+        call = source.call_tool if directly else source._source.call_tool
         try:
             outcome = await call("work", {}, timeout=10)
         except UpstreamCallError as error:
@@ -446,7 +446,7 @@ async def how_it_ends(server: Bare, *, at_once: bool) -> tuple[Any, ...]:
             end = (outcome.result, outcome.notes)
         link = source._source._link
         alive = link is not None and link.alive
-    assert source.sent == (["work"] if at_once else [])
+    assert source.sent == (["work"] if directly else [])
     return (*end, alive, len(server.calls))
 
 
@@ -458,7 +458,7 @@ async def test_an_odd_answer_ends_a_call_as_it_ends_one_of_a_task_and_nothing_is
     monkeypatch.setattr(http, "MAX_MESSAGE_BYTES", 10_000)
     monkeypatch.setattr(line_messages, "MAX_MESSAGE_BYTES", 10_000)
     kind = WithSession if era == "legacy" else Bare
-    ends = [await how_it_ends(kind(era, ODD[how]), at_once=at_once) for at_once in (True, False)]
+    ends = [await how_it_ends(kind(era, ODD[how]), directly=directly) for directly in (True, False)]
     assert ends[0] == ends[1]
     assert ends[0][-1] == 1
 
@@ -579,13 +579,13 @@ async def hang(exchange: Exchange) -> None:
 
 
 @ERAS
-@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "by a task"])
+@pytest.mark.parametrize("directly", [True, False], ids=["directly", "by a task"])
 async def test_giving_up_closes_the_connection_to_a_modern_server_and_is_told_to_a_legacy_one(
-    era: str, at_once: bool
+    era: str, directly: bool
 ) -> None:
     server = (WithSession if era == "legacy" else Bare)(era, hang)
     async with served(server) as source:
-        call = source.call_tool if at_once else source._source.call_tool
+        call = source.call_tool if directly else source._source.call_tool
         with pytest.raises(UpstreamCallError, match=r"tool 'work' timed out after 0\.2 s") as caught:
             await call("work", {}, timeout=0.2)
         assert caught.value.dispatched
@@ -601,7 +601,7 @@ async def test_giving_up_closes_the_connection_to_a_modern_server_and_is_told_to
             assert not sent.left.is_set()
         server.work = say_done
         assert text(await call("work", {}, timeout=10)) == "done"
-    assert source.sent == (["work", "work"] if at_once else [])
+    assert source.sent == (["work", "work"] if directly else [])
 
 
 @ERAS
@@ -676,18 +676,18 @@ async def test_calls_in_flight_end_with_their_connection(era: str) -> None:
 
 @pytest.fixture
 def pool_of() -> Any:
-    """Replace the pool of the tests below, which are also for the older HTTP+SSE, where no call is sent at once."""
+    """Replace the pool of the tests below, which are also for the older HTTP+SSE, where no call is sent immediately."""
     return direct_pool
 
 
 test_a_server_is_connected_listed_and_called = over_http.test_a_server_is_connected_listed_and_called
 test_cancelling_the_caller_cancels_the_call_upstream = over_http.test_cancelling_the_caller_cancels_the_call_upstream
-test_half_a_character_in_the_arguments_harms_nobody = over_http.test_half_a_character_in_the_arguments_harms_nobody
+test_half_a_character_in_the_arguments_does_no_harm = over_http.test_half_a_character_in_the_arguments_does_no_harm
 test_progress_of_a_call_reaches_its_caller = over_http.test_progress_of_a_call_reaches_its_caller
 test_a_change_of_the_tools_is_noticed = over_http.test_a_change_of_the_tools_is_noticed
 test_a_result_of_many_megabytes_arrives = over_http.test_a_result_of_many_megabytes_arrives
 test_an_annotated_argument_travels_as_a_header_too = over_http.test_an_annotated_argument_travels_as_a_header_too
-test_a_hundred_calls_are_in_flight_at_once = over_http.test_a_hundred_calls_are_in_flight_at_once
+test_a_hundred_calls_are_in_flight_together = over_http.test_a_hundred_calls_are_in_flight_together
 test_a_restarted_legacy_server_rejects_one_call_as_not_sent = (
     over_http.test_a_restarted_legacy_server_rejects_one_call_as_not_sent_and_the_next_one_works
 )

@@ -40,7 +40,7 @@ REQUESTS = 3
 TEXTS = st.text(st.characters(), max_size=8) | st.sampled_from(
     ["\ud83d", "\ude00 \ud83d", "\U0001f600", 'a "quoted" \\ud83d', "\x00\x1f\x7f\u2028", '"},{"id":1', "\r\n"]
 )
-"""Also halves of surrogate pairs, and what looks like the end of a string."""
+"""Texts with halves of surrogate pairs, and with what looks like the end of a string."""
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),

@@ -1,4 +1,4 @@
-"""Whoever calls a tool may look at it, as its server lists it then, right before the call is sent."""
+"""Tests of any caller that calls a tool may look at it, as its server lists it then, right before the call is sent."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_a_tool_is_shown_as_the_connection_lists_it_and_not_as_it_was_reme
     assert (sent, server.called) == ([], ["relist"])
 
 
-async def test_a_tool_that_was_announced_and_listed_anew_is_shown_as_it_is_now(
+async def test_a_tool_that_was_announced_and_listed_again_is_shown_as_it_is_now(
     server: Scripted, pool_of: Any, changes: Any
 ) -> None:
     server.has(look=True)
@@ -134,7 +134,7 @@ async def test_nothing_is_looked_at_when_there_is_no_connection(raw_server: Any,
     assert guard.seen == []
 
 
-async def test_what_is_listed_anew_while_a_call_waits_for_its_turn_counts() -> None:
+async def test_what_is_listed_again_while_a_call_waits_for_its_turn_counts() -> None:
     upstream, link, guard = Upstream(UpstreamSpec("srv", command="server")), FakeLink(), Guard()
     connect(upstream, link, Tool("look", annotations=READS))
     refused = anyio.Event()

@@ -1,4 +1,5 @@
-"""What is awaited right before a call is sent for the first time: where a caller writes down that it will be."""
+"""Tests of what is awaited right before a call is sent for the first time: where a caller writes down that it will
+be."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ async def test_cancelling_while_it_is_awaited_sends_nothing(raw_server: Any, poo
     assert begin.count == 1
 
 
-async def test_the_time_limit_of_the_call_goes_on_while_it_is_awaited() -> None:
+async def test_the_time_limit_of_the_call_continues_while_it_is_awaited() -> None:
     upstream, link = Upstream(UpstreamSpec("srv", command="server")), FakeLink()
     connect(upstream, link, Tool("look"))
     link.turn_has_come.set()

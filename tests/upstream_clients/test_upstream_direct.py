@@ -1,4 +1,4 @@
-"""Servers over stdio behave to calls that are sent at once as they do to all others: the same tests, by `try_call`."""
+"""Servers over stdio treat calls that are sent directly like all others: the same tests, by `try_call`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ test_an_answer_that_is_no_json_rpc_fails_its_call_alone = (
     hostile.test_an_answer_that_is_no_json_rpc_fails_its_call_alone
 )
 test_a_crash_rejects_the_calls_in_flight = (
-    hostile.test_a_crash_rejects_the_calls_in_flight_at_once_and_the_next_one_works
+    hostile.test_a_crash_rejects_the_calls_in_flight_together_and_the_next_one_works
 )
 
 test_a_stopped_process_is_replaced = nasty_servers.test_a_stopped_process_is_replaced_after_a_call_has_timed_out
@@ -66,8 +66,8 @@ test_a_large_result_arrives_whole = nasty_servers.test_a_large_result_arrives_wh
 test_a_question_reaches_its_call_unread = questions.test_a_question_reaches_its_call_unread_and_so_does_the_answer
 test_questions_of_one_call_are_open_at_the_same_time = questions.test_questions_of_one_call_are_open_at_the_same_time
 test_what_is_refused_is_an_error_that_says_why = questions.test_what_is_refused_is_an_error_that_says_why
-test_a_call_for_which_nobody_can_be_asked_gets_an_error = (
-    questions.test_a_call_for_which_nobody_can_be_asked_gets_an_error
+test_a_call_for_which_no_user_can_be_asked_gets_an_error = (
+    questions.test_a_call_for_which_no_user_can_be_asked_gets_an_error
 )
 test_a_question_that_names_no_call_goes_to_the_run_of_all_calls = (
     questions.test_a_question_that_names_no_call_goes_to_the_run_of_all_calls
@@ -83,7 +83,7 @@ test_a_server_takes_its_question_back = questions.test_a_server_takes_its_questi
 test_a_call_that_is_given_up_takes_its_questions_along = (
     questions.test_a_call_that_is_cancelled_or_times_out_takes_its_questions_along
 )
-test_progress_goes_on_while_a_question_is_open = questions.test_progress_goes_on_while_a_question_is_open
+test_progress_continues_while_a_question_is_open = questions.test_progress_continues_while_a_question_is_open
 test_the_time_of_a_call_stands_still_while_its_question_is_open = (
     questions.test_the_time_of_a_call_stands_still_while_its_question_is_open
 )
@@ -101,11 +101,13 @@ test_one_refused_answer_takes_the_others_back = (
     questions.test_one_refused_answer_takes_the_other_questions_of_its_round_back
 )
 test_an_answer_that_asks_wrongly_fails_its_call = (
-    questions.test_an_answer_that_asks_wrongly_fails_its_call_and_nobody_is_asked
+    questions.test_an_answer_that_asks_wrongly_fails_its_call_and_no_user_is_asked
 )
 test_cancelling_a_modern_call_takes_its_question_back = questions.test_cancelling_a_modern_call_takes_its_question_back
 
-test_calls_to_a_server_that_is_removed_end_at_once = life.test_calls_under_way_to_a_server_that_is_removed_end_at_once
+test_calls_to_a_server_that_is_removed_end_immediately = (
+    life.test_calls_in_flight_to_a_server_that_is_removed_end_immediately
+)
 
 
 async def test_large_results_keep_the_text_of_the_server_whatever_carries_the_call(nasty: Any, pool_of: Any) -> None:

@@ -62,7 +62,7 @@ async def test_pagination_without_end_is_cut(raw_server: Any, pool_of: Any, monk
         assert "tools/list has more than 20 pages; the rest is left out" in view.problems
 
 
-async def test_more_tools_than_anybody_needs_are_cut(
+async def test_more_tools_than_any_user_needs_are_cut(
     raw_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "MAX_TOOLS", 7)
@@ -102,7 +102,7 @@ async def test_a_protocol_version_that_does_not_exist_is_named(raw_server: Any, 
         assert "update the server" in error
 
 
-async def test_an_exit_at_once_quotes_stderr_without_secrets(raw_server: Any, pool_of: Any) -> None:
+async def test_an_immediate_exit_quotes_stderr_without_secrets(raw_server: Any, pool_of: Any) -> None:
     async with pool_of(raw_server("exit", env={"TOKEN": "hunter22"})) as pool:
         assert pool.views()[0].error == (
             "server 'srv' did not start: it exited with code 3 before it answered; run the command by hand to see why; "
@@ -148,7 +148,7 @@ async def test_an_answer_that_is_no_json_rpc_fails_its_call_alone(raw_server: An
         assert (await source.call_tool("echo", {"text": "hi"})).result["content"][0]["text"] == "hi"
 
 
-async def test_a_crash_rejects_the_calls_in_flight_at_once_and_the_next_one_works(
+async def test_a_crash_rejects_the_calls_in_flight_together_and_the_next_one_works(
     raw_server: Any, pool_of: Any, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
@@ -202,14 +202,14 @@ async def test_a_server_that_keeps_dying_is_tried_again_ever_more_slowly(raw_ser
     assert upstream.view().state == "stopped"
 
 
-async def test_calling_a_server_that_is_down_makes_it_try_again_at_once(
+async def test_calling_a_server_that_is_down_makes_it_try_again_immediately(
     raw_server: Any, changes: Any, tmp_path: Path
 ) -> None:
     disk = tmp_path / "disk"
     upstream = Upstream(raw_server(f"missing={disk}"), changes)
 
     async def sleep(seconds: float) -> None:
-        """The pause never ends by itself; the least interval is over at once."""
+        """The pause never ends by itself; the least interval is over immediately."""
         if seconds != connection.NUDGE_INTERVAL:
             await anyio.sleep_forever()
 

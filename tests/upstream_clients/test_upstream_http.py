@@ -58,7 +58,7 @@ async def test_cancelling_the_caller_cancels_the_call_upstream(
 
 
 @pytest.mark.parametrize(("flags", "era"), KINDS)
-async def test_half_a_character_in_the_arguments_harms_nobody(
+async def test_half_a_character_in_the_arguments_does_no_harm(
     flags: tuple[str, ...], era: str, server_of: Any, pool_of: Any
 ) -> None:
     server = await server_of(*flags)
@@ -101,7 +101,7 @@ async def test_a_connection_notices_a_peer_that_is_gone_without_a_word_and_goes_
     assert asked == [url if proxied else "/mcp"]
 
 
-async def test_a_notification_that_nobody_takes_holds_no_later_message_for_long(
+async def test_a_notification_without_a_reader_holds_no_later_message_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -162,7 +162,7 @@ async def test_an_annotated_argument_travels_as_a_header_too(server_of: Any, poo
         assert text(await pool.source("srv").call_tool("routed", {"tenant": "acme"}, timeout=10)) == "acme"
 
 
-async def test_a_hundred_calls_are_in_flight_at_once(server_of: Any, pool_of: Any) -> None:
+async def test_a_hundred_calls_are_in_flight_together(server_of: Any, pool_of: Any) -> None:
     server = await server_of()
     async with pool_of(server.spec()) as pool:
         source = pool.source("srv")
@@ -271,7 +271,7 @@ async def test_an_answer_beyond_the_limit_fails_its_call_alone(
         assert len(text(await source.call_tool("big", {"bytes": 50_000}, timeout=10))) == 50_000
 
 
-async def test_an_event_stream_whose_posts_are_refused_is_down_at_once_and_says_why(
+async def test_an_event_stream_whose_posts_are_refused_is_down_immediately_and_says_why(
     http_server: Any, pool_of: Any
 ) -> None:
     async with http_server("--sse", "--no-post") as server:
@@ -282,7 +282,7 @@ async def test_an_event_stream_whose_posts_are_refused_is_down_at_once_and_says_
 
 @asynccontextmanager
 async def dropping_proxy(port: int) -> AsyncIterator[int]:
-    """A proxy that hangs up on every request in which the word `drop-me` occurs."""
+    """Yield a proxy that hangs up on every request in which the word `drop-me` occurs."""
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):

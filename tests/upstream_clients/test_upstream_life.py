@@ -1,4 +1,5 @@
-"""When servers are started and stopped: the listings kept on disk, idleness, and a configuration that changes."""
+"""Tests of when servers are started and stopped: the listings kept on disk, idleness, and a configuration that
+changes."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def cache(tmp_path: Path) -> ListingCache:
 
 @pytest.fixture
 def starts(tmp_path: Path) -> Path:
-    """A file in which servers with the flag `pid=FILE` note each start."""
+    """Return a file in which servers with the flag `pid=FILE` note each start."""
     return tmp_path / "starts"
 
 
@@ -160,7 +161,7 @@ def _damages() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("content", list(_damages()))
-async def test_a_damaged_or_foreign_file_is_ignored_and_written_anew(cache: ListingCache, content: bytes) -> None:
+async def test_a_damaged_or_foreign_file_is_ignored_and_written_again(cache: ListingCache, content: bytes) -> None:
     cache.save(spec_of(), VIEW)
     (path,) = kept(cache)
     path.write_bytes(content)
@@ -198,7 +199,7 @@ async def test_what_is_no_file_in_the_place_of_one_is_ignored(cache: ListingCach
     assert cache.load(spec_of()) is None
 
 
-async def test_a_damaged_key_is_made_anew(cache: ListingCache) -> None:
+async def test_a_damaged_key_is_made_again(cache: ListingCache) -> None:
     cache.save(spec_of(), VIEW)
     (cache.folder / "key").write_bytes(b"short")
     assert cache.load(spec_of()) is None
@@ -275,7 +276,7 @@ async def test_a_pool_of_idle_servers_does_not_load_the_sdk(raw_server: Any, poo
     ]
 
 
-async def test_an_eager_server_is_started_at_once_and_shows_its_known_tools_meanwhile(
+async def test_an_eager_server_is_started_immediately_and_shows_its_known_tools_meanwhile(
     raw_server: Any, pool_of: Any, cache: ListingCache, changes: Any
 ) -> None:
     async with pool_of(raw_server(), cache=cache):
@@ -334,7 +335,7 @@ async def test_of_two_lists_that_are_kept_at_the_same_time_the_newer_stays(
     class Slow(ListingCache):
         def save(self, spec: UpstreamSpec, view: UpstreamView) -> None:
             if len(view.tools) == 7:
-                newer_is_kept.wait(1)  # what it does not get while this one is under way
+                newer_is_kept.wait(1)  # what it does not get while this one is in flight
             super().save(spec, view)
             if len(view.tools) == 8:
                 newer_is_kept.set()
@@ -380,7 +381,7 @@ async def test_an_idle_server_that_does_not_start_says_why_to_its_caller(
 # Stopping.
 
 
-async def test_a_server_that_nobody_calls_is_stopped_and_started_again_by_the_next_call(
+async def test_a_server_without_calls_is_stopped_and_started_again_by_the_next_call(
     raw_server: Any, pool_of: Any, changes: Any, starts: Path
 ) -> None:
     async with pool_of(raw_server(f"pid={starts}", idle_seconds=0.2), on_change=changes) as pool:
@@ -393,7 +394,7 @@ async def test_a_server_that_nobody_calls_is_stopped_and_started_again_by_the_ne
     assert not any(map(alive, pids(starts)))
 
 
-async def test_a_server_with_a_call_under_way_is_not_idle(raw_server: Any, pool_of: Any, starts: Path) -> None:
+async def test_a_server_with_a_call_in_flight_is_not_idle(raw_server: Any, pool_of: Any, starts: Path) -> None:
     async with pool_of(raw_server(f"pid={starts}", idle_seconds=0.2)) as pool:
         with pytest.raises(UpstreamCallError, match="timed out"):
             await pool.source("srv").call_tool("hang", {}, timeout=1.5)
@@ -417,7 +418,7 @@ async def test_a_local_server_is_idle_after_ten_minutes_and_others_never() -> No
 # Turns.
 
 
-async def test_no_more_calls_are_sent_at_once_than_allowed(sdk_server: Any, pool_of: Any) -> None:
+async def test_no_more_calls_are_sent_together_than_allowed(sdk_server: Any, pool_of: Any) -> None:
     async with pool_of(sdk_server(max_concurrent_calls=2)) as pool:
         source = pool.source("srv")
         async with anyio.create_task_group() as tasks:
@@ -512,7 +513,7 @@ async def test_the_same_configuration_again_changes_nothing(raw_server: Any, poo
         assert changes.count == before
 
 
-async def test_calls_under_way_to_a_server_that_is_removed_end_at_once(raw_server: Any, pool_of: Any) -> None:
+async def test_calls_in_flight_to_a_server_that_is_removed_end_immediately(raw_server: Any, pool_of: Any) -> None:
     failures: list[UpstreamCallError] = []
     ended = anyio.Event()
 

@@ -1,4 +1,4 @@
-"""Servers that hang, leave processes behind, or say more than anybody can take. Each is a real process."""
+"""Servers that hang, leave processes behind, or say more than anyone can take. Each is a real process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pid_of(pool: UpstreamPool) -> int:
 
 
 def running(pid: int) -> bool:
-    """Return True if it can still do anything: what nobody has waited for yet cannot."""
+    """Return True if it can still do anything: what no one has waited for yet cannot."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -148,7 +148,7 @@ class SilentLink:
 
 
 class Clock:
-    """Time that passes when somebody sleeps."""
+    """Time that passes when a person sleeps."""
 
     now = 1000.0
 
@@ -196,7 +196,7 @@ async def test_calls_that_come_to_a_silent_server_later_do_not_speak_for_it() ->
     assert clock() - began <= liveness.PROBE_TIMEOUT + liveness.LOOK
 
 
-async def test_a_server_that_nobody_asks_is_not_probed() -> None:
+async def test_a_server_without_calls_is_not_probed() -> None:
     clock, link = Clock(), SilentLink()
     upstream = Upstream(UpstreamSpec("srv", command="x"), clock=clock)
     upstream.calls.add(Call(clock(), None))  # waits for its turn
@@ -263,7 +263,7 @@ async def test_a_large_result_arrives_whole(nasty: Any, pool_of: Any) -> None:
     assert outcome.result["structuredContent"]["rows"][-1]["id"] == 49_999
 
 
-async def test_while_a_thread_reads_a_large_answer_others_go_on() -> None:
+async def test_while_a_thread_reads_a_large_answer_others_continue() -> None:
     rows = [{"id": number, "name": f"row {number}"} for number in range(200_000)]
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"rows": rows}}).encode()
     turns = 0

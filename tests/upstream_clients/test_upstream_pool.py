@@ -128,7 +128,7 @@ def test_delays_double_up_to_the_cap_and_differ_by_chance() -> None:
     assert [backoff.after_failure() for _ in range(6)] == [0.5, 1, 2, 4, 4, 4]
 
 
-def test_the_first_loss_is_tried_again_at_once_and_further_ones_are_not() -> None:
+def test_the_first_loss_is_tried_again_immediately_and_further_ones_are_not() -> None:
     backoff = Backoff(base=1, jitter=lambda: 1.0)
     assert [backoff.after_loss(lived=1) for _ in range(3)] == [0, 2, 4]
     assert backoff.after_loss(lived=10) == 0
@@ -236,13 +236,13 @@ async def test_views_keep_the_order_of_the_specs_and_waiting_is_for_the_named_on
 
 
 @pytest.mark.anyio
-async def test_a_failing_observer_harms_nobody(raw_server: Any, pool_of: Any) -> None:
+async def test_a_failing_observer_does_no_harm(raw_server: Any, pool_of: Any) -> None:
     async with pool_of(raw_server(), on_change=lambda: 1 / 0) as pool:
         assert pool.views()[0].state == "ready"
 
 
 @pytest.mark.anyio
-async def test_a_pool_that_is_left_at_once_leaves_everything_stopped(raw_server: Any) -> None:
+async def test_a_pool_that_is_left_immediately_leaves_everything_stopped(raw_server: Any) -> None:
     with anyio.fail_after(10):
         async with UpstreamPool([raw_server()]) as pool:
             pass

@@ -1,4 +1,5 @@
-"""What servers ask while they work on a call: real servers of both eras over each transport, and hand-written ones."""
+"""Tests of what servers ask while they work on a call: real servers of both eras over each transport, and hand-written
+ones."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def text(outcome: ToolOutcome) -> str:
 
 
 class User:
-    """Who is asked for one run: remembers the questions, and answers when `free` is set."""
+    """A person who is asked for one run, remembers the questions, and answers when `free` is set."""
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ def asking_server() -> Callable[..., UpstreamSpec]:
 
 
 def ask(source: ToolSource, user: User | None, *wanted: Any, **arguments: Any) -> Callable[[], Awaitable[ToolOutcome]]:
-    """A call of the legacy server's tool that asks these questions."""
+    """Return a call of the legacy server's tool that asks these questions."""
     asking = None if user is None else user.asking
     return lambda: source.call_tool("ask", {"questions": wanted, **arguments}, asking=asking)
 
@@ -174,9 +175,9 @@ async def test_questions_of_one_call_are_open_at_the_same_time(asking_server: An
 
 
 async def test_what_is_refused_is_an_error_that_says_why(asking_server: Any, pool_of: Any) -> None:
-    user = User(answer=QuestionRefused("nobody is there"))
+    user = User(answer=QuestionRefused("no person is there"))
     async with pool_of(asking_server()) as pool:
-        assert json.loads(text(await ask(pool.source("srv"), user, ELICIT)())) == [{"error": "nobody is there"}]
+        assert json.loads(text(await ask(pool.source("srv"), user, ELICIT)())) == [{"error": "no person is there"}]
 
 
 async def test_a_failure_in_asking_tells_the_server_nothing(asking_server: Any, pool_of: Any) -> None:
@@ -186,13 +187,13 @@ async def test_a_failure_in_asking_tells_the_server_nothing(asking_server: Any, 
     assert answer == {"error": "the client could not ask, for an internal error"}
 
 
-async def test_a_call_for_which_nobody_can_be_asked_gets_an_error(asking_server: Any, pool_of: Any) -> None:
+async def test_a_call_for_which_no_user_can_be_asked_gets_an_error(asking_server: Any, pool_of: Any) -> None:
     async with pool_of(asking_server()) as pool:
         ((answer),) = json.loads(text(await ask(pool.source("srv"), None, ELICIT)()))
     assert answer == {"error": "no person can be asked on behalf of this call"}
 
 
-async def test_while_no_call_is_in_flight_there_are_no_roots_and_nobody_is_asked(
+async def test_while_no_call_is_in_flight_there_are_no_roots_and_no_user_is_asked(
     asking_server: Any, pool_of: Any
 ) -> None:
     async with pool_of(asking_server("roots")) as pool:
@@ -340,7 +341,7 @@ async def test_a_call_that_ends_while_its_question_is_open_frees_one_place_and_n
         second.scope.cancel()
 
 
-async def test_a_call_for_which_nobody_can_be_asked_makes_a_question_ambiguous(
+async def test_a_call_for_which_no_user_can_be_asked_makes_a_question_ambiguous(
     asking_server: Any, pool_of: Any
 ) -> None:
     async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
@@ -361,24 +362,24 @@ async def test_a_call_that_was_given_up_may_still_ask_but_never_another_run(
     async with pool_of(asking_server()) as pool:
         source, ada, bob = pool.source("srv"), User("ada"), User("bob")
 
-        async def go_on(user: User) -> str:
-            return text(await source.call_tool("go_on", {}, asking=user.asking))
+        async def proceed(user: User) -> str:
+            return text(await source.call_tool("proceed", {}, asking=user.asking))
 
         with pytest.raises(UpstreamCallError, match="timed out"):
             await source.call_tool("ask_late", {}, timeout=0.1, asking=ada.asking)
         # The server does not care, and its question comes while another run has a call in flight.
-        assert "may still be that one's, so no person was asked" in await go_on(bob)
+        assert "may still be that one's, so no person was asked" in await proceed(bob)
         assert bob.seen == []
         # The run itself may have it, and so may others when the server has answered the call after all ...
-        assert json.loads(await go_on(ada)) == [{"result": ACCEPT}]
+        assert json.loads(await proceed(ada)) == [{"result": ACCEPT}]
         await source.call_tool("answer_late", {})
-        assert json.loads(await go_on(bob)) == [{"result": ACCEPT}]
+        assert json.loads(await proceed(bob)) == [{"result": ACCEPT}]
         # ... or when enough time has passed.
         with pytest.raises(UpstreamCallError, match="timed out"):
             await source.call_tool("ask_late", {}, timeout=0.1, asking=ada.asking)
-        assert "no person was asked" in await go_on(bob)
+        assert "no person was asked" in await proceed(bob)
         monkeypatch.setattr(questions, "ABANDONED", 0.0)
-        assert json.loads(await go_on(bob)) == [{"result": ACCEPT}]
+        assert json.loads(await proceed(bob)) == [{"result": ACCEPT}]
 
 
 async def test_a_server_that_dies_takes_its_questions_along(asking_server: Any, pool_of: Any) -> None:
@@ -422,7 +423,7 @@ async def test_a_call_that_is_cancelled_or_times_out_takes_its_questions_along(
         assert len((await log_of(source))["cancelled"]) == 1
 
 
-async def test_progress_goes_on_while_a_question_is_open(asking_server: Any, pool_of: Any) -> None:
+async def test_progress_continues_while_a_question_is_open(asking_server: Any, pool_of: Any) -> None:
     user, reported = User(hold=True), anyio.Event()
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -543,7 +544,7 @@ async def test_a_url_that_is_not_gone_to_fails_the_call(
             )
 
 
-async def test_a_url_is_told_as_the_servers_error_where_nobody_can_be_asked(asking_server: Any, pool_of: Any) -> None:
+async def test_a_url_is_told_as_the_servers_error_where_no_user_can_be_asked(asking_server: Any, pool_of: Any) -> None:
     async with pool_of(asking_server()) as pool:
         with pytest.raises(UpstreamCallError, match="log in first") as caught:
             await pool.source("srv").call_tool("url", {"elicitations": [LINK]})
@@ -642,7 +643,7 @@ async def test_one_refused_answer_takes_the_other_questions_of_its_round_back(as
         ),
     ],
 )
-async def test_an_answer_that_asks_wrongly_fails_its_call_and_nobody_is_asked(
+async def test_an_answer_that_asks_wrongly_fails_its_call_and_no_user_is_asked(
     round_: Any, complaint: str, asking_server: Any, pool_of: Any
 ) -> None:
     user = User()
@@ -782,16 +783,16 @@ async def test_where_the_transport_does_not_tell_whose_a_question_is_runs_take_t
 # The rule, and the queue behind it.
 
 
-async def nobody(question: Question) -> JsonObject:
+async def no_user(question: Question) -> JsonObject:
     raise AssertionError("asked")
 
 
 def call_of(run: str) -> CallQuestions:
-    return CallQuestions("srv", "tool 'x'", Asking(run, nobody), anyio.CancelScope())
+    return CallQuestions("srv", "tool 'x'", Asking(run, no_user), anyio.CancelScope())
 
 
 async def doubtful(connection: ConnectionQuestions) -> CallQuestions:
-    """A call in flight of run `a`, where runs take turns by now."""
+    """Return a call in flight of run `a`, where runs take turns by now."""
     first, second = call_of("a"), call_of("b")
     await connection.enter(first)
     await connection.enter(second)
@@ -810,7 +811,7 @@ async def test_a_turn_comes_soon_behind_another_owner_and_after_patience_behind_
         connection = ConnectionQuestions()
         await doubtful(connection)
         began, why = anyio.current_time(), list[str]()
-        asking = Asking("b", nobody, owner, queued=why.append)
+        asking = Asking("b", no_user, owner, queued=why.append)
         await connection.enter(CallQuestions("srv", "tool 'x'", asking, anyio.CancelScope()))
         assert least <= anyio.current_time() - began < most
         assert why[0] == "waits for its turn: server 'srv' works on a call of another program"
@@ -821,13 +822,13 @@ async def test_a_call_that_hangs_delays_all_calls_of_another_owner_once() -> Non
     await doubtful(connection)
     began = anyio.current_time()
     for _ in range(10):
-        call = CallQuestions("srv", "tool 'x'", Asking("b", nobody, "someone else"), anyio.CancelScope())
+        call = CallQuestions("srv", "tool 'x'", Asking("b", no_user, "someone else"), anyio.CancelScope())
         await connection.enter(call)
         connection.leave(call)
     assert questions.TURN <= anyio.current_time() - began < 2 * questions.TURN
 
 
-async def test_nobody_overtakes_in_the_queue_and_who_leaves_it_holds_up_nobody() -> None:
+async def test_no_call_overtakes_in_the_queue_and_one_that_leaves_it_delays_no_other() -> None:
     connection = ConnectionQuestions()
     first = await doubtful(connection)
     entered: list[str] = []

@@ -76,7 +76,7 @@ def test_a_request_for_input_is_recognised() -> None:
 
 
 def doubling(levels: int) -> dict[str, Any]:
-    """Each level refers to the one below twice: two to the power of `levels` visits for any value."""
+    """Return each level refers to the one below twice: two to the power of `levels` visits for any value."""
     definitions: dict[str, Any] = {"l0": {"type": "object"}}
     for level in range(1, levels):
         below = {"$ref": f"#/$defs/l{level - 1}"}

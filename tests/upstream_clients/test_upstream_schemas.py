@@ -60,7 +60,7 @@ def in_array(levels: int) -> dict[str, Any]:
 
 
 def back_and_forth(levels: int) -> dict[str, Any]:
-    """The chain is met from its end first, by references that lead back."""
+    """Return the chain is met from its end first, by references that lead back."""
     definitions: dict[str, Any] = {}
     for n in range(levels):
         back = {"zz": {"$ref": by_pointer(n - 1)}} if n else {}

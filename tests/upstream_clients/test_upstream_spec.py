@@ -1,4 +1,4 @@
-"""What a message says of where a server is."""
+"""Tests of what a message says of where a server is."""
 
 from __future__ import annotations
 

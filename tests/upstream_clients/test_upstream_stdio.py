@@ -115,7 +115,7 @@ async def test_a_call_without_a_limit_of_its_own_has_that_of_the_server(raw_serv
             await pool.source("srv").call_tool("hang", {})
 
 
-async def test_half_a_character_in_the_arguments_harms_nobody(raw_server: Any, pool_of: Any) -> None:
+async def test_half_a_character_in_the_arguments_does_no_harm(raw_server: Any, pool_of: Any) -> None:
     async with pool_of(raw_server()) as pool:
         source = pool.source("srv")
         for given, expected in (("\ud83d!", "\ufffd!"), ("\U0001f600", "\U0001f600")):

@@ -1,4 +1,4 @@
-Promise.reject(new Error("nobody looks"));
+Promise.reject(new Error("not looked at"));
 Promise.reject(null);
 queueMicrotask(() => { throw new TypeError("in a microtask"); });
 setTimeout(() => { throw "in a timer"; }, 0);

@@ -23,7 +23,7 @@ const xs = [1]
 show(xs)
 // ---- a licence header => 1
 /*!
- * (c) nobody
+ * (c) the author
  */
 1
 // ---- a comment that ends a block => 2

@@ -65,7 +65,7 @@ do {
   seen += page.length;
 } while (page.length === 7);
 seen;
-// ---- a limited number of calls at once => [1, 2, 3, 4, 5, 6]
+// ---- a limited number of concurrent calls => [1, 2, 3, 4, 5, 6]
 async function mapLimit(items, limit, work) {
   const results = new Array(items.length)
   let next = 0

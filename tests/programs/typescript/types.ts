@@ -254,7 +254,7 @@ const s: string = "import type { X } from 'y'";
 // ---- import and export as property names => 3
 const o: { import: number; export: number } = { import: 1, export: 2 }
 o.import + o.export
-// ---- typeof import in a type is refused by nobody => 1
+// ---- typeof import in a type is not refused => 1
 type Fs = { a: number }
 const x: Fs["a"] = 1
 x

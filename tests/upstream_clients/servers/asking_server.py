@@ -13,7 +13,7 @@ flags = set(sys.argv[1:])
 waiting: dict[int, tuple[dict, list]] = {}
 """Calls that wait for answers: their ids, params, and questions in order."""
 answers: dict[str, dict] = {}
-"""To questions, by id; at first the whole question."""
+"""Answers to questions, by id; at first the whole question."""
 log: dict[str, object] = {"cancelled": [], "calls": []}
 done: set[str] = set()
 late: list[int] = []
@@ -59,9 +59,9 @@ def call(request_id, params) -> None:
             question = ask("elicitation/create", {"message": "x" * arguments["bytes"]})
             waiting[request_id] = (params, [question])
         case "ask_late":
-            # Goes on when it has been cancelled, until `go_on`.
+            # Continues when it has been cancelled, until `go_on`.
             late.append(request_id)
-        case "go_on":
+        case "proceed":
             waiting[request_id] = (params, [ask("elicitation/create", {"message": "late"})])
         case "answer_late":
             say(late.pop(), "late")

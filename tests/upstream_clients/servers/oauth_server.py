@@ -1,7 +1,7 @@
 """A protected MCP server with its own authorization server: `oauth_server.py PORT [flags]`.
 
-Prints a line when it serves. Everybody who comes to `/authorize` is let in at once. `GET /seen` says what the endpoints
-were asked for; `POST /forget` makes every access token invalid, `POST /forget?all=1` every refresh token too; `POST
+Prints a line when it serves. Every client of `/authorize` is let in immediately. `GET /seen` lists the requests of the
+endpoints; `POST /forget` makes every access token invalid, `POST /forget?all=1` every refresh token too; `POST
 /be?flag=--deny` makes all as new, with other flags. A call of `leak` fails with what was in the request; one of `write`
 wants the scope `write`.
 """
@@ -97,7 +97,7 @@ class Provider:
 
     async def load_refresh_token(self, client, refresh_token):
         if refresh_token in self.spent:
-            # As RFC 9700 wants it: somebody has stolen it, so the login is over for all.
+            # As RFC 9700 wants it: a person has stolen it, so the login is over for all.
             seen.append({"reused": "a spent refresh token"})
             self.access.clear()
             self.refresh.clear()
