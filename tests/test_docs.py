@@ -265,7 +265,7 @@ async def test_the_programs_of_the_page_on_other_tools_run(quickstart: Path) -> 
         result = await client.call_tool("exec", {"code": first + "return [hits[0].id, more.id, value, same]"})
         answer = {"accepted": True, "action": "accept", "content": {}}
         assert (result.structured_content or {})["value"] == ["client:session:elicit"] * 2 + [answer] * 2
-        assert asked == ["[the program] Go on?"] * 2
+        assert asked == ["[the program] Continue?"] * 2
         # Of some rows: there are eight rounds of sixteen at most in one answer.
         few = second.replace(".issues;", ".issues.slice(0, 10);")
         result = await client.call_tool("exec", {"code": few})

@@ -68,7 +68,7 @@ async def hold(session: Session, program: Written, code: str, **arguments: str) 
 
 
 def from_elsewhere(code: str) -> str:
-    """Return the text as an editor of another system saves it: a byte order mark, CR LF between lines, none at the end."""
+    """Return the text as an editor of another system saves it: a byte order mark, CR LF, none at the end."""
     mark = "" if code.startswith("#!") else "\ufeff"
     return mark + code.removesuffix("\n").replace("\n", "\r\n")
 
