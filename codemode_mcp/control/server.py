@@ -86,16 +86,16 @@ class Runs(Protocol):
         """The calls that were decided, which others may have decided in between. Raises `ProgramError`."""
         ...
 
-    async def cancel(self, run_id: str, adopts: Callable[[str], bool]) -> bool: ...
+    async def cancel(self, run_id: str, serves: Callable[[str], bool]) -> bool: ...
 
     async def stored_views(self) -> list[RunView]:
         """Runs that a store has besides; `observed` are those that another process goes on with. Raises
         `StoreUnavailable`."""
         ...
 
-    async def adopt(self, run_id: str, adopts: Callable[[str], bool]) -> bool:
+    async def take_over(self, run_id: str, serves: Callable[[str], bool]) -> bool:
         """Have one of these that nobody goes on with, so that it is known which of its calls wait for a person; only
-        one of an owner that it `adopts`. Raises `CodeModeError`."""
+        one of an owner that it `serves`. Raises `CodeModeError`."""
         ...
 
     @property
@@ -175,7 +175,7 @@ class Control:
                 return {"server": self._server(), "run": shown}
             case "decide":
                 if self._runs.view(request.run) is None:
-                    await self._runs.adopt(request.run, self._adopts)
+                    await self._runs.take_over(request.run, self._adopts)
                 return {"decided": await self._decide(request)}
             case "cancel":
                 return {"cancelled": await self._runs.cancel(request.run, self._adopts)}
@@ -205,7 +205,7 @@ class Control:
         problem: CodeModeError | None = None
         if self._runs.view(run_id) is None:
             try:
-                await self._runs.adopt(run_id, self._adopts)
+                await self._runs.take_over(run_id, self._adopts)
             except CodeModeError as error:
                 problem = error  # another process has it, for one; it can be looked at
         view = self._runs.view(run_id)

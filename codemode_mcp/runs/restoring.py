@@ -12,26 +12,23 @@ from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.catalog.serialize import catalog_of
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs import records
-from codemode_mcp.runs.driver import counted
+from codemode_mcp.runs.answers import counted
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.store import EndedRun
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.messages import Completion, GuestError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
-    from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.errors import CodeModeError
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.runs.calls import Calls
-    from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.runs.store import Claim, RunStore, StoredCall, SuspendedRun
+    from codemode_mcp.runs.services import Services
+    from codemode_mcp.runs.store import Claim, StoredCall, SuspendedRun
     from codemode_mcp.runs.views import Ledger
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.search.finder import Meaning
     from codemode_mcp.settings import CodeModeSettings
 
 KEPT_CATALOGS = 16
@@ -39,38 +36,29 @@ KEPT_CATALOGS = 16
 
 
 class Restoring:
-    """See the module. Holds no state of any run.
+    """Restores runs from a store. It holds no state of any run.
 
     Args:
-        keep: as `Run` takes it.
-        clock: monotonic seconds.
-        wall: seconds since the epoch.
+        remember: as `Run` takes it.
     """
 
     def __init__(
         self,
-        *,
-        engine: Callable[[], Awaitable[Engine]],
-        dispatcher: Dispatcher,
-        store: RunStore,
+        services: Services,
         calls: Calls,
         ledger: Ledger,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-        registered: Registered | None,
-        meaning: Meaning | None,
-        keep: Callable[[Run, Collection[str]], None] | None,
+        remember: Callable[[Run, Collection[str]], None] | None,
     ) -> None:
-        self._engine = engine
-        self._dispatcher = dispatcher
-        self._store = store
+        self._engine = services.engine
+        self._dispatcher = services.dispatcher
+        self._store = services.store
+        self._clock = services.clock
+        self._wall = services.wall
+        self._registered = services.registered
+        self._meaning = services.meaning
         self._calls = calls
         self._ledger = ledger
-        self._clock = clock
-        self._wall = wall
-        self._registered = registered
-        self._meaning = meaning
-        self._keep = keep
+        self._remember = remember
         # By their hashes.
         self._catalogs: OrderedDict[str, Catalog] = OrderedDict()
 
@@ -110,7 +98,7 @@ class Restoring:
             now=self._clock(),
             wall=self._wall(),
             ledger=self._ledger,
-            keep=self._keep,
+            remember=self._remember,
         )
         run.memory_limit = min(run.memory_limit, limit)
         run.home = self._store
@@ -161,9 +149,9 @@ class Restoring:
             call = records.call_of(stored, run.namespaces)
             began = records.began_of(stored, now=self._clock(), wall=self._wall())
             if stored.status == "queued":
-                self._calls.again(run, call, began)
+                self._calls.requeue(run, call, began)
             else:
-                self._calls.elsewhere(run, call, began)
+                self._calls.await_other_executor(run, call, began)
 
     def end_of(self, suspended: SuspendedRun, error: CodeModeError, lives: float) -> EndedRun:
         """The end of a run that cannot be gone on with, for so many seconds."""

@@ -75,7 +75,7 @@ class Page:
 class Values(Protocol):
     """JSON texts by owner and key. Where they cannot be reached, every method raises `StoreUnavailable`."""
 
-    async def carry_out(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
+    async def execute(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
         """Do what comes first of `asked`, in order: all of it, unless `room` characters are loaded before.
 
         Refused is what does not fit, and a key that is one of ours; that changes nothing, and the rest is done.
@@ -144,7 +144,7 @@ class MemoryValues:
         self._drawers: OrderedDict[str, _Drawer] = OrderedDict()
         self._size = 0
 
-    async def carry_out(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
+    async def execute(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
         answers: list[Answer] = []
         for each in asked:
             if answers and room <= 0:

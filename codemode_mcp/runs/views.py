@@ -227,13 +227,13 @@ class Track:
         kept = self._kept.get(call)
         return "" if kept is None else kept.record.tool
 
-    def go_on(self, total: int, records: Iterable[CallRecord]) -> None:
+    def restore(self, total: int, records: Iterable[CallRecord]) -> None:
         """From where it was in another process; of the calls that had ended, these are known."""
         self.total = total
         for record in records:
             self._keep(record.id, _Kept(record, None, 0))
 
-    def add_again(self, call: ToolCall, record: CallRecord) -> None:
+    def add_restored(self, call: ToolCall, record: CallRecord) -> None:
         """A call that was made in another process has not ended."""
         self.total -= 1
         self.add(call, record)

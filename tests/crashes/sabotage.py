@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.runs import calls, driver, records
+from codemode_mcp.runs import call_storage, calls, persisting, records
 from codemode_mcp.runs.run import LiveCall
 from codemode_mcp.stores import ending, runs, suspending
 from codemode_mcp.stores.sqlite import Life
@@ -63,7 +63,7 @@ def _told() -> None:
     def untold(run: Run, *, now: float, wall: float, told: bool = False) -> str:
         return records.record_of(run, now=now, wall=wall, told=False)
 
-    setattr(driver, "record_of", untold)  # noqa: B010 - it is imported there, and not of its own
+    setattr(persisting, "record_of", untold)  # noqa: B010 - it is imported there, and not of its own
 
 
 def _end() -> None:
@@ -81,7 +81,8 @@ def _permission() -> None:
     def may_send(*_: object, **__: object) -> str:
         return "send"
 
-    setattr(calls, "may_send", may_send)  # noqa: B010 - it is imported there, and not of its own
+    for module in (calls, call_storage):
+        setattr(module, "may_send", may_send)  # noqa: B010 - it is imported there, and not of its own
 
 
 def _states() -> None:

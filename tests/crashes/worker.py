@@ -27,7 +27,8 @@ from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.runs import driver
-from codemode_mcp.runs.manager import Cell, open_manager
+from codemode_mcp.runs.guests import Guests
+from codemode_mcp.runs.manager import Cell, Services, open_manager
 from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.settings import CodeModeSettings, PolicyRules, ToolSettings
@@ -231,14 +232,16 @@ async def work(commands: socket.socket, task: Task) -> None:
 
         manager = await stack.enter_async_context(
             open_manager(
-                engine=ready,
-                dispatcher=Dispatcher(lambda entry, _: box, rules),
-                store=DurableStore(database, seal, settings, clock=time.monotonic),
-                values=StoredValues(database, seal, settings.store_max_bytes),
-                upstreams=_Upstreams(catalog),
-                transform=transform,
-                settings=settings,
-                clock=time.monotonic,
+                Services(
+                    engine=ready,
+                    dispatcher=Dispatcher(lambda entry, _: box, rules),
+                    store=DurableStore(database, seal, settings, clock=time.monotonic),
+                    values=StoredValues(database, seal, settings.store_max_bytes),
+                    upstreams=_Upstreams(catalog),
+                    transform=transform,
+                    clock=time.monotonic,
+                ),
+                settings,
             )
         )
         server = _Server(manager, box, points, writer)
@@ -264,7 +267,7 @@ def _confess(ledger: Ledger) -> None:
 def _watch_turns(ledger: Ledger, points: Points) -> None:
     wrap(Guest, "snapshot", points, "snapshot")
     for name, what in (("_restore", "restore"),):
-        wrap(driver.Driver, name, points, what)
+        wrap(Guests, name, points, what)
     inner = driver.Driver._deliver
 
     async def deliver(self: driver.Driver, engine: Engine, run: Any, observation: Any) -> Any:

@@ -177,7 +177,7 @@ async def test_calls_in_flight_are_cancelled_with_their_program(engine: Engine) 
         ended = await it.observe(waiting.run_id, cancel=True)
         await anyio.wait_all_tasks_blocked()
         assert (ended.code, call.cancelled, source.in_flight) == ("aborted", True, [])
-        assert it.manager.view(waiting.run_id).calls[0].status == "failed"
+        assert it.manager.operator.view(waiting.run_id).calls[0].status == "failed"
 
 
 async def test_a_call_that_is_not_awaited_is_cancelled_if_it_only_reads_and_goes_on_if_not(engine: Engine) -> None:
@@ -190,7 +190,7 @@ async def test_a_call_that_is_not_awaited_is_cancelled_if_it_only_reads_and_goes
         await anyio.wait_all_tasks_blocked()
         assert [each.arguments["text"] for each in source.in_flight] == ["w"]
         assert outcome.notes == (
-            "Not waited for, still going on: mcp:up:write",
+            "Not waited for, still in flight: mcp:up:write",
             "Not waited for, cancelled: mcp:up:echo",
         )
         source.in_flight[0].end()

@@ -59,7 +59,7 @@ async def in_language(it: Bench, code: str, language: Any) -> Any:
 
 def with_types(it: Bench) -> Types:
     types = Types()
-    it.manager._transform = types
+    it.manager._preparer._transform = types
     return types
 
 

@@ -259,7 +259,7 @@ async def test_a_flood_of_values_stays_within_what_an_owner_may_store(engine: En
 
 async def test_results_make_room_for_each_other_and_stored_values_do_not(engine: Engine) -> None:
     async with bench(engine, store_max_bytes=10_000) as it:
-        values = it.manager._driver._values  # type: ignore[attr-defined]
+        values = it.manager._driver._deliveries._values  # type: ignore[attr-defined]
         await it.execute("store('mine', 'x'.repeat(3000)); return 1")
         refs = [await values.offload(OWNER, json.dumps("r" * 3000)) for _ in range(5)]
         assert None not in refs
@@ -301,7 +301,7 @@ async def test_what_a_suspended_flood_of_runs_leaves_behind_expires(engine: Engi
         await it.manager.sweep()
         assert isinstance(it.store, MemoryStore)
         assert it.store._suspended == {}
-        assert it.manager._runs == {}
+        assert it.manager._live.runs == {}
         assert (await it.execute("await yield_control()")).status == "waiting"
 
 
@@ -342,7 +342,7 @@ async def test_a_flood_of_turns_of_one_owner_does_not_hold_up_another(engine: En
 
         for _ in range(10):
             group.start_soon(flood)
-        while len(it.manager.views()) < 10:
+        while len(it.manager.operator.views()) < 10:
             await anyio.lowlevel.checkpoint()  # they are never blocked
         for n in range(5):
             assert (await it.manager.execute(Cell(f"return {n}", "javascript", Caller("modest")))).value == n

@@ -61,7 +61,7 @@ async def test_a_program_goes_on_with_the_first_call_that_ends(engine: Engine) -
             "return unwrap(await Promise.race([MCP.slow.work({}), MCP.echo.say({ text: 'quick' })]))"
         )
         assert outcome.value == "quick"
-        assert outcome.notes == ("Not waited for, still going on: mcp:slow:work",)
+        assert outcome.notes == ("Not waited for, still in flight: mcp:slow:work",)
 
 
 async def test_a_call_that_outlives_the_request_is_delivered_once_by_wait(engine: Engine) -> None:
@@ -252,7 +252,7 @@ async def test_read_only_calls_are_cancelled_when_their_program_is_over_and_othe
         outcome = await it.execute("MCP.slow.look({}); MCP.slow.change({}); return 'over'")
         assert outcome.value == "over"
         assert outcome.notes == (
-            "Not waited for, still going on: mcp:slow:change",
+            "Not waited for, still in flight: mcp:slow:change",
             "Not waited for, never sent: mcp:slow:look; await such calls",
         )
         slow.release.set()
@@ -500,7 +500,7 @@ async def test_what_is_there_at_the_deadline_is_delivered_before_the_program_is_
         with anyio.fail_after(5):
             await slow.wait_pending(1)
         await anyio.wait_all_tasks_blocked()
-        (suspended,) = it.manager._runs.values()
+        (suspended,) = it.manager._live.runs.values()
         assert suspended.observation is not None
         it.clock.advance(suspended.observation.deadline - it.clock())
         slow.release.set()

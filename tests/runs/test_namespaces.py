@@ -21,7 +21,7 @@ from codemode_mcp.policy.approval import ApprovalRequest, Verdict
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.runs import namespaces as module
-from codemode_mcp.runs.driver import _with_nearest_function
+from codemode_mcp.runs.verdicts import _with_nearest_function
 from codemode_mcp.sandbox.messages import ABSENT, NamespaceCall, Thrown
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import CALLER, OWNER, bench, texts
@@ -578,7 +578,7 @@ async def test_a_suspended_run_keeps_its_functions_and_not_its_data(engine: Engi
     plugins, _ = tracker(lambda context: {"large": "x" * 200_000, "list": namespace_tool("list")})
     async with bench(engine, plugins=plugins) as it:
         suspended = await it.execute("await yield_control(); await issues.list(); return issues.large.length")
-        run = it.manager._runs[suspended.run_id]
+        run = it.manager._live.runs[suspended.run_id]
         with anyio.fail_after(10):
             while run.namespaces.text != "[]":
                 await anyio.lowlevel.checkpoint()

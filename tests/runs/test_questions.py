@@ -162,7 +162,7 @@ async def test_time_that_a_person_takes_is_not_the_programs(engine: Engine) -> N
             group.start_soon(execute)
             await client.is_asked.wait()
             it.clock.advance(100)
-            (run,) = it.manager._runs.values()
+            (run,) = it.manager._live.runs.values()
             run.change()
             await anyio.wait_all_tasks_blocked()
             assert not results
@@ -258,7 +258,7 @@ async def test_nothing_is_stored_for_somebody_unknown(engine: Engine) -> None:
     code = "store('a', 1); return await load('a').catch((error) => error.message)"
     async with bench(engine, AskingSource()) as it:
         outcome = await it.manager.execute(Cell(code, "javascript", Caller(None)))
-        assert "nobody is known here" in outcome.value
+        assert "this one is unknown" in outcome.value
 
 
 async def test_a_client_that_cannot_be_asked_for_any_reason_costs_that_call_alone(
@@ -292,7 +292,7 @@ async def test_progress_of_any_size_is_told(engine: Engine) -> None:
 async def test_nothing_begins_while_the_server_is_shutting_down(engine: Engine) -> None:
     async with bench(engine, AskingSource()) as it:
         waiting = await it.execute(ASK, client=FakeClient("none"))
-        it.manager._closing = True
+        it.manager._live.closing = True
         for begin in (it.execute("return 1"), it.observe(waiting.run_id)):
             with pytest.raises(ProgramError, match="shutting down"):
                 await begin

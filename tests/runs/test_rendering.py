@@ -208,7 +208,7 @@ def test_a_returned_number_costs_a_model_at_most_forty_bytes_in_either_form() ->
 
 
 def test_notes_and_the_next_step_stand_in_both_forms() -> None:
-    notes = ("Not waited for, still going on: mcp:s:t", "Unhandled rejection: Error: x")
+    notes = ("Not waited for, still in flight: mcp:s:t", "Unhandled rejection: Error: x")
     done = shown(outcome(value=1, notes=notes))
     assert done.structured["notes"] == list(notes)
     assert read(done) == "1\n" + "\n".join(notes)
