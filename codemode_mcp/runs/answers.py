@@ -1,4 +1,7 @@
-"""The answer to a request: a suspended run and what it waits for, or notes on its end. Functions that only return."""
+"""The answer to a request: a suspended run and what it waits for, or notes on its end.
+
+The functions only return, except that `waiting` marks the questions of its answer as shown.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def waiting(run: Run, reason: WaitingReason, now: float, program: str) -> Outcom
         pending_total=len(run.calls) + len(run.timers),
         yielded=run.yield_reason if reason == "yield" else None,
         questions=run.questions.hand_out(client),
-        nobody_answers=is_unanswerable(run, client) and not run.questions.put_later(client),
+        unanswerable=is_unanswerable(run, client) and not run.questions.put_later(client),
         asked=_asked(run, client, program),
     )
 

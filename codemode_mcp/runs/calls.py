@@ -1,6 +1,34 @@
-"""The nested calls of a run: queued, begun, carried to their tools, ended.
+"""The nested calls of a run: queued, begun, sent, ended. Completions are left with the run, for its driver to deliver.
 
-Each call under way is a task of the manager's group. What settles is left with the run, for its driver to deliver.
+A call goes through the states of `runs.state.CALL_TRANSITIONS`. There are two ways to send it:
+
+- Without a task (`_send_without_task`), for the common call: policy has decided, no person or hook has to be awaited,
+  no store has to be asked, and the server takes the call now. Its bytes leave in the round of the event loop that made
+  it.
+- In a task (`_execute`), for every other call. The dispatcher awaits what it has to, then `CallStorage.permit`, right
+  before it sends.
+
+Every call once had a task, and the first way was added to spare the common call that. Both take the same transitions
+and end in `_end`, and `may_send` decides for both.
+
+Invariants:
+
+- `_end` runs once for each call. A call of the first way ends in `_end_direct`, whose mark is `on_cancel`: the first
+  of answer, cancellation and `close` clears it.
+- A call that has a slot counts in `Run.executing`. It gives the slot to the next one at its end, or while it waits for
+  a person. A call that was approved gets a slot before one that has not begun.
+- Nothing is awaited between the last permission and the sending, so no suspension can come in between (`sent` in
+  `_execute` checks that).
+- The end of a call that a durable store has is stored before its slot is free and before its program gets it. If the
+  store does not answer, the program gets it and the store is told later.
+- A call of the last turn begins only after the turn is judged. In a stored run it is sent, unless it is repeatable,
+  only after the end of the run is stored: until then another process could continue the run from before that turn, and
+  would send the call again.
+
+Work for one run is bounded in each round of the event loop: calls begin for at most `BEGIN_SLICE` seconds, and refused
+calls, which cost only this process, are slowed down by `REFUSED_PAUSE`. A program that takes its results slowly gets
+no further calls begun (`BACKLOG_CHARACTERS`). Ends never begin the next call directly from `try_call`, since a row of
+refused calls would recurse.
 """
 
 from __future__ import annotations
@@ -45,21 +73,23 @@ MAX_PROGRESS = 1000
 
 MANY_REFUSED = 100
 REFUSED_PAUSE = 0.002
-"""Seconds between the calls of a run that has had so many calls refused before anything was sent: refusing is work of
-ours alone, which no tool's answer slows down."""
+"""Seconds between the calls of a run with more than `MANY_REFUSED` calls that were refused before anything was sent.
+
+Only this process works for a refused call, so no tool's answer slows such a run down."""
 
 BEGIN_SLICE = 0.002
-"""Seconds of the event loop that beginning calls of one run takes in a round of it."""
+"""Seconds in one round of the event loop in which calls of one run may begin."""
 
 BACKLOG_CHARACTERS = 32 * MIB
-"""Of results that a program has not got: with as many, calls of it that are queued wait until it has. What is kept of
-one program, in memory and in a store, is bounded by this and by the results of those under way."""
+"""Characters of results not yet delivered to a program from which on its queued calls wait.
+
+This and the results of the calls in flight bound what is kept of one program, in memory and in a store."""
 
 ARGUMENTS_CHARACTERS = 64 * MIB
-"""Of the arguments of all calls of a program that have not ended."""
+"""Characters of the arguments of all calls of a program that have not ended."""
 
 SMALL_ARGUMENTS = 64 * 1024
-"""As many characters are not counted: no program has so many calls that these could be too much."""
+"""Characters of arguments that are not counted: no program has so many calls that these could be too much."""
 
 
 class Calls:
@@ -97,7 +127,7 @@ class Calls:
         self._storage.apply(settings)
 
     def accept(self, run: Run, call: ToolCall, now: float, *, begins: bool = True) -> None:
-        """Begin a call, or queue it; what there is no room for is refused.
+        """Begin a call, queue it, or refuse it if there is no room.
 
         Args:
             begins: False for a call of the last turn, which may never have to be sent.
@@ -110,7 +140,7 @@ class Calls:
         run.last_call = call.id
         live = self._live(run, call, now)
         run.track.add(call, live.record)
-        # Those that wait for a person are neither under way nor queued; a guest counts them too, but is not relied on.
+        # Calls that wait for a person are neither in flight nor queued. The guest counts them too, but is not trusted.
         limits = self._settings
         fits = _arguments_fit(run, call)
         room = len(run.calls) < limits.max_pending_tool_calls + limits.max_queued_tool_calls
@@ -122,14 +152,14 @@ class Calls:
         run.settled.append(_refused(run, live, limits, fits=fits))
 
     def requeue(self, run: Run, call: ToolCall, began: float) -> None:
-        """Go on with a call that another process has left, and that is this one's now to send."""
+        """Begin or queue a call of a run that was taken over, which this process is to send."""
         live = self._restored(run, call, began)
         if not self._begin_or_queue(run, live):
             run.calls[call.id] = live
             run.queue.append(live)
 
     def await_other_executor(self, run: Run, call: ToolCall, began: float) -> None:
-        """Wait for a call that another process has sent; its end is for `News`."""
+        """Wait for a call that another process has sent. Its end comes by `News`."""
         live = self._restored(run, call, began)
         live.executor = "elsewhere"
         live.admit()
@@ -153,7 +183,7 @@ class Calls:
         return LiveCall(call, record, CallEvents(self._auditor, call_id(run.id, call.id), run.id))
 
     def _begin_or_queue(self, run: Run, live: LiveCall, *, begins: bool = True) -> bool:
-        """Begin a call, or queue it. False: there is no room."""
+        """Begin a call or queue it. Returns False if there is no room."""
         limits = self._settings
         if begins and self._may_begin(run) and not run.queue:
             run.calls[live.call.id] = live
@@ -196,7 +226,7 @@ class Calls:
             self._begin_soon(run)
 
     def _send_without_task(self, run: Run, live: LiveCall) -> bool:
-        """Send a call without a task of its own; False where anything has to be awaited."""
+        """Send a call without a task of its own. Returns False if anything has to be awaited."""
         record = live.record
         permission = may_send(run.custody, "ready", recorded=live.recorded, repeatable=record.repeatable)
         if permission != "send" or live.cancelled or self._storage.is_away(run):
@@ -227,7 +257,7 @@ class Calls:
         live.on_cancel = partial(self._cancel_direct, run)
         self._direct[live] = run
         if isinstance(found, Completion):
-            # Not at once: the end of a call gives its slot to the next one, which may be refused too.
+            # In the next round: the end of a call gives its slot to the next one, which may be refused too.
             asyncio.get_running_loop().call_soon(on_end, found)
         else:
             live.sent = found
@@ -251,7 +281,7 @@ class Calls:
             asyncio.get_running_loop().call_soon(self._end_direct, run, live, None)
 
     def close(self) -> None:
-        """Give up all calls that have no task to be cancelled: the server ends, and no program goes further."""
+        """Give up all calls without a task that could be cancelled, because the server ends."""
         self._closed = True
         for live, run in list(self._direct.items()):
             if live.sent is not None:
@@ -262,7 +292,7 @@ class Calls:
 
     def _end_direct(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
         if live.on_cancel is None:
-            return  # it ends already
+            return  # it has ended or is ending
         live.on_cancel = live.sent = None
         del self._direct[live]
         if run.kept and live.recorded:
@@ -286,7 +316,7 @@ class Calls:
         live.has_slot = True
 
     def _release_slot(self, run: Run, live: LiveCall) -> None:
-        """To the next: a call that was approved before one that has not begun."""
+        """Give the slot of a call to the next one: an approved call before one that has not begun."""
         if not live.has_slot:
             return
         live.has_slot = False
@@ -299,12 +329,12 @@ class Calls:
             self.begin_queued(run)
 
     def begin_queued(self, run: Run) -> None:
-        """Begin queued calls as far as there is room, and the program is not behind with the results of others."""
+        """Begin queued calls while there is room and the program takes its results."""
         while run.queue and self._may_begin(run):
             self._begin(run, run.queue.popleft())
 
     async def _approve(self, run: Run, live: LiveCall, request: ApprovalRequest) -> Verdict:
-        """The verdict of a person, or what is remembered of one. Meanwhile other calls go on in this one's place."""
+        """Return the verdict of a person, or a remembered one. Meanwhile other calls get the slot of this call."""
         verdict = run.approvals.known(request)
         if verdict is not None:
             live.events.decided(request, verdict)
@@ -319,7 +349,7 @@ class Calls:
             verdict = Verdict(approved=False, why="its program was suspended for too long by then", by="nobody")
         live.events.decided(request, verdict)
         if verdict.approved:
-            # Given up in the same moment: nothing is sent.
+            # It may have been given up in the same moment. Then nothing is sent.
             await anyio.lowlevel.checkpoint_if_cancelled()
             live.advance("approve")
             live.admit()
@@ -349,7 +379,7 @@ class Calls:
             live.events.started(live.record.tool, given, queued_ms=queued or None)
 
     async def _execute(self, run: Run, live: LiveCall) -> None:
-        """Carry a call to its tool, where anything has to be awaited before it is sent."""
+        """Send a call in a task, in which anything can be awaited before it is sent."""
         completion = None
 
         def sent() -> None:
@@ -365,12 +395,12 @@ class Calls:
         assert live.scope is not None
         try:
             with live.scope:
-                # One call of a run begins in a round of the event loop: checking its arguments takes time that others
-                # need too.
+                # One such call of a run begins in a round of the event loop, since checking its arguments takes time
+                # that others need too.
                 await run.pace.acquire()
                 pause = REFUSED_PAUSE if run.refused > MANY_REFUSED else 0.0
                 asyncio.get_running_loop().call_later(pause, run.pace.release)
-                # Given up before it began: nothing is sent.
+                # It may have been given up before it began. Then nothing is sent.
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 completion = await self._dispatcher.call(
                     live.call,
@@ -386,14 +416,14 @@ class Calls:
                 )
             ended = completion
             if ended is None and live.scope.cancelled_caught and not live.is_unsent:
-                ended = _cancelled(live)  # whoever else may have the run by now waits for it
+                ended = _cancelled(live)  # another process that has the run by now waits for it
             if ended is not None and run.kept:
                 await self._storage.record_end(run, live, ended)
         finally:
             self._end(run, live, completion)
 
     def _end(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
-        """Take the end of a call in, and give its slot to the next. `completion`: None where it was given up."""
+        """End a call, and give its slot to the next one. `completion`: None if the call was given up."""
         live.advance("abandon" if completion is None else "settle")
         run.calls.pop(live.call.id, None)
         run.recent.append(live.record)
@@ -457,7 +487,7 @@ async def _report_progress(run: Run, live: LiveCall, progress: float, total: flo
 
 
 def _is_behind(run: Run) -> bool:
-    """Whether a program that has not ended has so many results to take that it gets no more."""
+    """Tell whether a program that has not ended has too many results to take."""
     return run.state in ("running", "waiting") and run.settled.size > BACKLOG_CHARACTERS
 
 
@@ -473,7 +503,7 @@ def _input_size(call: ToolCall) -> int:
 
 
 def _late_failure(completion: Completion) -> str | None:
-    """Return why a call failed that its program did not await, after a colon; None where it did not."""
+    """Return why a call failed that its program did not await, after a colon; None if it did not fail."""
     error = completion.error
     return error_of(completion.value) if error is None else f": {error.message}"
 
@@ -500,7 +530,7 @@ def _cancelled(live: LiveCall) -> Completion:
 
 
 def _number(value: float) -> str:
-    """Of a server's making: it may have hundreds of digits."""
+    """Write a number of a server, which may have hundreds of digits."""
     try:
         return f"{value:g}"
     except (OverflowError, ValueError):

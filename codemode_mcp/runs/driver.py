@@ -1,7 +1,35 @@
-"""Drive one run: step the guest, dispatch what it asks for, step again as soon as anything has settled, until it ends
-or must be suspended.
+"""Drive one run: compute a turn of its guest, take in its requests, deliver what has settled, and repeat.
 
-ESSAY
+A run has one driver at a time, in a task of the manager's group. Requests of clients never touch the guest: an `exec`
+or `wait` opens an `Observation` and waits for its outcome. The driver ends when the program has ended, or when the run
+is suspended because its request wants an answer first. The next `wait` starts a driver again.
+
+Invariants:
+
+- The guest is touched only between turns, by its driver. `Guests.on_thread` cannot be cancelled, so a guest is at rest
+  before anything else is done with it.
+- Suspending always goes through the snapshot, also if the next `wait` comes soon. A suspended run has no guest.
+- Before each turn and each write, `Run.check_fence` stops a driver whose run another process has taken over. A driver
+  whose durable store does not answer delivers nothing to the guest, because it may have lost the run without notice.
+- A turn that made a call which must not be sent twice is followed by a checkpoint (custody `needs_checkpoint`). The
+  call is sent only after the store has it. See `runs.state.may_send`.
+- The end of a run is decided by the table in `runs.state`. Finishing, failing, cancelling and expiring race, and the
+  first one counts.
+- A `CodeModeError` becomes the end of the run, except where a store has the run and another process may continue it:
+  then it leaves the driver, and what is stored stays.
+
+The order in one round of the loop matters. The results of a turn are taken in before anything can end the run, so no
+output is lost. What has settled at the deadline is still delivered, within `DEADLINE_GRACE`. Stored values are
+executed before the run waits for a turn, since a database may be slow and others wait for the turn. All completions
+that are there go into one turn, but a timer comes alone (`Deliveries.take`).
+
+A turn is computed in the event loop for a few milliseconds and then moves to a thread, which spares most turns two
+changes of threads. Each turn once had a thread from its beginning. Because turns now hold the event loop, the loop
+lets others run between two of them (`asyncio.sleep(0)`).
+
+The driver only has the sequence. `verdicts` says what a turn means and `answers` what a client gets: both return
+values and change nothing. `persisting` writes, `guests` computes, `deliveries` and `calls` answer the guest's
+requests.
 """
 
 from __future__ import annotations
@@ -289,7 +317,7 @@ class Driver:
         """Take in the requests of a turn.
 
         Args:
-            over: it was the last turn, so that its calls begin only after the end of the run.
+            over: it was the last turn. Its calls begin after it is judged.
         """
         now = self._clock()
         for request in requests:

@@ -38,14 +38,15 @@ _REASONS: Final[tuple[WaitingReason, ...]] = get_args(WaitingReason)
 
 
 def outcome_text(pair: tuple[Outcome, Outcome], *, now: float | None = None) -> str:
-    """Of a run that has ended: what was answered, and all of it from the start.
+    """Write the outcomes of a run that has ended: the last answer, and all of it from the start.
 
     Args:
-        now: monotonic seconds, up to which calls that go on are said to have taken; None: nothing.
+        now: monotonic seconds at which calls that continue are counted as ended; None to count them as ended when they
+            began.
     """
     since, whole = pair
     told = len(whole.outputs) - len(since.outputs)
-    # What was answered is the end of all that there was; no large text is written twice.
+    # The last answer has the last outputs of the whole, so that no large text is written twice.
     same = replace(whole, outputs=since.outputs, dropped=since.dropped) == since
     short = same and told >= 0 and whole.outputs[told:] == since.outputs
     answered = {"told": told, "dropped": since.dropped} if short else {"whole": _of_outcome(since, now)}
@@ -53,7 +54,7 @@ def outcome_text(pair: tuple[Outcome, Outcome], *, now: float | None = None) -> 
 
 
 def outcome_of(text: str) -> tuple[Outcome, Outcome]:
-    """Raises `ProgramError`, `snapshot_restore_failed`."""
+    """Read what `outcome_text` wrote. Raises `ProgramError`, `snapshot_restore_failed`."""
     with strictly(not_restorable):
         fields = Fields(parsed(text))
         check_format(fields)
@@ -83,7 +84,7 @@ def _of_outcome(outcome: Outcome, now: float | None) -> dict[str, Any]:
             "searches": usage.searches,
             "describes": usage.describes,
             "callCount": usage.call_count,
-            # Only how long they took is told: they begin at 0.
+            # Only their durations are kept: they begin at 0.
             "calls": [call_record_json(_over(record, now), record.began) for record in usage.calls],
             "snapshots": usage.snapshots,
             "ms": usage.ms,
@@ -100,12 +101,12 @@ def _of_outcome(outcome: Outcome, now: float | None) -> dict[str, Any]:
         "pending": [[each.id, each.tool, each.status, each.elapsed_ms] for each in outcome.pending],
         "pendingTotal": outcome.pending_total,
         "yielded": outcome.yielded,
-        "nobodyAnswers": outcome.nobody_answers,
+        "nobodyAnswers": outcome.unanswerable,
     }
 
 
 def _over(record: CallRecord, now: float | None) -> CallRecord:
-    """Nobody can tell later how long a call has taken that goes on."""
+    """Return a record as ended: the duration of a call that continues cannot be known later."""
     return record if record.ended is not None else replace(record, ended=record.began if now is None else now)
 
 
@@ -160,7 +161,7 @@ def _outcome(raw: Any) -> Outcome:
         pending=tuple(fields.each("pending", _pending)),
         pending_total=fields.integer("pendingTotal"),
         yielded=fields.text_or_none("yielded"),
-        nobody_answers=fields.flag("nobodyAnswers"),
+        unanswerable=fields.flag("nobodyAnswers"),
     )
     fields.end()
     return outcome
@@ -172,11 +173,8 @@ def _pending(raw: Any) -> PendingCall:
     return PendingCall(text(call), text(tool), known, integer(elapsed))
 
 
-# what is told of a run
-
-
 def view_text(view: RunView) -> str:
-    """Without its calls."""
+    """Write a view without its calls."""
     return written(
         {
             "format": FORMAT,
@@ -200,7 +198,7 @@ def view_text(view: RunView) -> str:
 
 
 def view_of(text: str) -> RunView:
-    """Raises `ProgramError`, `snapshot_restore_failed`."""
+    """Read what `view_text` wrote. Raises `ProgramError`, `snapshot_restore_failed`."""
     with strictly(not_restorable):
         fields = Fields(parsed(text))
         check_format(fields)

@@ -18,7 +18,7 @@ _CALL: Final[tuple[CallStatus, ...]] = get_args(CallStatus)
 
 
 def check_format(fields: Fields) -> None:
-    """First of all: whatever else another version writes is not ours to judge."""
+    """Refuse a text of another version. Called first, since other versions may write any other form."""
     found = fields.any("format")
     if found != FORMAT or isinstance(found, bool):
         if isinstance(found, int) and not isinstance(found, bool):

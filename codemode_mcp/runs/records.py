@@ -1,8 +1,8 @@
-"""All that is known of a suspended run but its snapshot, as JSON text, and back.
+"""The record of a suspended run, and its calls, as JSON text, and back. The snapshot is apart.
 
-Times are seconds since the epoch in a text and monotonic seconds in a run: whoever writes or reads one says what both
-clocks show (`now` the monotonic one, `wall` the other). Nothing in a text is relied on: what does not have the exact
-form ends as `snapshot_restore_failed`.
+Times are seconds since the epoch in a text and monotonic seconds in a run. Functions that write or read them take the
+time on both clocks: `now` on the monotonic one, `wall` on the other. No text is trusted: one that does not have the
+exact form is refused with `snapshot_restore_failed`.
 """
 
 from __future__ import annotations
@@ -69,11 +69,12 @@ _ASKED: Final = (ApiList, ApiRead, ApiSearch, Header, ToolSearch, Describe, Stor
 
 
 def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
-    """All that a later process needs of a run, apart from its snapshot, its catalog, its calls (see `calls_of`), and
-    what it has printed (see `printed_of`), of which there is only how much it is.
+    """Write all that a later process needs of a run, apart from its snapshot, catalog, calls and outputs.
+
+    `calls_of` has its calls and `printed_of` its outputs; the record has the number of outputs.
 
     Args:
-        told: what was printed and noted goes out with the answer that is to be given now.
+        told: the answer to be given now contains the latest outputs and notes.
     """
     caller, counts = run.context.caller, run.context.counts
     approved, denied, secret = run.approvals.state
@@ -121,7 +122,7 @@ def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
 
 
 def printed_of(run: Run) -> str:
-    """What it has printed since `Run.written`; empty where that is nothing.
+    """Write the outputs of a run since `Run.written`; empty if there are none.
 
     Raises:
         ProgramError: `snapshot_limit_exceeded`, it is nested too deep.
@@ -131,7 +132,7 @@ def printed_of(run: Run) -> str:
 
 
 def caller_in(record: str, owner: str) -> Caller:
-    """Whom the run was begun for. `owner`: of the run.
+    """Return the caller of a run as of its begin. `owner`: of the run.
 
     Raises:
         ProgramError: `snapshot_restore_failed`.
@@ -145,7 +146,7 @@ def caller_in(record: str, owner: str) -> Caller:
 
 
 def counts_in(record: str) -> Counts:
-    """Raises as `caller_in`."""
+    """Return the counts of a run's requests. Raises as `caller_in`."""
     with strictly(not_restorable):
         return Counts(*map(integer, items(_head(first_of(record)).any("counts"), 4)))
 
@@ -167,7 +168,7 @@ def restore(
     ledger: Ledger | None = None,
     remember: Callable[[Run, Collection[str]], None] | None = None,
 ) -> Run:
-    """The run of `record_of`, suspended as it was, without its calls, its namespaces and its guest.
+    """Return the run of a record, suspended, without its calls, its namespaces and its guest.
 
     Args:
         printed: the texts of `printed_of`, in order.
@@ -180,10 +181,10 @@ def restore(
         head, rest = _head(first), Fields(second)
         if head.text("run") != context.run_id:
             raise not_restorable("it is another one")
-        head.any("caller"), head.any("counts"), head.any("namespaces")  # see above
+        head.any("caller"), head.any("counts"), head.any("namespaces")  # `caller_in` and `counts_in` read these
         limit = head.integer("memoryLimit")
         head.end()
-        # A clock that was put back in between makes nothing begin later than now.
+        # After the clock was put back in between, nothing begins later than now.
         began = min(rest.number("began") - wall, 0.0) + now
         run = Run(context, manifest, began, ledger, remember, memory_limit=limit)
         run.advance("suspend")
@@ -232,8 +233,10 @@ def _head(raw: Any) -> Fields:
 
 
 def calls_of(run: Run, *, now: float, wall: float) -> tuple[StoredCall, ...]:
-    """Every call whose end the program has not got, ends that have come included. What a store has of a call already,
-    which may be large, is left out."""
+    """Return every call whose end was not delivered to the program, with the ends that have come.
+
+    What a store has of a call already, which may be large, is left out.
+    """
     ended = [
         StoredCall(
             each.id,
@@ -254,7 +257,7 @@ def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
     executor: Executor = live.executor
     if live.recorded:
         return StoredCall(call.id, record.tool, status, record.repeatable, executor=executor)
-    # Nothing may send it again, so that nothing keeps what it takes to.
+    # Nothing may send it again, so its request is not kept.
     sent = record.dispatched and not record.repeatable
     asked: Request = call if call.through is None or call.through.asked is None else call.through.asked
     body = {
@@ -268,14 +271,14 @@ def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
 
 
 def digest(call: ToolCall) -> str:
-    """Of what is called and with what arguments."""
+    """Return a digest of a call's target and arguments."""
     given = "" if isinstance(call.input, Absent) else call.input
     whole = f"{call.target}\0{given}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(whole).hexdigest()[:32]
 
 
 def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> ToolCall:
-    """What to send. Of a call that must not be sent, one that stands for it and that nothing would send.
+    """Return the call to send. For a call that must not be sent, return one that is refused.
 
     Raises:
         ProgramError: `snapshot_restore_failed`.
@@ -297,12 +300,12 @@ def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> ToolCall:
 
 
 def began_of(stored: StoredCall, *, now: float, wall: float) -> float:
-    """When the program made the call, monotonic seconds; `now` where that is not kept. Raises as `call_of`."""
+    """Return the time of the call, monotonic seconds; `now` if it was not kept. Raises as `call_of`."""
     return _body(stored, wall)[0] - wall + now
 
 
 def _body(stored: StoredCall, wall: float) -> tuple[float, str, Any]:
-    """When it began, the path of a namespace that it came by, and the request, where it is kept."""
+    """Return the time at which it began, its path in a namespace, and its request, if it was kept."""
     if not stored.body:
         return wall, "", None
     with strictly(not_restorable):
@@ -315,21 +318,22 @@ def _body(stored: StoredCall, wall: float) -> tuple[float, str, Any]:
 
 
 def unknown_outcome(stored: StoredCall) -> Completion:
-    """The end of a call that a process had sent which is gone, and that may not be sent again."""
+    """Return the end of a call that must not be sent again and whose executor is dead."""
     message = (
         f"{within_line(stored.tool)}: the process that had sent this call ended before its answer came; whether the "
-        "tool has acted is unknown. Look whether it has before making the call again"
+        "tool has acted is unknown. Check whether it has before making the call again"
     )
     data = {"tool": stored.tool, "dispatched": True, "repeatable": stored.repeatable, "outcome": "unknown"}
     return Completion(stored.id, error=GuestError(message, name="ToolCallError", data=json_text(data)))
 
 
 def completion_text(completion: Completion) -> str:
+    """Write a completion."""
     return written({"format": FORMAT, **_of_completion(completion)})
 
 
 def completion_of(text: str) -> Completion:
-    """Raises `ProgramError`, `snapshot_restore_failed`."""
+    """Read what `completion_text` wrote. Raises `ProgramError`, `snapshot_restore_failed`."""
     with strictly(not_restorable):
         raw = parsed(text)
         check_format(Fields(raw))
@@ -351,7 +355,7 @@ def _completion(raw: Any) -> Completion:
     number, value, error = fields.integer("id"), fields.text("value"), fields.any("error")
     of_call = fields.flag("call")
     fields.end()
-    # They are put into messages to the program as they are.
+    # Values go into messages to the program without being parsed again.
     parsed(value)
     if error is None:
         return Completion(number, value, of_call=of_call)

@@ -1,4 +1,4 @@
-"""What a store has of a run becomes a run of this process: catalog, namespaces, and calls where they were left."""
+"""Restore a run from a store into this process, with its catalog, its namespaces and its calls in flight."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import CodeModeSettings
 
 KEPT_CATALOGS = 16
-"""Of runs that were taken over."""
+"""Catalogs of restored runs that are kept in memory."""
 
 
 class Restoring:
@@ -63,17 +63,17 @@ class Restoring:
         self._catalogs: OrderedDict[str, Catalog] = OrderedDict()
 
     async def run_of(self, claimed: Claim, caller: Caller | None, settings: CodeModeSettings) -> Run:
-        """A run that another process has suspended, or left behind, suspended as it was; its calls are under way.
+        """Return a run that another process has suspended or left, suspended, with its calls in flight.
 
         Args:
-            caller: as it is known now; None: as it was when the run was written down.
-            settings: the limits of today.
+            caller: as known now; None: as when the run was stored.
+            settings: the current limits.
 
         Raises:
-            CodeModeError: `snapshot_restore_failed`, or this process cannot go on with it now.
+            CodeModeError: `snapshot_restore_failed`, or this process cannot continue it now.
         """
         suspended = claimed.run
-        # None of its calls begins here where it could not go on afterwards.
+        # Checked before its calls begin, which would be lost if the run could not continue.
         base = (await self._engine()).base
         made = snapshot.check(suspended.snapshot, prelude=base.prelude)
         limit = settings.memory_limit_bytes
@@ -124,7 +124,7 @@ class Restoring:
         return run
 
     def take_in(self, run: Run, calls: Iterable[StoredCall]) -> None:
-        """What has become of calls that this process took for another's."""
+        """Take in what has happened to calls for whose other executors this process waits."""
         for stored in calls:
             waiting = run.calls.get(stored.id)
             if waiting is None or waiting.executor != "elsewhere" or stored.executor == "elsewhere":
@@ -135,12 +135,12 @@ class Restoring:
             try:
                 self._put_back(run, stored)
             except ProgramError as error:
-                # As written by a later version. The program waits for this one call, and can go on without it.
+                # A later version has written it. The program waits for this one call, and can continue without it.
                 run.settled.append(Completion(stored.id, error=GuestError.of(error)))
             run.change()
 
     def _put_back(self, run: Run, stored: StoredCall) -> None:
-        """Go on with a call where it was left. Raises `ProgramError`, `snapshot_restore_failed`."""
+        """Continue a call in the state it was left in. Raises `ProgramError`, `snapshot_restore_failed`."""
         if stored.result is not None:
             run.settled.append(records.completion_of(stored.result))
         elif stored.executor == "nobody":
@@ -154,7 +154,7 @@ class Restoring:
                 self._calls.await_other_executor(run, call, began)
 
     def end_of(self, suspended: SuspendedRun, error: CodeModeError, lives: float) -> EndedRun:
-        """The end of a run that cannot be gone on with, for so many seconds."""
+        """Return the end of a run that cannot be restored. `lives`: seconds for which it is kept."""
         pending = [each.tool for each in suspended.calls if each.result is None]
         note = f"Pending when it was suspended: {counted(pending)}" if pending else ""
         outcome = Outcome(

@@ -1,4 +1,32 @@
-"""ESSAY"""
+"""Runs that several processes share through a durable store: claims, and news of what other processes have done.
+
+Any process that serves an owner can continue the owner's suspended runs. To continue one it claims the run. The store
+then counts the run's fencing token up, and no other process can claim the run until this one has suspended, released
+or ended it, or is dead. Every write says the token that it was made with, so a process that lost a run without notice
+cannot change it: it is `Fenced`.
+
+Invariants:
+
+- A claim is not cancelled half-way. A claim that no task knows of would keep all other processes from the run for as
+  long as this one lives.
+- A run that was claimed and cannot be restored is released, or its end (`snapshot_restore_failed`) is stored.
+  Otherwise the next `wait` would find it claimed.
+- What this process knows of a run counts only while the store says `current`: no other process has continued it since.
+  Otherwise the run is set aside and restored from the store.
+- A run that this process has let go keeps its calls in flight. Their executor stores their ends (`call_storage`),
+  whichever process has the run by then.
+- A cancellation of a run that another process drives asks that process by the store, and then tries to claim the run
+  or its end every `CANCEL_SECONDS`.
+
+News says only that something has happened to a run. `look` asks the store what. News can be lost. Then every run is
+looked up, at most `MAX_LOOKS` at a time. Executors can die without notice. While a client waits for a run with calls
+of other executors, the run is looked up every `WATCH_SECONDS`, and the store tells which of its executors are dead.
+Without a waiting client the process listens only from time to time, since each look wakes the machine.
+
+The first suspension is a special case: a store that does not have the run yet looks as if it had dropped it. `_look`
+therefore waits for the driver of such a run. Without that, news in that moment ended the calls in flight of a run that
+was just being stored.
+"""
 
 from __future__ import annotations
 

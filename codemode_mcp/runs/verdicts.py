@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SEARCHED_IN_LOOP = 1000
 """Characters of a program in which an error is searched for in the event loop; in longer ones, in a thread."""
 
-KEEP_LESS: Final = "keep less at once"
+KEEP_LESS: Final = "keep less in memory at a time"
 RETURN_LESS: Final = (
     "return a part or a summary of it; store(key, part) keeps what later programs need, in parts with an awaited call "
     "between them"
@@ -75,7 +75,7 @@ Verdict = Completed | Failed | SyntaxFault
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a verdict on a turn depends on besides the turn.
+    """The circumstances of a turn that its verdict depends on.
 
     Attributes:
         late: seconds since the deadline of the request.
@@ -226,8 +226,8 @@ def _too_large(size: int, rejections: tuple[Thrown, ...], *, returned: bool) -> 
     """Return the verdict on a guest that hands over more than is taken."""
     taken, most = f"{math.ceil(10 * size / MIB) / 10:g} MiB", f"{MAX_TURN_BYTES // MIB} MiB"
     message = (
-        f"the program sent {taken} at once, in arguments of calls and values for store(), and at most {most} can leave "
-        "a program at once; send less, or in parts with an await between them"
+        f"the program sent {taken} in one turn, in arguments of calls and values for store(), and at most {most} can "
+        "leave it in one turn; send less, or in parts with an await between them"
     )
     if returned:
         message = (

@@ -130,7 +130,7 @@ async def test_what_is_too_large_to_be_sent_is_named_as_that(engine: Engine, cal
         assert (outcome.status, outcome.code) == ("failed", "output_limit_exceeded")
         assert outcome.error is not None
         assert outcome.error.startswith(
-            "the program sent 25.1 MiB at once, in arguments of calls and values for store()"
+            "the program sent 25.1 MiB in one turn, in arguments of calls and values for store()"
         )
         assert outcome.error.endswith("send less, or in parts with an await between them")
         await goes_on(it)
