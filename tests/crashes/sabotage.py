@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _dispatching() -> None:
-    """A call is sent, and nobody has written that down."""
+    """Send a call without recording it."""
 
     async def dispatching(self: runs.DurableStore, run_id: str, call: int) -> bool:
         return True
@@ -35,7 +35,7 @@ def _checkpoint() -> None:
 
 
 def _claims() -> None:
-    """Whoever wants a run gets it, and whoever had it goes on."""
+    """Give a run to every process that claims it, and let its holder continue."""
     Life.alive = lambda self, processes: frozenset((self.process,)) & processes  # type: ignore[method-assign]
     for module, name in ((suspending, "write_down"), (ending, "end")):
         inner = getattr(module, name)
@@ -58,7 +58,7 @@ def _claims() -> None:
 
 
 def _told() -> None:
-    """What was told with an answer is told with the next one too, where another process gives it."""
+    """Repeat the outputs of an answer in the next one, if another process gives that."""
 
     def untold(run: Run, *, now: float, wall: float, told: bool = False) -> str:
         return records.record_of(run, now=now, wall=wall, told=False)

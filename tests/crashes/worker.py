@@ -60,7 +60,7 @@ OWNER = "somebody"
 CALLER = Caller(OWNER)
 
 TIMEOUT_MS = 100
-"""Of one request: short, so that programs are suspended often."""
+"""Timeout of one request: short, so that programs are suspended often."""
 
 LEASE = Lease(valid=1.5, every=0.3, margin=0.3)
 
@@ -73,7 +73,7 @@ SCHEMA = {
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a process is to be.
+    """The task of a process.
 
     Attributes:
         store: path of a file, or URL of PostgreSQL.
@@ -182,7 +182,7 @@ class _Upstreams:
 
 
 class _Faults(logging.Handler):
-    """What the product logs as its own failure."""
+    """Writes failures that the product logs into the ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(logging.ERROR)
@@ -193,7 +193,7 @@ class _Faults(logging.Handler):
 
 
 def run(commands: socket.socket, task: Task) -> None:
-    """Until the other end of the socket is closed, or this process is killed."""
+    """Serve commands until the other end of the socket is closed, or this process is killed."""
     asyncio.run(work(commands, task))
 
 
@@ -254,7 +254,7 @@ async def work(commands: socket.socket, task: Task) -> None:
 
 
 def _confess(ledger: Ledger) -> None:
-    """What everything here waits for."""
+    """Write into the ledger what every task here waits for."""
     for task in asyncio.all_tasks():
         frames: list[str] = []
         going: Any = task.get_coro()

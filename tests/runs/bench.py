@@ -111,7 +111,7 @@ class PluginsLike(Registered, Protocol):
 
 
 class Bench:
-    """What a test works with."""
+    """The manager of a test, with its sources and its clock."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Calls that a person has to approve: who is asked what, when, and what becomes of the program and its calls."""
+"""Calls that a person has to approve: the questions, their answers, and the effects on the program and its calls."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_what_the_user_denies_is_not_sent_and_the_program_is_told(engine: 
     assert source.calls == []
 
 
-async def test_calls_that_nobody_asks_for_are_made_without_a_question(engine: Engine) -> None:
+async def test_calls_without_an_ask_rule_are_made_without_a_question(engine: Engine) -> None:
     client = FakeClient("ask")
     async with bench(engine, files(), rules=RULES) as it:
         outcome = await it.execute("return unwrap(await MCP.files.look({}))", client=client)
@@ -164,7 +164,7 @@ async def test_calls_that_wait_for_their_turn_come_up_too(engine: Engine) -> Non
     assert "these 8 tool calls" in message_of(question)
 
 
-async def test_other_calls_go_on_while_a_person_thinks(engine: Engine) -> None:
+async def test_other_calls_continue_while_a_person_thinks(engine: Engine) -> None:
     source, client = files(), FakeClient("ask")
     code = (
         "const asked = [1, 2, 3].map((n) => MCP.files.remove({ n }));"
@@ -187,7 +187,7 @@ async def test_other_calls_go_on_while_a_person_thinks(engine: Engine) -> None:
     assert {tool for tool, _ in source.calls} == {"look"}
 
 
-async def test_approved_calls_keep_to_the_limit_of_calls_under_way(engine: Engine) -> None:
+async def test_approved_calls_keep_to_the_limit_of_calls_in_flight(engine: Engine) -> None:
     source = SlowSource("files", {"remove": text_result("removed")})
     code = "return (await Promise.all([1, 2, 3, 4, 5].map((n) => MCP.files.remove({ n })))).length"
     async with bench(engine, source, rules=RULES, max_pending_tool_calls=2) as it, anyio.create_task_group() as group:
@@ -359,7 +359,7 @@ async def test_a_run_of_another_owner_cannot_be_answered(engine: Engine) -> None
         waiting = await it.execute(REMOVE, client=FakeClient("return"))
         key, _ = only_question(waiting)
         with pytest.raises(ProgramError):
-            await it.observe(waiting.run_id, owner="somebody else", client=FakeClient("return"), answers={key: YES})
+            await it.observe(waiting.run_id, owner="another owner", client=FakeClient("return"), answers={key: YES})
         assert len(it.manager.operator.approvals(waiting.run_id)) == 1
     assert source.calls == []
 
@@ -367,7 +367,7 @@ async def test_a_run_of_another_owner_cannot_be_answered(engine: Engine) -> None
 # nobody can be asked
 
 
-async def test_without_anybody_to_ask_the_run_suspends_at_once_and_says_how_to_approve(engine: Engine) -> None:
+async def test_without_a_person_to_ask_the_run_suspends_immediately_and_says_how_to_approve(engine: Engine) -> None:
     source = files()
     async with bench(engine, source, rules=RULES, timeout_ms=60_000) as it:
         with anyio.fail_after(20):
@@ -466,7 +466,7 @@ class Memory:
         self.kept.append((tuple(tools), caller))
 
 
-async def test_an_approval_for_ever_is_kept_and_counts_at_once(engine: Engine) -> None:
+async def test_an_approval_for_ever_is_kept_and_counts_immediately(engine: Engine) -> None:
     memory, client = Memory(), FakeClient("ask", replies=[remembering("always")])
     caller = Caller(OWNER, "stdio", "ada")
     async with bench(engine, files(), rules=RULES, remember=memory) as it:
@@ -517,7 +517,7 @@ async def test_an_approval_that_cannot_be_kept_still_counts_for_the_program_whic
     assert not any("boom" in note for note in outcome.notes)
 
 
-async def test_nobody_is_asked_for_ever_by_a_program_that_does_not_take_no(engine: Engine) -> None:
+async def test_a_program_that_does_not_accept_a_denial_cannot_ask_forever(engine: Engine) -> None:
     source, client = files(), FakeClient("ask", replies=[NO] * 100)
     code = (
         "let last; for (let n = 0; n < 50; n++) { try { await MCP.files.remove({ n }); } catch (e) { last = e } }"
@@ -633,7 +633,7 @@ async def test_a_cancelled_run_takes_its_question_back(engine: Engine) -> None:
     assert (client.taken_back, source.calls) == (1, [])
 
 
-async def test_a_request_that_is_given_up_while_somebody_is_asked_sends_nothing(engine: Engine) -> None:
+async def test_a_request_that_is_given_up_while_a_person_is_asked_sends_nothing(engine: Engine) -> None:
     client = FakeClient("ask")
     source = files()
     async with bench(engine, source, rules=RULES) as it:
@@ -645,7 +645,7 @@ async def test_a_request_that_is_given_up_while_somebody_is_asked_sends_nothing(
     assert (client.taken_back, source.calls) == (1, [])
 
 
-async def test_a_run_that_expires_waits_for_nobody_any_more(engine: Engine) -> None:
+async def test_a_run_that_expires_waits_for_no_approval_any_more(engine: Engine) -> None:
     source = files()
     async with bench(engine, source, rules=RULES, snapshot_ttl_seconds=60) as it:
         waiting = await it.execute(REMOVE, client=FakeClient("return"))
@@ -700,7 +700,7 @@ async def test_a_decision_about_a_run_past_its_time_sends_nothing(engine: Engine
             it.clock.advance(61)
             ((_, run),) = it.manager._live.runs.items()
             run.change()
-        it.clock.advance(11)  # and nobody has swept it away yet
+        it.clock.advance(11)  # and no sweep has dropped it yet
         with pytest.raises(ProgramError, match="there is no run"):
             it.manager.operator.decide(outcomes[0].run_id, None, approved=True, by="a test")
         client.answer.set()
@@ -708,7 +708,7 @@ async def test_a_decision_about_a_run_past_its_time_sends_nothing(engine: Engine
         assert source.calls == []
 
 
-async def test_calls_that_a_program_does_not_await_are_given_up_before_anybody_approves(engine: Engine) -> None:
+async def test_calls_that_a_program_does_not_await_are_given_up_before_anyone_approves(engine: Engine) -> None:
     source, client = files(), FakeClient("ask", replies=[YES])
     async with bench(engine, source, rules=RULES) as it:
         outcome = await it.execute("MCP.files.remove({}); return 1", client=client)
@@ -723,7 +723,7 @@ async def test_calls_that_a_program_does_not_await_are_given_up_before_anybody_a
     assert ("remove", {}) not in source.calls
 
 
-async def test_timers_and_yields_go_on_while_a_call_waits(engine: Engine) -> None:
+async def test_timers_and_yields_work_while_a_call_waits(engine: Engine) -> None:
     code = (
         "const asked = MCP.files.remove({}); const ticks = [];"
         "for (let n = 0; n < 3; n++) { await new Promise((resolve) => setTimeout(resolve, 10)); ticks.push(n); }"
@@ -737,7 +737,7 @@ async def test_timers_and_yields_go_on_while_a_call_waits(engine: Engine) -> Non
         assert outcome.value == "removed"
 
 
-async def test_a_call_cannot_take_the_number_of_one_that_somebody_was_shown(engine: Engine) -> None:
+async def test_a_call_cannot_take_the_number_of_one_that_a_person_was_shown(engine: Engine) -> None:
     source = files()
     async with bench(engine, source, rules=RULES) as it:
         waiting = await it.execute(REMOVE, client=FakeClient("none"))

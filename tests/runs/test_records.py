@@ -46,13 +46,13 @@ CATALOG = build([], policy=None)  # type: ignore[arg-type]  # nothing is decided
 CALLER = Caller("owner", "http", "ann", frozenset({"b", "a"}))
 NOW, WALL = 1000.25, 1_800_000_000.5
 LATER, LATER_WALL = 7.5, 1_800_000_100.5
-"""In another process, 100 s later."""
+"""Restore a run as another process does 100 s later."""
 
 PRINTED = (
     r'[{"type":"text","text":"a\ud800\u00fc"}]',
     '[{"type":"json","value":{"x":[1.5,null,1152921504606846976]}}]',
 )
-"""What `full_run` has printed, written down piece by piece."""
+"""Return the outputs of `full_run` in pieces, as they are stored."""
 
 POSITIONS = Positions(
     "typescript", 3, "await 1\nx\n", SourceMap(";;AAAA,CAAC;GAKS", Author(9, 1, (Grown(2, 3, 4),))), Grown(1, 1, 8)
@@ -301,7 +301,7 @@ def test_a_call_that_may_have_been_sent_is_kept_without_its_arguments_and_is_ref
     assert "may have been sent already" in call.through.refusal
 
 
-def test_a_call_of_a_namespace_is_made_anew_from_what_the_program_asked_for() -> None:
+def test_a_call_of_a_namespace_is_made_again_from_what_the_program_asked_for() -> None:
     stored = records.calls_of(with_calls(), now=NOW, wall=WALL)[-1]
     call = records.call_of(stored, NAMESPACES)
     assert call.through is not None
@@ -334,7 +334,7 @@ def test_the_same_arguments_of_the_same_tool_have_the_same_digest() -> None:
     assert all(len(each) == 32 for each in digests)
 
 
-def test_a_call_whose_process_died_says_that_nobody_knows_what_became_of_it() -> None:
+def test_a_call_whose_process_died_ends_with_an_unknown_outcome() -> None:
     completion = records.unknown_outcome(StoredCall(5, "mcp:a:pay", "dispatched", repeatable=False))
     assert completion.error is not None
     assert (completion.id, completion.error.name, completion.error.code) == (5, "ToolCallError", "nested_tool_failed")
@@ -450,8 +450,8 @@ def test_a_large_output_is_written_once() -> None:
 
 def test_the_calls_of_an_end_have_taken_as_long_as_before() -> None:
     ended = CallRecord(1, "mcp:a:b", 1234.5678, "completed", 1236.1234, 5, dispatched=True, seen={"text_bytes": 3})
-    going_on = CallRecord(2, "mcp:a:c", 1235.0, "executing")
-    outcome = Outcome("run_1", "owner", "completed", Usage(calls=(ended, going_on)))
+    continuing = CallRecord(2, "mcp:a:c", 1235.0, "executing")
+    outcome = Outcome("run_1", "owner", "completed", Usage(calls=(ended, continuing)))
     _, read = end_records.outcome_of(end_records.outcome_text((outcome, outcome), now=1236.5))
     assert [each.milliseconds(99.0) for each in read.usage.calls] == [ended.milliseconds(0), 1500]
     assert read.usage.calls[0].seen == {"text_bytes": 3}

@@ -34,7 +34,7 @@ def text(value: str) -> dict[str, Any]:
 
 
 class Shelf:
-    """Where offloaded texts go."""
+    """A store of offloaded texts."""
 
     def __init__(self, *, room: bool = True, away: bool = False) -> None:
         self.texts: dict[str, str] = {}
@@ -91,7 +91,7 @@ def test_a_failure_keeps_its_output_and_names_its_code() -> None:
     assert read(plain) == "Error timeout: e"
 
 
-def test_a_waiting_program_says_what_is_pending_and_how_to_go_on() -> None:
+def test_a_waiting_program_says_what_is_pending_and_how_to_resume() -> None:
     pending = (PendingCall("1", "mcp:s:t", "executing", 1500),)
     rendered = shown(outcome(status="waiting", reason="pending_tools", pending=pending))
     assert rendered.structured["pendingToolCalls"] == [
@@ -101,7 +101,7 @@ def test_a_waiting_program_says_what_is_pending_and_how_to_go_on() -> None:
     assert '{"runId": "run_x"}' in read(rendered)
 
 
-def test_a_program_that_waits_for_an_approval_elsewhere_goes_on_by_the_decision_and_a_wait() -> None:
+def test_a_program_that_waits_for_an_approval_elsewhere_resumes_by_the_decision_and_a_wait() -> None:
     pending = (PendingCall("1", "mcp:s:t", "needs_approval", 0),)
     asked = "A person has to approve mcp:s:t. The user runs `codemode-mcp runs approve run_x`."
     parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "unanswerable": True}

@@ -1,4 +1,4 @@
-"""What is kept for an owner between programs, wherever it is kept."""
+"""Values that are kept for an owner between programs, in every kind of store."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_refs_cannot_be_stored_under(kept: OpenValues) -> None:
             await store(values, "ann", "result:1", "1")
 
 
-async def test_what_is_asked_at_once_is_done_in_order_and_what_is_refused_stops_nothing(kept: OpenValues) -> None:
+async def test_orders_are_executed_in_sequence_and_what_is_refused_stops_nothing(kept: OpenValues) -> None:
     async with kept(2000) as values:
         asked = [Get("k"), Put("k", "1"), Get("k"), Put("result:1", "1"), Put("k", "x" * 3000), Put("k", "2"), Get("k")]
         answers = await values.execute("ann", asked, PLENTY)
@@ -127,7 +127,7 @@ async def test_what_is_asked_at_once_is_done_in_order_and_what_is_refused_stops_
         assert ["do not fit" in str(refused[0]), "belong to results" in str(refused[1])] == [True, True]
 
 
-async def test_no_more_is_loaded_at_once_than_there_is_room_for(kept: OpenValues) -> None:
+async def test_no_more_is_loaded_in_one_go_than_there_is_room_for(kept: OpenValues) -> None:
     async with kept(10_000) as values:
         await store(values, "ann", "k", "x" * 1000)
         asked = [Get("k"), Get("k"), Get("k"), Put("k", "1")]

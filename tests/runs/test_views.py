@@ -1,4 +1,4 @@
-"""Runs and their calls as whoever operates the server sees them."""
+"""Runs and their calls as the operator of the server sees them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def the_one(views: list[RunView]) -> RunView:
     return view
 
 
-async def test_a_run_is_listed_while_it_goes_on_while_it_waits_and_after_its_end(engine: Engine) -> None:
+async def test_a_run_is_listed_while_it_computes_while_it_waits_and_after_its_end(engine: Engine) -> None:
     slow = slow_source()
     async with bench(engine, slow, timeout_ms=200) as it:
         outcome = await it.execute("return await MCP.slow.get({ n: 1 })", caller=Caller("o", "http", "alice"))
@@ -88,7 +88,7 @@ async def test_every_call_of_a_run_is_there_with_its_outcome(engine: Engine) -> 
         assert view.calls[-1].input_size > 5000
 
 
-async def test_calls_that_go_on_after_their_program_are_followed_to_their_end(engine: Engine) -> None:
+async def test_calls_that_continue_after_their_program_are_followed_to_their_end(engine: Engine) -> None:
     slow = slow_source()
     code = "for (let n = 0; n < 4; n++) MCP.slow.get({ n }); throw new Error('enough')"
     async with bench(engine, slow, max_pending_tool_calls=2, max_queued_tool_calls=2) as it:
@@ -128,7 +128,7 @@ async def test_a_run_that_was_cancelled_has_no_call_that_still_waits(engine: Eng
         assert not await it.manager.operator.cancel("run_that_never_was")
 
 
-async def test_whoever_operates_cancels_a_run_that_somebody_waits_for_and_one_of_a_holder(engine: Engine) -> None:
+async def test_the_operator_cancels_a_run_that_a_client_waits_for_and_one_of_a_holder(engine: Engine) -> None:
     slow = slow_source()
     async with bench(engine, slow, timeout_ms=60_000) as it, anyio.create_task_group() as group:
         outcomes = []
@@ -240,7 +240,7 @@ def test_the_calls_of_a_run_that_is_over_are_shown_as_before_and_take_far_less_m
     assert small < large / 7
 
 
-def test_a_call_that_goes_on_after_its_run_is_shown_with_its_end() -> None:
+def test_a_call_that_continues_after_its_run_is_shown_with_its_end() -> None:
     track = Track(Ledger(), 0.0)
     made(track, 3)
     record = CallRecord(3, "mcp:a:b", 1.0, "executing")
