@@ -59,6 +59,7 @@ from codemode_mcp.settings import MIB
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from codemode_mcp.audit.events import Auditor
     from codemode_mcp.policy.approval import ApprovalRequest
     from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.services import Services
@@ -138,7 +139,7 @@ class Calls:
         if call.id <= run.last_call:
             raise InternalError("the sandbox has given a number to two calls")
         run.last_call = call.id
-        live = self._live(run, call, now)
+        live = _live_call(run, call, now, self._auditor)
         run.track.add(call, live.record)
         # Calls that wait for a person are neither in flight nor queued. The guest counts them too, but is not trusted.
         limits = self._settings
@@ -168,19 +169,10 @@ class Calls:
         run.calls[call.id] = live
 
     def _restored(self, run: Run, call: ToolCall, began: float) -> LiveCall:
-        live = self._live(run, call, began)
+        live = _live_call(run, call, began, self._auditor)
         live.recorded = True
         run.track.add_restored(call, live.record)
         return live
-
-    def _live(self, run: Run, call: ToolCall, now: float) -> LiveCall:
-        record = CallRecord(call.id, call.target, now, path="" if call.through is None else call.through.path)
-        record.watched = self._auditor.listening
-        entry = run.context.catalog.get(call.target)
-        if entry is not None:
-            record.repeatable = entry.repeatable
-            record.read_only = entry.effects.read_only
-        return LiveCall(call, record, CallEvents(self._auditor, call_id(run.id, call.id), run.id))
 
     def _begin_or_queue(self, run: Run, live: LiveCall, *, begins: bool = True) -> bool:
         """Begin a call or queue it. Returns False if there is no room."""
@@ -439,8 +431,10 @@ class Calls:
         if self._auditor.listening:
             is_error = why is not None and code is None
             live.events.ended(live.record, code, self._clock(), late=live.left, is_error=is_error)
-        if why is not None and not run.fenced:
-            self._note_late_failure(run, live, why)
+        if why is not None and not run.fenced and run.state != "aborted":  # an aborted one was cancelled on purpose
+            tool, run_id = within_line(live.record.tool), run.id[:12]
+            note = f"{tool} failed after its program ({run_id}) was over, which did not await it{why[:300]}"
+            self._on_late_failure(run.owner, note)
         if run.state in ("running", "waiting") and not run.fenced and not self._closed:
             run.settled.append(completion)
             if completion.error is None:
@@ -448,13 +442,15 @@ class Calls:
             run.change()
         self._release_slot(run, live)
 
-    def _note_late_failure(self, run: Run, live: LiveCall, why: str) -> None:
-        if run.state == "aborted":
-            return  # it was cancelled on purpose
-        tool, run_id = within_line(live.record.tool), run.id[:12]
-        self._on_late_failure(
-            run.owner, f"{tool} failed after its program ({run_id}) was over, which did not await it{why[:300]}"
-        )
+
+def _live_call(run: Run, call: ToolCall, began: float, auditor: Auditor) -> LiveCall:
+    record = CallRecord(call.id, call.target, began, path="" if call.through is None else call.through.path)
+    record.watched = auditor.listening
+    entry = run.context.catalog.get(call.target)
+    if entry is not None:
+        record.repeatable = entry.repeatable
+        record.read_only = entry.effects.read_only
+    return LiveCall(call, record, CallEvents(auditor, call_id(run.id, call.id), run.id))
 
 
 def _refused(run: Run, live: LiveCall, limits: CodeModeSettings, *, fits: bool) -> Completion:

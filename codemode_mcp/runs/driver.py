@@ -179,7 +179,7 @@ class Driver:
                     answered = answered or is_unanswerable(run, observation.client)
                 if observation.released or now >= ends or answered:
                     return await self._suspend_unchanged(run, suspended)
-                await run.wait_for_change(self._next_event(run, observation, ends), self._clock)
+                await run.wait_for_change(_next_event(run, observation, ends), self._clock)
             engine = await self._services.engine()
             if not await self._guests.find_room(run, observation):
                 return await self._turned_away(run, observation, suspended)
@@ -245,7 +245,7 @@ class Driver:
                 return await self._suspend(engine, run, "pending_tools")
             else:
                 turn = None
-                await run.wait_for_change(self._next_event(run, observation, ends), self._clock)
+                await run.wait_for_change(_next_event(run, observation, ends), self._clock)
 
     async def _deliver(self, engine: Engine, run: Run, observation: Observation) -> Turn | None:
         run.check_fence()
@@ -363,7 +363,8 @@ class Driver:
         run.advance("fail")
         run.exceeded = failed.exceeded or run.exceeded
         if failed.code == "memory_limit_exceeded":
-            run.exceeded = Exceeded("memoryLimitBytes", run.memory_size, run.memory_limit)
+            used = 0 if run.guest is None else run.guest.memory_size
+            run.exceeded = Exceeded("memoryLimitBytes", used, run.memory_limit)
         notes = answers.rejection_notes(run, failed.rejections) if failed.rejections else ()
         notes += answers.unchecked_notes(run, failed.unchecked) + self._leave_calls(run)
         usage = answers.usage(run, self._clock())
@@ -435,7 +436,8 @@ class Driver:
     def _budget(self, observation: Observation) -> float:
         return observation.remaining(self._clock()) + DEADLINE_GRACE
 
-    def _next_event(self, run: Run, observation: Observation, ends: float) -> float:
-        due = run.next_timer
-        asked = run.approvals.due(more_may_come=run.has_undecided_calls) if run.approvals.gathers else math.inf
-        return min(ends, math.inf if due is None else due, questions_due(run, observation), asked)
+
+def _next_event(run: Run, observation: Observation, ends: float) -> float:
+    due = run.next_timer
+    asked = run.approvals.due(more_may_come=run.has_undecided_calls) if run.approvals.gathers else math.inf
+    return min(ends, math.inf if due is None else due, questions_due(run, observation), asked)

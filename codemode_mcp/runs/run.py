@@ -377,7 +377,7 @@ class Run:
 
     def check_fence(self) -> None:
         """Raise `Fenced` if another process has the run now."""
-        if self.custody == "lost":
+        if self.fenced:
             raise Fenced(self.id)
 
     def note(self, text: str) -> None:
@@ -538,11 +538,6 @@ class Run:
         for live in list(self.calls.values()):
             if live.is_unsent:
                 live.cancel()
-
-    @property
-    def memory_size(self) -> int:
-        """Bytes of memory of its guest; 0 without one."""
-        return 0 if self.guest is None else self.guest.memory_size
 
     def view(self, now: float) -> RunView:
         """Return the view of the run as it is now, without its calls."""

@@ -50,7 +50,7 @@ class Orders:
         clients: programs at the same time.
         points: to kill at, any of these; none: at any moment.
         at_random: the share of processes that are killed at any moment.
-        at_once: the share of waits that come with another one of the same run.
+        parallel: the share of waits that come with another one of the same run.
         shapes: of the programs; none: all.
         broken: see `sabotage`.
         retiring: the share of processes that end in order, of those that outlive their point.

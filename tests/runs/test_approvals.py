@@ -364,7 +364,7 @@ async def test_a_run_of_another_owner_cannot_be_answered(engine: Engine) -> None
     assert source.calls == []
 
 
-# nobody can be asked
+# without a client that can be asked
 
 
 async def test_without_a_person_to_ask_the_run_suspends_immediately_and_says_how_to_approve(engine: Engine) -> None:
