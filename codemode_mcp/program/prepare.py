@@ -71,7 +71,7 @@ class Prepared:
 
 
 class Preparer:
-    """Turns cells into programs.
+    """The compiler of cells, with all checks before it.
 
     Args:
         clock: monotonic seconds.

@@ -32,7 +32,7 @@ RETRY_SECONDS = 1.0
 
 
 class CallStorage:
-    """Records calls of stored runs. It holds no state of any run.
+    """The recorder of calls of stored runs. It holds no state of any run.
 
     Args:
         spawn: start a task that outlives the request.

@@ -94,7 +94,7 @@ SMALL_ARGUMENTS = 64 * 1024
 
 
 class Calls:
-    """Begins, sends and ends the calls of runs. Its only state is which calls have no task of their own.
+    """The calls of all runs. Its only state is the set of calls without a task of their own.
 
     Args:
         spawn: start a task that outlives the request.

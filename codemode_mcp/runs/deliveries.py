@@ -35,7 +35,7 @@ VALUES_PER_BATCH = 256
 
 
 class Deliveries:
-    """Takes what a run's guest is given next. It holds no state of any run."""
+    """The source of the batches for all runs. It holds no state of any run."""
 
     def __init__(self, dispatcher: Dispatcher, values: Values) -> None:
         self._dispatcher = dispatcher

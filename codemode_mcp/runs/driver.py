@@ -87,7 +87,7 @@ OUTPUT_CHARACTERS = 8 * 1024 * 1024
 
 
 class Driver:
-    """Drives runs. It holds no state of any run.
+    """The driver of all runs. It holds no state of any run.
 
     Args:
         fallback: the store of a run that is first suspended while `Services.store` does not answer.

@@ -37,7 +37,7 @@ LONG_MESSAGE = 100_000
 
 
 class Guests:
-    """Gives guests to runs, and computes their turns. It holds no state of any run.
+    """The guests of all runs, and the queues for them. It holds no state of any run.
 
     Args:
         clock: monotonic seconds.

@@ -51,7 +51,7 @@ SWEEP_SECONDS = 5.0
 
 
 class RunManager:
-    """Begins, resumes and ends runs. Use `open_manager`.
+    """The manager of all runs of this process. Use `open_manager`.
 
     Attributes:
         operator: the runs of all owners.

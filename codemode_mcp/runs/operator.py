@@ -33,7 +33,7 @@ class Cancel(Protocol):
 
 
 class Operator:
-    """Lists runs, decides approvals and cancels runs."""
+    """The operator's access to runs: listings, approvals, takeovers and cancellation."""
 
     def __init__(self, services: Services, live: LiveRuns, takeover: Takeover, observe: Cancel) -> None:
         self._store = services.store

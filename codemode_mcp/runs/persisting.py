@@ -42,7 +42,7 @@ The limit is that of snapshots where that is larger."""
 
 
 class Persisting:
-    """Writes runs to stores. It holds no state of any run.
+    """The writer of runs to stores. It holds no state of any run.
 
     Args:
         fallback: the store of a run that is first suspended while `Services.store` does not answer.

@@ -35,8 +35,9 @@ WINDOW = 0.1
 """Seconds in which other calls may put questions too, before a request is answered with the open ones."""
 
 MAX_TURNED_DOWN = 5
-"""Questions of a program in a row that its user may turn down. After these it cannot ask its user any more, since a
-program in a loop would ask until the user gave in."""
+"""Questions in a row that a user can turn down before the program cannot ask any more.
+
+A program in a loop would ask until the user gave in."""
 
 
 class Client(Protocol):

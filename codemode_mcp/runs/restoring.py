@@ -36,7 +36,7 @@ KEPT_CATALOGS = 16
 
 
 class Restoring:
-    """Restores runs from a store. It holds no state of any run.
+    """The restorer of runs from a store. It holds no state of any run but their catalogs.
 
     Args:
         remember: as `Run` takes it.

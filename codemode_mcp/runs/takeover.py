@@ -65,7 +65,7 @@ MAX_LOOKS = 4
 
 
 class Takeover:
-    """Claims runs, and takes in what other processes have done to them.
+    """The claims of this process, and its view of what other processes do to runs.
 
     Args:
         spawn: start a task that outlives the request.
