@@ -141,9 +141,9 @@ async def process(
         if steps is not None:
             for name in ("suspend", "claim", "checkpoint", "dispatching", "settle", "end"):
                 setattr(it.store, name, steps.timed(name, getattr(it.store, name)))
-            driver: Any = it.manager._driver
-            driver._on_thread = steps.on_thread(driver._on_thread)
-            driver._compute = steps.timed("deliver", driver._compute)
+            guests: Any = it.manager._driver._guests
+            guests.on_thread = steps.on_thread(guests.on_thread)
+            guests._compute = steps.timed("deliver", guests._compute)
         yield it
 
 
@@ -153,7 +153,7 @@ def _fields() -> dict[str, Any]:
 
 def forget_catalogs(it: Bench) -> None:
     """Forget the catalogs, as in a process that has never taken over a run."""
-    it.manager._restoring._catalogs.clear()
+    it.manager._takeover._restoring._catalogs.clear()
     store: Any = it.store
     store._manifests.clear()
 
@@ -302,8 +302,8 @@ async def ten_thousand(engine: Engine, kind: Kind, large: str, small: str, size:
             for _ in range(5):
                 await _timed(took["sweep that finds nothing"], it.manager.sweep)
                 await _timed(took["totals"], it.store.totals)
-                await _timed(took["runs list"], it.manager.stored_views)
-                await _timed(took["runs list, of another process"], fresh.manager.stored_views)
+                await _timed(took["runs list"], it.manager.operator.stored_views)
+                await _timed(took["runs list, of another process"], fresh.manager.operator.stored_views)
         durable: Any = it.store
         await durable._database.do(_expire)
         await _timed(took[f"sweep that drops {EXPIRED}"], it.manager.sweep)

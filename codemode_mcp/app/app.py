@@ -402,7 +402,7 @@ class App:
             log.info("%s: approved for ever: %s", self._config.path, ", ".join(tools))
 
     def servers_for(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
-        """Implement `runs.manager.Upstreams`."""
+        """Implement `runs.services.Upstreams`."""
         visible = self._visible(self._policies.of(caller))
         if names is None:
             return None if len(visible) == len(self._config.upstreams) else set(visible.values())
@@ -562,7 +562,7 @@ class App:
         # A terminal that asks right after the start is shown what the store has.
         assert self._store is not None
         await self._store.attempted(STORE_SECONDS)
-        async with controlled(Control(manager, about, arguments, adopts=self._adopts, clients=self.clients)):
+        async with controlled(Control(manager.operator, about, arguments, adopts=self._adopts, clients=self.clients)):
             await anyio.sleep_forever()
 
     async def run(self) -> None:
@@ -604,7 +604,7 @@ class App:
         from codemode_mcp.catalog.per_caller import Catalogs
         from codemode_mcp.plugins.bundled import bundled
         from codemode_mcp.plugins.host import Plugins
-        from codemode_mcp.runs.manager import open_manager
+        from codemode_mcp.runs.manager import Services, open_manager
         from codemode_mcp.search.semantic import Meaning, available
         from codemode_mcp.search.warmup import Warmup
         from codemode_mcp.stores.opening import open_store
@@ -638,20 +638,22 @@ class App:
             async with (
                 open_notifier(lambda: self._config.tools.approval.notify) as notify,
                 open_manager(
-                    engine=self._engine.get,
-                    dispatcher=self._dispatcher,
-                    store=store.runs,
-                    values=store.values,
-                    upstreams=self,
-                    transform=self.transform,
-                    settings=settings,
-                    clock=time.monotonic,
-                    auditor=self.auditor,
-                    registered=self._plugins,
-                    remember=self.remembers(),
-                    meaning=self._meaning,
-                    notify=notify,
-                    program=terminal_command(),
+                    Services(
+                        engine=self._engine.get,
+                        dispatcher=self._dispatcher,
+                        store=store.runs,
+                        values=store.values,
+                        upstreams=self,
+                        transform=self.transform,
+                        clock=time.monotonic,
+                        auditor=self.auditor,
+                        registered=self._plugins,
+                        remember=self.remembers(),
+                        meaning=self._meaning,
+                        notify=notify,
+                        program=terminal_command(),
+                    ),
+                    settings,
                 ) as manager,
             ):
                 self._manager = manager

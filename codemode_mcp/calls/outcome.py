@@ -128,7 +128,7 @@ class Outcome:
         reason, pending: when waiting; `pending_total` counts those that are not listed too.
         yielded: what the program said when it yielded control.
         asked: when waiting for a person: what is asked, who can answer and how, a sentence each.
-        nobody_answers: it waits for nothing but answers that this client cannot give.
+        unanswerable: it waits for nothing but answers that this client cannot give.
         questions: of upstream servers and of ours, by key, that this client gets as the answer to its request.
     """
 
@@ -148,4 +148,4 @@ class Outcome:
     yielded: str | None = None
     asked: tuple[str, ...] = ()
     questions: tuple[tuple[str, Question | ApprovalQuestion], ...] = ()
-    nobody_answers: bool = False
+    unanswerable: bool = False

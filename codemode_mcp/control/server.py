@@ -86,16 +86,16 @@ class Runs(Protocol):
         """Return the calls that were decided, which others may have decided in between. Raises `ProgramError`."""
         ...
 
-    async def cancel(self, run_id: str, adopts: Callable[[str], bool]) -> bool: ...
+    async def cancel(self, run_id: str, serves: Callable[[str], bool]) -> bool: ...
 
     async def stored_views(self) -> list[RunView]:
         """Return the other runs of a store; `observed` are those of another process. Raises `StoreUnavailable`."""
         ...
 
-    async def adopt(self, run_id: str, adopts: Callable[[str], bool]) -> bool:
+    async def take_over(self, run_id: str, serves: Callable[[str], bool]) -> bool:
         """Take over a run without a process, so that its calls that wait for a person are known.
 
-        Only a run of an owner that this process `adopts`. Raises `CodeModeError`.
+        Only a run of an owner that this process `serves`. Raises `CodeModeError`.
         """
         ...
 
@@ -176,7 +176,7 @@ class Control:
                 return {"server": self._server(), "run": shown}
             case "decide":
                 if self._runs.view(request.run) is None:
-                    await self._runs.adopt(request.run, self._adopts)
+                    await self._runs.take_over(request.run, self._adopts)
                 return {"decided": await self._decide(request)}
             case "cancel":
                 return {"cancelled": await self._runs.cancel(request.run, self._adopts)}
@@ -207,7 +207,7 @@ class Control:
         problem: CodeModeError | None = None
         if self._runs.view(run_id) is None:
             try:
-                await self._runs.adopt(run_id, self._adopts)
+                await self._runs.take_over(run_id, self._adopts)
             except CodeModeError as error:
                 problem = error  # another process has it, for one; it can be looked at
         view = self._runs.view(run_id)

@@ -1,9 +1,9 @@
-"""The calls of one run that wait for a person's approval, and what was decided to count for the whole run.
+"""The calls of one run that wait for a person's approval, and the decisions that count for the whole run.
 
-All that wait come up together in one question, as far as it has room for them; the rest in the next one, when that is
-answered. A call may be decided in another way meanwhile, or be given up: then the question is taken back, and what is
-left is asked for anew. Nothing that a program can say reaches this: it takes answers to questions that a client was
-shown, by their key, and what the operator says.
+One question asks for all calls that wait, as far as it has room. The next one asks for the rest. If a call is decided
+in another way meanwhile, or is given up, the question is taken back and a new one asks for the remaining calls. Nothing
+that a program says reaches this: answers come from a client that was shown the question, by its key, or from the
+operator.
 """
 
 from __future__ import annotations
@@ -34,17 +34,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.runs")
 
 GATHER_SECONDS = 0.1
-"""After the latest call that came to wait, for others of the same turn that are still on their way."""
+"""Seconds after the latest call that came to wait, for other calls of the same turn."""
 
 MOST_GATHER_SECONDS = 1.0
-"""After the first one."""
+"""Seconds after the first call that came to wait."""
 
 LEAST_SECONDS = 1.0
-"""A question that is dismissed in less time was dismissed by the client itself: a person takes longer."""
+"""Least seconds that a person takes to dismiss a question. In less time, the client has dismissed it by itself."""
 
 MAX_DENIED = 3
-"""Questions in a row that a person denied. After these nobody is asked any more: a program in a loop would ask until
-somebody approves to be rid of it."""
+"""Denied questions in a row after which no more are put: a program in a loop would ask until a person gave in."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,12 +57,12 @@ class _Waiting:
 
 
 class Approvals:
-    """See the module.
+    """The calls of one run that wait for an approval.
 
     Args:
         run_id: for the log.
-        keep: has approvals of tools remembered for ever; None where that cannot be.
-        operated: whether the run is of somebody who may say so to a question.
+        remember: keeps approvals of tools for later programs; None if they cannot be kept.
+        operated: the client's user may approve tools for later programs.
         via: way in which a person is asked; see `settings.ApprovalSettings`.
         on_change: called when a call comes to wait or waits no more.
     """
@@ -73,7 +72,7 @@ class Approvals:
         run_id: str,
         questions: Questions,
         on_change: Callable[[], None],
-        keep: Callable[[Collection[str]], None] | None = None,
+        remember: Callable[[Collection[str]], None] | None = None,
         *,
         operated: bool = False,
         via: Via = "auto",
@@ -81,7 +80,7 @@ class Approvals:
         self._run_id = run_id
         self._questions = questions
         self._on_change = on_change
-        self._keep = keep
+        self._remember = remember
         self._operated = operated
         self._via = via
         self._dismissed = False
@@ -103,30 +102,30 @@ class Approvals:
 
     @property
     def requests(self) -> tuple[ApprovalRequest, ...]:
-        """Likewise, whole, those that wait for longest first."""
+        """The requests for the calls that wait, the oldest first."""
         return tuple(waiting.request for waiting in self._waiting.values())
 
     def remembers(self, tool: str) -> bool:
-        """Whether calls of a tool (its id) are approved for this run."""
+        """Tell whether calls of a tool (its id) are approved for this run."""
         return tool in self._approved
 
     @property
     def state(self) -> tuple[frozenset[str], int, str]:
-        """What outlives a process: the tools that are approved for this run, how many questions in a row were denied,
-        and what keys of questions are made with."""
+        """The state that outlives a process: the tools approved for this run, the number of questions denied in a row,
+        and the secret of the questions' keys."""
         return frozenset(self._approved), self._denied, self._secret
 
-    def go_on(self, approved: Iterable[str], denied: int, secret: str) -> None:
-        """From where it was in another process."""
+    def restore(self, approved: Iterable[str], denied: int, secret: str) -> None:
+        """Continue with the state of another process."""
         self._approved, self._denied, self._secret = set(approved), denied, secret
 
     @property
     def gathers(self) -> bool:
-        """Whether there will be a question that is not there yet."""
-        return bool(self._waiting) and self._key is None and not self._over and self.elsewhere is None
+        """Tell whether a question is still to be put."""
+        return bool(self._waiting) and self._key is None and not self._over and self.unasked_reason is None
 
     @property
-    def elsewhere(self) -> str | None:
+    def unasked_reason(self) -> str | None:
         """Reason for not asking the client, in words; None if it is asked."""
         if self._via == "terminal":
             return "Approvals are given in a terminal here, not by this client."
@@ -134,19 +133,19 @@ class Approvals:
             return "The client dismissed the question by itself, so no person has seen it and nothing is decided."
         return None
 
-    def at_once(self, request: ApprovalRequest) -> Verdict | None:
-        """What is known of a call without anybody being asked."""
+    def known(self, request: ApprovalRequest) -> Verdict | None:
+        """Return the verdict on a call that needs no question, or None."""
         if request.tool in self._approved:
             return Verdict(approved=True, remember="run", by="remembered")
         if self._over:
-            return Verdict(approved=False, why="its program was over before anybody could be asked", by="nobody")
+            return Verdict(approved=False, why="its program was over before a person could be asked", by="nobody")
         if self._denied >= MAX_DENIED:
-            why = f"nobody is asked after {MAX_DENIED} denials in this program"
+            why = f"no person is asked after {MAX_DENIED} denials in this program"
             return Verdict(approved=False, why=why, by="nobody")
         return None
 
     async def wait(self, request: ApprovalRequest, now: float) -> Verdict:
-        """The verdict on a call. Cancelling this withdraws it."""
+        """Wait for the verdict on a call. Cancelling this withdraws the call."""
         waiting = self._waiting[request.call] = _Waiting(request, now)
         self._on_change()
         try:
@@ -159,26 +158,30 @@ class Approvals:
         return waiting.verdict
 
     def end(self) -> None:
-        """The program is over, and nobody is asked any more; the calls that wait are for the caller to give up."""
+        """Put no more questions, because the program has ended. The caller gives up the calls that wait."""
         self._over = True
         self._withdraw()
 
     # asking the client
 
-    def due(self, *, on_the_way: bool) -> float:
-        """When the question is put, monotonic seconds; `on_the_way`: other calls may still come to wait."""
+    def due(self, *, more_may_come: bool) -> float:
+        """Return the time at which the question is put, monotonic seconds.
+
+        Args:
+            more_may_come: other calls may still come to wait.
+        """
         if not self.gathers:
             return math.inf
         every = self._waiting.values()
-        if not on_the_way:
+        if not more_may_come:
             return 0.0
         # In the order in which they came.
         first, latest = next(iter(every)).since, next(reversed(every)).since
         return min(latest + GATHER_SECONDS, first + MOST_GATHER_SECONDS)
 
-    def gather(self, now: float, *, on_the_way: bool) -> None:
-        """Put the question, when it is due."""
-        if now < self.due(on_the_way=on_the_way):
+    def gather(self, now: float, *, more_may_come: bool) -> None:
+        """Put the question if it is due."""
+        if now < self.due(more_may_come=more_may_come):
             return
         every = tuple(self._waiting.values())
         remember = self._remember_of(each.request.tool for each in every)
@@ -186,7 +189,7 @@ class Approvals:
         self._asked = every[:count]
         log.info("a person is asked about %d calls of run %s", count, self._run_id[:8])
         key = self._key_of(question)
-        answer = self._questions.take_brought(key)
+        answer = self._questions.take_unclaimed(key)
         if answer is not None:
             self._answered(answer, remember, None)
             return
@@ -194,22 +197,28 @@ class Approvals:
         self._questions.show(key, question, self._asked[0].since, partial(self._answered, remember=remember))
 
     def _key_of(self, question: ApprovalQuestion) -> str:
-        """The same in each process that goes on with the run, and another one for whatever else is asked: the calls
-        are in the question, by their numbers."""
+        """Return the key of a question: the same in each process that continues the run, and its own for each question.
+
+        The numbers of the calls are part of the question.
+        """
         shown = f"{self._run_id}\n{','.join(question.remember)}\n{question.message}".encode("utf-8", "surrogatepass")
         return "approval-" + hmac.new(self._secret.encode(), shown, hashlib.sha256).hexdigest()[:32]
 
     def _remember_of(self, tools: Iterable[str]) -> tuple[Remember, ...]:
-        lasting = self._operated and self._keep is not None and all(map(lasts, tools))
+        lasting = self._operated and self._remember is not None and all(map(lasts, tools))
         return ("run", "always") if lasting else ("run",)
 
     def _answered(
         self, answer: JsonObject | QuestionRefused, remember: tuple[Remember, ...], seconds: float | None
     ) -> None:
-        """Decide the calls that were asked for. `seconds`: that the client had the question; None: not known."""
+        """Decide the calls that were asked for.
+
+        Args:
+            seconds: for which the client had the question; None if unknown.
+        """
         asked, self._asked, self._key = self._asked, (), None
         if self._via == "auto" and seconds is not None and seconds < LEAST_SECONDS and is_cancel(answer):
-            # The calls go on waiting, for the terminal.
+            # The calls still wait, for the terminal.
             self._dismissed = True
             log.info("the client of run %s dismissed a question by itself", self._run_id[:8])
             self._on_change()
@@ -224,10 +233,14 @@ class Approvals:
     # deciding
 
     def decide(self, calls: Collection[int] | None, verdict: Verdict, by: str) -> list[int]:
-        """Decide calls that wait, all of them for None, and say which they were. Others are passed over."""
+        """Decide calls that wait, or all of them for None, and return them. Calls that do not wait are ignored.
+
+        Raises:
+            ValueError: the approvals cannot be remembered for later programs.
+        """
         chosen = [each for call, each in self._waiting.items() if calls is None or call in calls]
         if verdict.remember == "always" and not (
-            self._keep is not None and all(lasts(each.request.tool) for each in chosen)
+            self._remember is not None and all(lasts(each.request.tool) for each in chosen)
         ):
             raise ValueError("these approvals cannot be remembered for ever")
         self._decide(chosen, verdict, by)
@@ -251,12 +264,12 @@ class Approvals:
                 by,
                 "" if verdict.remember == "no" else f", remembered ({verdict.remember})",
             )
-        if verdict.approved and verdict.remember == "always" and self._keep is not None:
-            self._keep(tuple(tools))
+        if verdict.approved and verdict.remember == "always" and self._remember is not None:
+            self._remember(tuple(tools))
         self._on_change()
 
     def _take(self, waiting: _Waiting) -> None:
-        """It waits no more. A question that shows it is no longer what the client should answer."""
+        """Remove a call that waits no more, and take back a question that shows it."""
         self._waiting.pop(waiting.request.call, None)
         if waiting in self._asked:
             self._withdraw()

@@ -1,6 +1,34 @@
-"""The nested calls of a run: queued, begun, carried to their tools, ended.
+"""The nested calls of a run: queued, begun, sent, ended. Completions are left with the run, for its driver to deliver.
 
-Each call under way is a task of the manager's group. What settles is left with the run, for its driver to deliver.
+A call goes through the states of `runs.state.CALL_TRANSITIONS`. There are two ways to send it:
+
+- Without a task (`_send_without_task`), for the common call: policy has decided, no person or hook has to be awaited,
+  no store has to be asked, and the server takes the call now. Its bytes leave in the round of the event loop that made
+  it.
+- In a task (`_execute`), for every other call. The dispatcher awaits what it has to, then `CallStorage.permit`, right
+  before it sends.
+
+Every call once had a task, and the first way was added to spare the common call that. Both take the same transitions
+and end in `_end`, and `may_send` decides for both.
+
+Invariants:
+
+- `_end` runs once for each call. A call of the first way ends in `_end_direct`, whose mark is `on_cancel`: the first
+  of answer, cancellation and `close` clears it.
+- A call that has a slot counts in `Run.executing`. It gives the slot to the next one at its end, or while it waits for
+  a person. A call that was approved gets a slot before one that has not begun.
+- Nothing is awaited between the last permission and the sending, so no suspension can come in between (`sent` in
+  `_execute` checks that).
+- The end of a call that a durable store has is stored before its slot is free and before its program gets it. If the
+  store does not answer, the program gets it and the store is told later.
+- A call of the last turn begins only after the turn is judged. In a stored run it is sent, unless it is repeatable,
+  only after the end of the run is stored: until then another process could continue the run from before that turn, and
+  would send the call again.
+
+Work for one run is bounded in each round of the event loop: calls begin for at most `BEGIN_SLICE` seconds, and refused
+calls, which cost only this process, are slowed down by `REFUSED_PAUSE`. A program that takes its results slowly gets
+no further calls begun (`BACKLOG_CHARACTERS`). Ends never begin the next call directly from `try_call`, since a row of
+refused calls would recurse.
 """
 
 from __future__ import annotations
@@ -15,14 +43,14 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
-from codemode_mcp.audit.events import Auditor, call_id
+from codemode_mcp.audit.events import call_id
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.catalog.entries import within_line
-from codemode_mcp.errors import CodeModeError, Exceeded, InternalError, StoreUnavailable
+from codemode_mcp.errors import Exceeded, InternalError, StoreUnavailable
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.approval import Verdict
-from codemode_mcp.runs.records import completion_text
+from codemode_mcp.runs.call_storage import CallStorage
 from codemode_mcp.runs.run import LiveCall
 from codemode_mcp.runs.state import may_send
 from codemode_mcp.sandbox.messages import Completion, GuestError
@@ -31,10 +59,10 @@ from codemode_mcp.settings import MIB
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.audit.events import Auditor
     from codemode_mcp.policy.approval import ApprovalRequest
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.runs.store import RunStore
+    from codemode_mcp.runs.services import Services
     from codemode_mcp.sandbox.messages import ToolCall
     from codemode_mcp.settings import CodeModeSettings
     from upstream_clients.tools import JsonObject, Question
@@ -46,67 +74,61 @@ MAX_PROGRESS = 1000
 
 MANY_REFUSED = 100
 REFUSED_PAUSE = 0.002
-"""Seconds between the calls of a run that has had so many calls refused before anything was sent: refusing is work of
-ours alone, which no tool's answer slows down."""
+"""Seconds between the calls of a run with more than `MANY_REFUSED` calls that were refused before anything was sent.
+
+Only this process works for a refused call, so no tool's answer slows such a run down."""
 
 BEGIN_SLICE = 0.002
-"""Seconds of the event loop that beginning calls of one run takes in a round of it."""
+"""Seconds in one round of the event loop in which calls of one run may begin."""
 
 BACKLOG_CHARACTERS = 32 * MIB
-"""Of results that a program has not got: with as many, calls of it that are queued wait until it has. What is kept of
-one program, in memory and in a store, is bounded by this and by the results of those under way."""
+"""Characters of results not yet delivered to a program from which on its queued calls wait.
+
+This and the results of the calls in flight bound what is kept of one program, in memory and in a store."""
 
 ARGUMENTS_CHARACTERS = 64 * MIB
-"""Of the arguments of all calls of a program that have not ended."""
+"""Characters of the arguments of all calls of a program that have not ended."""
 
 SMALL_ARGUMENTS = 64 * 1024
-"""As many characters are not counted: no program has so many calls that these could be too much."""
-
-RETRY_SECONDS = 1.0
-"""Before the end of a call is told to a store again that did not answer."""
+"""Characters of arguments that are not counted: no program has so many calls that these could be too much."""
 
 
 class Calls:
-    """See the module. Holds no state of any run but which calls have no task of their own.
+    """The calls of all runs. Its only state is the set of calls without a task of their own.
 
     Args:
         spawn: start a task that outlives the request.
-        clock: monotonic seconds.
-        notify: takes the id of a run whose calls begin to wait for a person.
-        on_late: told of a run that is not gone on with as it was here, when a call of it has ended that was sent here.
-        on_late_failure: told, with the owner and a sentence, of a call that failed after its program was over.
+        on_late: takes the id of a run that another process has, after the end of a call was stored that this process
+            sent.
+        on_late_failure: takes the owner and a sentence about a call that failed after its program had ended.
     """
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
-        store: RunStore,
+        services: Services,
         settings: CodeModeSettings,
         spawn: Callable[..., object],
-        clock: Callable[[], float],
-        auditor: Auditor | None = None,
-        on_late: Callable[[str], None] = lambda _: None,
-        notify: Callable[[str], None] = lambda _: None,
-        on_late_failure: Callable[[str, str], None] = lambda _owner, _note: None,
+        on_late: Callable[[str], None],
+        on_late_failure: Callable[[str, str], None],
     ) -> None:
-        self._on_late = on_late
-        self._notify = notify
+        self._storage = CallStorage(services.store, settings, spawn, services.clock, on_late)
+        self._notify = services.notify
         self._on_late_failure = on_late_failure
-        self._dispatcher = dispatcher
-        self._store = store
+        self._dispatcher = services.dispatcher
         self._settings = settings
         self._spawn = spawn
-        self._clock = clock
-        self._auditor = auditor or Auditor()
+        self._clock = services.clock
+        self._auditor = services.auditor
         self._direct: dict[LiveCall, Run] = {}
         self._closed = False
 
     def apply(self, settings: CodeModeSettings) -> None:
-        """See `RunManager.apply`."""
+        """Use these limits from now on."""
         self._settings = settings
+        self._storage.apply(settings)
 
     def accept(self, run: Run, call: ToolCall, now: float, *, begins: bool = True) -> None:
-        """Begin a call, or queue it; what there is no room for is refused.
+        """Begin a call, queue it, or refuse it if there is no room.
 
         Args:
             begins: False for a call of the last turn, which may never have to be sent.
@@ -117,68 +139,43 @@ class Calls:
         if call.id <= run.last_call:
             raise InternalError("the sandbox has given a number to two calls")
         run.last_call = call.id
-        live = self._live(run, call, now)
+        live = _live_call(run, call, now, self._auditor)
         run.track.add(call, live.record)
-        # Those that wait for a person are neither under way nor queued; a guest counts them too, but is not relied on.
+        # Calls that wait for a person are neither in flight nor queued. The guest counts them too, but is not trusted.
         limits = self._settings
         fits = _arguments_fit(run, call)
         room = len(run.calls) < limits.max_pending_tool_calls + limits.max_queued_tool_calls
-        if fits and room and self._take_up(run, live, begins=begins):
+        if fits and room and self._begin_or_queue(run, live, begins=begins):
             if not live.record.repeatable:
                 run.take("call")
             return
-        record = live.record
-        record.status, record.ended = "failed", now
-        if fits:
-            most = limits.max_pending_tool_calls + limits.max_queued_tool_calls
-            run.exceeded = Exceeded("maxQueuedToolCalls", len(run.calls) + 1, most)
-        else:
-            size = _input_size(call) + sum(_input_size(each.call) for each in run.calls.values())
-            run.exceeded = Exceeded("argumentsCharacters", size, ARGUMENTS_CHARACTERS)
-        why = f"{run.executing} are under way and {len(run.queue)} are queued"
-        if not fits:
-            why += f", and their arguments would have more than {ARGUMENTS_CHARACTERS} characters"
-        error = GuestError(
-            f"too many calls in flight: {why}; await some before making more",
-            name="ToolCallError",
-            code="too_many_pending_tool_calls",
-            data=json_text({"tool": call.target, "dispatched": False, "repeatable": record.repeatable}),
-        )
-        run.settled.append(Completion(call.id, error=error))
+        live.record.status, live.record.ended = "failed", now
+        run.settled.append(_refused(run, live, limits, fits=fits))
 
-    def again(self, run: Run, call: ToolCall, began: float) -> None:
-        """Go on with a call that another process has left, and that is this one's now to send."""
-        live = self._left(run, call, began)
-        if not self._take_up(run, live):
+    def requeue(self, run: Run, call: ToolCall, began: float) -> None:
+        """Begin or queue a call of a run that was taken over, which this process is to send."""
+        live = self._restored(run, call, began)
+        if not self._begin_or_queue(run, live):
             run.calls[call.id] = live
             run.queue.append(live)
 
-    def elsewhere(self, run: Run, call: ToolCall, began: float) -> None:
-        """Wait for a call that another process has sent; its end is for `News`."""
-        live = self._left(run, call, began)
+    def await_other_executor(self, run: Run, call: ToolCall, began: float) -> None:
+        """Wait for a call that another process has sent. Its end comes by `News`."""
+        live = self._restored(run, call, began)
         live.executor = "elsewhere"
         live.admit()
         live.advance("send")
         live.record.status, live.record.dispatched = "executing", True
         run.calls[call.id] = live
 
-    def _left(self, run: Run, call: ToolCall, began: float) -> LiveCall:
-        live = self._live(run, call, began)
+    def _restored(self, run: Run, call: ToolCall, began: float) -> LiveCall:
+        live = _live_call(run, call, began, self._auditor)
         live.recorded = True
-        run.track.add_again(call, live.record)
+        run.track.add_restored(call, live.record)
         return live
 
-    def _live(self, run: Run, call: ToolCall, now: float) -> LiveCall:
-        record = CallRecord(call.id, call.target, now, path="" if call.through is None else call.through.path)
-        record.watched = self._auditor.listening
-        entry = run.context.catalog.get(call.target)
-        if entry is not None:
-            record.repeatable = entry.repeatable
-            record.read_only = entry.effects.read_only
-        return LiveCall(call, record, CallEvents(self._auditor, call_id(run.id, call.id), run.id))
-
-    def _take_up(self, run: Run, live: LiveCall, *, begins: bool = True) -> bool:
-        """Begin a call, or queue it. False: there is no room."""
+    def _begin_or_queue(self, run: Run, live: LiveCall, *, begins: bool = True) -> bool:
+        """Begin a call or queue it. Returns False if there is no room."""
         limits = self._settings
         if begins and self._may_begin(run) and not run.queue:
             run.calls[live.call.id] = live
@@ -204,27 +201,27 @@ class Calls:
 
     def _next_round(self, run: Run) -> None:
         run.begins_soon = run.begun_enough = False
-        self.go_on(run)
+        self.begin_queued(run)
 
     def _begin(self, run: Run, live: LiveCall) -> None:
         self._take_slot(run, live)
         now = time.perf_counter()
         if now > run.begin_until:
             run.begin_until = now + BEGIN_SLICE
-        if run.refused > MANY_REFUSED or not self._begin_at_once(run, live):
+        if run.refused > MANY_REFUSED or not self._send_without_task(run, live):
             live.scope = anyio.CancelScope()
             if live.cancelled:
                 live.scope.cancel()
-            self._spawn(self._carry, run, live)
+            self._spawn(self._execute, run, live)
         elif time.perf_counter() >= run.begin_until:
             run.begun_enough = True
             self._begin_soon(run)
 
-    def _begin_at_once(self, run: Run, live: LiveCall) -> bool:
-        """Send a call without a task of its own; False where anything has to be awaited."""
+    def _send_without_task(self, run: Run, live: LiveCall) -> bool:
+        """Send a call without a task of its own. Returns False if anything has to be awaited."""
         record = live.record
         permission = may_send(run.custody, "ready", recorded=live.recorded, repeatable=record.repeatable)
-        if permission != "send" or live.cancelled or (run.kept and not self._store.holds()):
+        if permission != "send" or live.cancelled or self._storage.is_away(run):
             return False
 
         def sent() -> None:
@@ -234,12 +231,12 @@ class Calls:
         def on_end(completion: Completion) -> None:
             self._end_direct(run, live, completion)
 
-        self._tell_started(run, live)
+        self._report_started(run, live)
         found = self._dispatcher.try_call(
             live.call,
             run.context,
             record,
-            partial(self._progress, run, live),
+            partial(_report_progress, run, live),
             partial(self._ask, run, live),
             run.can_answer,
             run.note,
@@ -252,7 +249,7 @@ class Calls:
         live.on_cancel = partial(self._cancel_direct, run)
         self._direct[live] = run
         if isinstance(found, Completion):
-            # Not at once: the end of a call gives its slot to the next one, which may be refused too.
+            # In the next round: the end of a call gives its slot to the next one, which may be refused too.
             asyncio.get_running_loop().call_soon(on_end, found)
         else:
             live.sent = found
@@ -276,7 +273,7 @@ class Calls:
             asyncio.get_running_loop().call_soon(self._end_direct, run, live, None)
 
     def close(self) -> None:
-        """Give up all calls that have no task to be cancelled: the server ends, and no program goes further."""
+        """Give up all calls without a task that could be cancelled, because the server ends."""
         self._closed = True
         for live, run in list(self._direct.items()):
             if live.sent is not None:
@@ -287,7 +284,7 @@ class Calls:
 
     def _end_direct(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
         if live.on_cancel is None:
-            return  # it ends already
+            return  # it has ended or is ending
         live.on_cancel = live.sent = None
         del self._direct[live]
         if run.kept and live.recorded:
@@ -302,35 +299,35 @@ class Calls:
             if ended is None and not live.is_unsent:
                 ended = _cancelled(live)
             if ended is not None and run.kept:
-                await self._note_end(run, live, ended)
+                await self._storage.record_end(run, live, ended)
         finally:
             self._end(run, live, completion)
 
     def _take_slot(self, run: Run, live: LiveCall) -> None:
         run.executing += 1
-        live.holds = True
+        live.has_slot = True
 
-    def _give_slot(self, run: Run, live: LiveCall) -> None:
-        """To the next: a call that was approved before one that has not begun."""
-        if not live.holds:
+    def _release_slot(self, run: Run, live: LiveCall) -> None:
+        """Give the slot of a call to the next one: an approved call before one that has not begun."""
+        if not live.has_slot:
             return
-        live.holds = False
+        live.has_slot = False
         run.executing -= 1
         if run.resuming:
             resumed = run.resuming.popleft()
             self._take_slot(run, resumed)
             resumed.wake()
         else:
-            self.go_on(run)
+            self.begin_queued(run)
 
-    def go_on(self, run: Run) -> None:
-        """Begin queued calls as far as there is room, and the program is not behind with the results of others."""
+    def begin_queued(self, run: Run) -> None:
+        """Begin queued calls while there is room and the program takes its results."""
         while run.queue and self._may_begin(run):
             self._begin(run, run.queue.popleft())
 
     async def _approve(self, run: Run, live: LiveCall, request: ApprovalRequest) -> Verdict:
-        """The verdict of a person, or what is remembered of one. Meanwhile other calls go on in this one's place."""
-        verdict = run.approvals.at_once(request)
+        """Return the verdict of a person, or a remembered one. Meanwhile other calls get the slot of this call."""
+        verdict = run.approvals.known(request)
         if verdict is not None:
             live.events.decided(request, verdict)
             return verdict
@@ -338,13 +335,13 @@ class Calls:
         live.advance("ask")
         if not run.approvals.calls:
             self._notify(run.id)
-        self._give_slot(run, live)
+        self._release_slot(run, live)
         verdict = await run.approvals.wait(request, self._clock())
         if verdict.approved and run.is_past(self._clock()):
             verdict = Verdict(approved=False, why="its program was suspended for too long by then", by="nobody")
         live.events.decided(request, verdict)
         if verdict.approved:
-            # Given up in the same moment: nothing is sent.
+            # It may have been given up in the same moment. Then nothing is sent.
             await anyio.lowlevel.checkpoint_if_cancelled()
             live.advance("approve")
             live.admit()
@@ -357,78 +354,68 @@ class Calls:
             return
         run.resuming.append(live)
         try:
-            while not live.holds:
+            while not live.has_slot:
                 await live.wait()
         finally:
-            if not live.holds:
+            if not live.has_slot:
                 run.resuming.remove(live)
-
-    async def _progress(
-        self, run: Run, live: LiveCall, progress: float, total: float | None, message: str | None
-    ) -> None:
-        observation = run.observation
-        if observation is not None and observation.client is not None:
-            share = _number(progress) if total is None else f"{_number(progress)}/{_number(total)}"
-            said = f" {within_line(message, MAX_PROGRESS)}" if message else ""
-            text = f"{within_line(live.record.tool)}: {share}{said}"
-            observation.client.progress(f"call {live.call.id}", text)
 
     async def _ask(self, run: Run, live: LiveCall, question: Question) -> JsonObject:
         return await run.questions.put(live.call.id, question, self._clock())
 
-    def _tell_started(self, run: Run, live: LiveCall) -> None:
-        if self._auditor.listening and not live.told:
-            live.told = True
+    def _report_started(self, run: Run, live: LiveCall) -> None:
+        if self._auditor.listening and not live.start_reported:
+            live.start_reported = True
             queued = round((self._clock() - live.record.began) * 1000)
             given = live.call.input if isinstance(live.call.input, str) else None
             live.events.started(live.record.tool, given, queued_ms=queued or None)
 
-    async def _carry(self, run: Run, live: LiveCall) -> None:
-        """Carry a call to its tool, where anything has to be awaited before it is sent."""
+    async def _execute(self, run: Run, live: LiveCall) -> None:
+        """Send a call in a task, in which anything can be awaited before it is sent."""
         completion = None
 
         def sent() -> None:
             live.admit()
-            if live.state != "dispatched" and not self._may_go(run, live):
+            if live.state != "dispatched" and self._storage.permission(run, live) != "send":
                 raise StoreUnavailable(
                     f"{within_line(live.record.tool)}: the call was not sent: its program was just being stored; "
                     "repeat the call"
                 )
             live.advance("send")
 
-        self._tell_started(run, live)
+        self._report_started(run, live)
         assert live.scope is not None
         try:
             with live.scope:
-                # One call of a run begins in a round of the event loop: checking its arguments takes time that others
-                # need too.
+                # One such call of a run begins in a round of the event loop, since checking its arguments takes time
+                # that others need too.
                 await run.pace.acquire()
                 pause = REFUSED_PAUSE if run.refused > MANY_REFUSED else 0.0
                 asyncio.get_running_loop().call_later(pause, run.pace.release)
-                # Given up before it began: nothing is sent.
+                # It may have been given up before it began. Then nothing is sent.
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 completion = await self._dispatcher.call(
                     live.call,
                     run.context,
                     live.record,
-                    partial(self._progress, run, live),
+                    partial(_report_progress, run, live),
                     partial(self._ask, run, live),
                     partial(self._approve, run, live),
                     run.note,
-                    partial(self._begin_sending, run, live),
+                    partial(self._storage.permit, run, live),
                     run.can_answer,
                     sent,
                 )
             ended = completion
             if ended is None and live.scope.cancelled_caught and not live.is_unsent:
-                ended = _cancelled(live)  # whoever else may have the run by now waits for it
+                ended = _cancelled(live)  # another process that has the run by now waits for it
             if ended is not None and run.kept:
-                await self._note_end(run, live, ended)
+                await self._storage.record_end(run, live, ended)
         finally:
             self._end(run, live, completion)
 
     def _end(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
-        """Take the end of a call in, and give its slot to the next. `completion`: None where it was given up."""
+        """End a call, and give its slot to the next one. `completion`: None if the call was given up."""
         live.advance("abandon" if completion is None else "settle")
         run.calls.pop(live.call.id, None)
         run.recent.append(live.record)
@@ -444,100 +431,59 @@ class Calls:
         if self._auditor.listening:
             is_error = why is not None and code is None
             live.events.ended(live.record, code, self._clock(), late=live.left, is_error=is_error)
-        if why is not None and not run.fenced:
-            self._tell_late_failure(run, live, why)
+        if why is not None and not run.fenced and run.state != "aborted":  # an aborted one was cancelled on purpose
+            tool, run_id = within_line(live.record.tool), run.id[:12]
+            note = f"{tool} failed after its program ({run_id}) was over, which did not await it{why[:300]}"
+            self._on_late_failure(run.owner, note)
         if run.state in ("running", "waiting") and not run.fenced and not self._closed:
             run.settled.append(completion)
             if completion.error is None:
-                run.results.keep(live.record.tool, completion.value)
+                run.results.add(live.record.tool, completion.value)
             run.change()
-        self._give_slot(run, live)
+        self._release_slot(run, live)
 
-    def _tell_late_failure(self, run: Run, live: LiveCall, why: str) -> None:
-        if run.state == "aborted":
-            return  # it was cancelled on purpose
-        tool, run_id = within_line(live.record.tool), run.id[:12]
-        self._on_late_failure(
-            run.owner, f"{tool} failed after its program ({run_id}) was over, which did not await it{why[:300]}"
-        )
 
-    def _may_go(self, run: Run, live: LiveCall) -> bool:
-        permission = may_send(run.custody, live.state, recorded=live.recorded, repeatable=live.record.repeatable)
-        return permission == "send"
+def _live_call(run: Run, call: ToolCall, began: float, auditor: Auditor) -> LiveCall:
+    record = CallRecord(call.id, call.target, began, path="" if call.through is None else call.through.path)
+    record.watched = auditor.listening
+    entry = run.context.catalog.get(call.target)
+    if entry is not None:
+        record.repeatable = entry.repeatable
+        record.read_only = entry.effects.read_only
+    return LiveCall(call, record, CallEvents(auditor, call_id(run.id, call.id), run.id))
 
-    async def _begin_sending(self, run: Run, live: LiveCall) -> None:
-        """Get the permission to send a call, right before it is sent: once a run is stored, nothing is sent that a
-        crash would make unknown, and nothing for a run that another process has.
 
-        Raises:
-            CodeModeError: it must not be sent.
-        """
-        live.admit()
-        record = live.record
-        while True:
-            permission = may_send(run.custody, live.state, recorded=live.recorded, repeatable=record.repeatable)
-            if permission != "wait":
-                break
-            await live.wait()
-        if permission == "claim":
-            # From here on no other process sends it: it is sent or settled, whoever continues the run.
-            live.advance("claim")
-            try:
-                ours = await self._store.dispatching(run.id, live.call.id)
-            except StoreUnavailable as error:
-                live.advance("retract")
-                raise StoreUnavailable(f"{within_line(record.tool)}: the call was not sent: {error.message}") from None
-            except CodeModeError:
-                live.advance("retract")
-                raise
-            if not ours:
-                live.advance("retract")
-                if run.state not in ("running", "waiting"):
-                    return  # it was over before
-                permission = "never"
-        if permission == "never":
-            # Another process sends it, or has.
-            run.take("lose")
-            run.change()
-            live.cancel()
-            await anyio.lowlevel.checkpoint()
-        elif run.kept and not self._store.holds():
-            raise StoreUnavailable(
-                f"{within_line(record.tool)}: the call was not sent: the store of this server does not answer, so "
-                "that another process may have taken the program over; try again later"
-            )
+def _refused(run: Run, live: LiveCall, limits: CodeModeSettings, *, fits: bool) -> Completion:
+    """Return the end of a call that there is no room for. `fits`: its arguments are not too large."""
+    call = live.call
+    why = f"{run.executing} are in flight and {len(run.queue)} are queued"
+    if fits:
+        most = limits.max_pending_tool_calls + limits.max_queued_tool_calls
+        run.exceeded = Exceeded("maxQueuedToolCalls", len(run.calls) + 1, most)
+    else:
+        size = _input_size(call) + sum(_input_size(each.call) for each in run.calls.values())
+        run.exceeded = Exceeded("argumentsCharacters", size, ARGUMENTS_CHARACTERS)
+        why += f", and their arguments would have more than {ARGUMENTS_CHARACTERS} characters"
+    error = GuestError(
+        f"too many calls in flight: {why}; await some before making more",
+        name="ToolCallError",
+        code="too_many_pending_tool_calls",
+        data=json_text({"tool": call.target, "dispatched": False, "repeatable": live.record.repeatable}),
+    )
+    return Completion(call.id, error=error)
 
-    async def _note_end(self, run: Run, live: LiveCall, completion: Completion) -> None:
-        """Have the store know how a call has ended, which whoever goes on with its program may ask."""
-        async with run.writing:
-            pass  # what is just being written says that it has not ended
-        if live.recorded and run.kept and not await self._tell_end(run, live, completion):
-            # The program may go on meanwhile. It is told nevertheless: should the store have less of the program than
-            # this process, others, or this one, go on from before this end.
-            self._spawn(self._tell_end_later, run, live, completion, not live.is_unsent)
 
-    async def _tell_end(self, run: Run, live: LiveCall, completion: Completion) -> bool:
-        try:
-            await self._store.settle(run.id, live.call.id, completion_text(completion))
-        except StoreUnavailable:
-            return False
-        if run.fenced:
-            self._on_late(run.id)
-        return True
-
-    async def _tell_end_later(self, run: Run, live: LiveCall, completion: Completion, sent: bool) -> None:
-        until = self._clock() + self._settings.snapshot_ttl_seconds
-        while self._clock() < until:
-            await anyio.sleep(RETRY_SECONDS)
-            if not run.kept or (run.fenced and not sent):
-                return  # nobody waits for it, or it is somebody else's to send
-            if await self._tell_end(run, live, completion):
-                return
-        log.error("the end of a call of run %s is lost: the store does not answer", run.id[:12])
+async def _report_progress(run: Run, live: LiveCall, progress: float, total: float | None, message: str | None) -> None:
+    observation = run.observation
+    if observation is not None and observation.client is not None:
+        share = _number(progress) if total is None else f"{_number(progress)}/{_number(total)}"
+        said = f" {within_line(message, MAX_PROGRESS)}" if message else ""
+        text = f"{within_line(live.record.tool)}: {share}{said}"
+        observation.client.progress(f"call {live.call.id}", text)
 
 
 def _is_behind(run: Run) -> bool:
-    """Whether a program that has not ended has so many results to take that it gets no more."""
+    """Tell whether a program that has not ended has too many results to take."""
     return run.state in ("running", "waiting") and run.settled.size > BACKLOG_CHARACTERS
 
 
@@ -553,7 +499,7 @@ def _input_size(call: ToolCall) -> int:
 
 
 def _late_failure(completion: Completion) -> str | None:
-    """Return why a call failed that its program did not await, after a colon; None where it did not."""
+    """Return why a call failed that its program did not await, after a colon; None if it did not fail."""
     error = completion.error
     return error_of(completion.value) if error is None else f": {error.message}"
 
@@ -580,7 +526,7 @@ def _cancelled(live: LiveCall) -> Completion:
 
 
 def _number(value: float) -> str:
-    """Of a server's making: it may have hundreds of digits."""
+    """Write a number of a server, which may have hundreds of digits."""
     try:
         return f"{value:g}"
     except (OverflowError, ValueError):

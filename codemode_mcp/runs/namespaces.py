@@ -1,7 +1,7 @@
-"""The namespaces of one run: their scopes, made when it begins, and the calls that come by them.
+"""The namespaces of one run: their scopes, made when it begins, and the calls of their functions.
 
-The guest gets data, and for functions the places where they are. What is called there is looked up in the scope that is
-kept here; no text of a program says it.
+The guest gets data, and the paths of functions. A called function is looked up by its path in the scope that is kept
+here, so no text of a program decides what is called.
 """
 
 from __future__ import annotations
@@ -37,20 +37,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.runs")
 
 SCOPE_SECONDS = 2.0
-"""For all scopes of a run; they are made at the same time. The program waits for them."""
+"""Timeout for all scopes of a run, which are made at the same time. The program waits for them."""
+
 MAPPER_SECONDS = 2.0
+"""Timeout for the input mapper of one call."""
 
 MAX_SCOPES_SHARE = 8
-"""All scopes of a run together have so many characters at most: the memory of its program divided by this."""
+"""Divisor of a program's memory that gives the most characters of all its scopes together."""
 
 
 class Registered(Protocol):
-    """What is registered at the moment."""
+    """The plugins and namespaces that are registered at the moment."""
 
     def namespace(self, namespace_id: str) -> Namespace | None: ...
 
     def find(self, name: str) -> Owner | None:
-        """A plugin, whose code runs in threads of its own."""
+        """Return a plugin, whose code runs in threads of its own."""
         ...
 
 
@@ -59,10 +61,10 @@ class OpenNamespace:
     """One namespace in one run.
 
     Attributes:
-        plugin: whose registration it was made by; None: there was none any more.
-        functions: by path; empty where there is a `refusal`.
-        shape: for its declaration; None where there is a `refusal`.
-        refusal: why it cannot be used.
+        plugin: the plugin that registered it; None if it was removed.
+        functions: by path; empty if there is a `refusal`.
+        shape: for its declaration; None if there is a `refusal`.
+        refusal: the reason why it cannot be used.
     """
 
     offered: OfferedNamespace
@@ -73,7 +75,7 @@ class OpenNamespace:
 
 
 class OpenNamespaces:
-    """Those of one run.
+    """The namespaces of one run.
 
     Args:
         registered: what is registered when a function is called.
@@ -114,11 +116,11 @@ class OpenNamespaces:
         return None
 
     def forget_text(self) -> None:
-        """The guest has it: a run that waits keeps nothing but its functions."""
+        """Forget the text for the guest, which has it now."""
         self.text = "[]"
 
     def tool_call(self, call: NamespaceCall) -> ToolCall:
-        """The ordinary call that a function of a namespace stands for, or one that is refused."""
+        """Return the tool call for a call of a function, or a call that is refused."""
         opened = self._opened.get(call.namespace)
         if opened is None:
             return _refused(call, call.namespace, f"there is no namespace {_shown(call.namespace)}")
@@ -141,14 +143,14 @@ class OpenNamespaces:
         return ToolCall(call.id, target, given, through=Through(path, map_input, asked=call))
 
     def _gone(self, opened: OpenNamespace, function: NamespaceTool, path: str) -> str:
-        """Return why a function of a plugin that is not there as it was cannot be called; empty: it can."""
+        """Return why a function of a plugin that was removed or changed cannot be called; empty if it can."""
         if self._registered is None or opened.plugin is None:
             return ""
         name = opened.plugin.name
         plugin = self._registered.find(name)
         if plugin is None:
             return f"{path}: {removed(name)}"
-        # The mapper is code of the plugin as it was.
+        # The mapper is code of the plugin before it was loaded again.
         if function.input_mapper is not None and plugin.threads is not opened.plugin.threads:
             return f"{path}: plugin {name!r} was loaded again while this program ran; run the program again"
         return ""
@@ -167,11 +169,11 @@ async def open_namespaces(
     aborted: Callable[[], bool],
     memory_limit: int,
 ) -> OpenNamespaces:
-    """Make the scopes of a run that begins. One that fails, or takes too long, makes its namespace unusable in the run.
+    """Make the scopes of a run that begins. A scope that fails or times out makes its namespace unusable in the run.
 
     Args:
-        visible: in the run's catalog.
-        aborted: whether the run has been given up.
+        visible: the namespaces in the run's catalog.
+        aborted: tells whether the run was given up.
         memory_limit: bytes that the program may use.
     """
     if not visible:
@@ -222,10 +224,10 @@ async def _make(
     registered: Registered | None,
     context_for: Callable[[Namespace], NamespaceContext],
 ) -> tuple[Owner | None, Scope | str]:
-    """A scope, or why there is none."""
+    """Return a scope, or why there is none."""
     namespace = None if registered is None else registered.namespace(offered.id)
     plugin = None if registered is None else registered.find(offered.plugin)
-    # What was registered again since the catalog was made may require other tools.
+    # A namespace that was registered again after the catalog was made may require other tools.
     if namespace is None or plugin is None or namespace.offered != offered:
         return None, _unusable(offered, "the plugin was removed or loaded again; run the program again")
     context = context_for(namespace)

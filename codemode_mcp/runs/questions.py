@@ -1,8 +1,9 @@
 """The open questions of one run: from upstream servers, and from this server for approvals (`approvals`).
 
 A server's question belongs to the call in which the server asked it. It stays open while its run is suspended, and is
-put to the client that observes the run next. That client can be asked while its request is open, or it gets the
-questions as the answer to its request and comes back with the replies (revision 2026-07-28), or it can do neither.
+put to the next client that observes the run. Some clients can be asked while their request is open. Others get the
+questions as the answer to their request and send the answers with the next one (revision 2026-07-28). Others can do
+neither.
 """
 
 from __future__ import annotations
@@ -25,15 +26,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.runs")
 
 Way = Literal["ask", "return", "later", "none"]
-"""How a client gets a question: by a request to it, as the answer to its own request, as the answer to its next one
-since this one was answered with questions often enough, or not at all."""
+"""The way in which a client gets a question.
+
+`ask`: by a request to it. `return`: as the answer to its own request. `later`: as the answer to its next request, since
+this one was answered with questions often enough. `none`: not at all."""
 
 WINDOW = 0.1
-"""Seconds in which other calls may put questions too, before a request is answered with those that are there."""
+"""Seconds in which other calls may put questions too, before a request is answered with the open ones."""
 
 MAX_TURNED_DOWN = 5
-"""Questions of a program in a row that its user did not accept. After these it can ask its user no more: one in a loop
-would ask until somebody gave in."""
+"""Questions in a row that a user can turn down before the program cannot ask any more.
+
+A program in a loop would ask until the user gave in."""
 
 
 class Client(Protocol):
@@ -41,25 +45,27 @@ class Client(Protocol):
 
     @property
     def lasting(self) -> bool:
-        """Whether a question to it may outlive its request."""
+        """Tell whether a question to it may outlive its request."""
         ...
 
     @property
     def supported(self) -> frozenset[QuestionMethod]:
-        """What it has declared that it answers."""
+        """The methods of questions that it has declared to answer."""
         ...
 
     def progress(self, source: str, message: str) -> None:
         """Report how far the open request is. A message replaces the last one of its source if that is not yet sent."""
         ...
 
-    def way(self, question: Question | ApprovalQuestion) -> Way: ...
+    def way(self, question: Question | ApprovalQuestion) -> Way:
+        """Return the way in which it gets a question."""
+        ...
 
     async def ask(self, question: Question | ApprovalQuestion) -> JsonObject:
-        """The MCP result of the question, for those of the way "ask".
+        """Ask a question of the way "ask", and return its MCP result.
 
         Raises:
-            QuestionRefused: it does not answer.
+            QuestionRefused: the client does not answer.
         """
         ...
 
@@ -75,13 +81,13 @@ class OpenQuestion:
     """One question without an answer.
 
     Attributes:
-        call: the id of its call; None where it is for an approval.
+        call: the id of its call; None for an approval.
         began: monotonic seconds.
-        on_answer: of a question of `show`: takes its answer, once, and the seconds that the client had it.
-        shown: monotonic seconds at which a client got it last; None: none has.
-        asking: while a client is being asked: ends that.
-        lasting: whether that goes on when the request is over.
-        way: how the client that looked last gets it, so that a large question is looked at once for each request.
+        on_answer: of a question of `show`: takes its answer, once, and the seconds for which the client had it.
+        shown: monotonic seconds at which a client got it last; None if none has.
+        asking: cancels the request to the client while it is being asked.
+        lasting: the client may answer after its own request has ended.
+        way: the way of the client that observed last, so that a large question is examined once a request.
     """
 
     key: str
@@ -98,23 +104,27 @@ class OpenQuestion:
 
     @property
     def whose(self) -> str:
-        """For the log."""
+        """The question's owner, for the log."""
         if isinstance(self.question, ApprovalQuestion):
             return "a question for approval"
         return f"a question of server {self.question.server!r}"
 
 
-_GONE_ON = "its program goes on in another process, where this question cannot be put"
+_TAKEN_OVER = "its program was taken over by another process, where this question cannot be put"
 
 
 class Questions:
-    """See the module. `on_change` is called when a question comes or goes."""
+    """The open questions of one run.
+
+    Args:
+        on_change: called when a question is opened, answered or taken back.
+    """
 
     def __init__(self, on_change: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._on_change = on_change
         self._clock = clock
         self._open: dict[str, OpenQuestion] = {}
-        self._brought: dict[str, JsonObject | QuestionRefused] = {}
+        self._unclaimed: dict[str, JsonObject | QuestionRefused] = {}
         self._count = 0
         self._turned_down = 0
         self._refuses = False
@@ -128,12 +138,12 @@ class Questions:
 
     @property
     def state(self) -> tuple[int, int]:
-        """What outlives a process: how many questions there were, so that no two get one key, and how many in a row
-        were turned down."""
+        """The state that outlives a process: the number of questions so far, so that no two have the same key, and the
+        number of those turned down in a row."""
         return self._count, self._turned_down
 
-    def go_on(self, count: int, turned_down: int) -> None:
-        """From where it was in another process."""
+    def restore(self, count: int, turned_down: int) -> None:
+        """Continue with the state of another process."""
         self._count, self._turned_down = count, turned_down
 
     @property
@@ -151,7 +161,7 @@ class Questions:
         return any(each.answer is not None for each in self._open.values())
 
     def returned_to(self, client: Client | None) -> list[OpenQuestion]:
-        """Those that the client gets as the answer to its request."""
+        """Return the questions that the client gets as the answer to its request."""
         if client is None or not self._open:
             return []
         return [each for each in self._open.values() if _way(each, client) == "return"]
@@ -164,17 +174,17 @@ class Questions:
         return tuple((each.key, each.question) for each in found)
 
     def put_later(self, client: Client | None) -> bool:
-        """Whether the client gets a question with its next request."""
+        """Tell whether the client gets a question with its next request."""
         return client is not None and any(_way(each, client) == "later" for each in self._open.values())
 
     async def put(self, call: int, question: Question | ApprovalQuestion, now: float) -> JsonObject:
-        """The answer to a question; waits for it. Cancelling takes the question back.
+        """Put a question and wait for its answer. Cancelling takes the question back.
 
         Raises:
-            QuestionRefused: whoever was asked does not answer, or a program asks its user again and again.
+            QuestionRefused: the client does not answer, or the program has asked its user too often.
         """
         if self._refuses:
-            raise QuestionRefused(_GONE_ON)
+            raise QuestionRefused(_TAKEN_OVER)
         if _to_user_by_program(question) and self._turned_down >= MAX_TURNED_DOWN:
             raise QuestionRefused(
                 f"the user has turned down {MAX_TURNED_DOWN} questions of this program in a row, and is asked no more"
@@ -205,17 +215,20 @@ class Questions:
         now: float,
         on_answer: OnAnswer,
     ) -> None:
-        """Put a question that nobody waits for. `key`: of this very question; nobody can guess it who was not shown
-        that."""
+        """Put a question without waiting for its answer.
+
+        Args:
+            key: of this question alone. Only a client that was shown the question can know it.
+        """
         self._open[key] = OpenQuestion(key, question, None, now, on_answer)
         self._on_change()
 
-    def take_brought(self, key: str) -> JsonObject | QuestionRefused | None:
-        """What the open request has brought as an answer to a question that another process has put."""
-        return self._brought.pop(key, None)
+    def take_unclaimed(self, key: str) -> JsonObject | QuestionRefused | None:
+        """Take the answer that the open request came with to a question that another process has put, if any."""
+        return self._unclaimed.pop(key, None)
 
     def withdraw(self, key: str) -> None:
-        """Take back a question of `show`: whatever is answered to it from now on counts for nothing."""
+        """Take back a question of `show`. Later answers to it are ignored."""
         opened = self._open.pop(key, None)
         if opened is not None:
             if opened.asking is not None:
@@ -223,31 +236,34 @@ class Questions:
             self._on_change()
 
     def answer(self, answers: Iterable[tuple[str, JsonObject | QuestionRefused]]) -> None:
-        """Give answers by key. A question that is no longer open, or has an answer, is passed over."""
+        """Give answers by key. Answers to questions that are not open, or have an answer, are ignored."""
         for key, answer in answers:
             opened = self._open.get(key)
             if opened is not None and opened.answer is None:
-                opened.answer = answer or {}  # it may be null: nobody has looked at it
+                opened.answer = answer or {}  # it may be null, since it was not validated
                 opened.answered.set()
                 if opened.on_answer is not None:
                     self.withdraw(key)
                     seconds = None if opened.shown is None else self._clock() - opened.shown
                     opened.on_answer(answer, seconds=seconds)
 
-    def bring(self, answers: Mapping[str, JsonObject]) -> None:
-        """Give the answers that a request comes with. The questions of those that are not open may be put yet, in a
-        process that has just taken the run over."""
-        self._brought = {key: answer or {} for key, answer in answers.items() if key not in self._open}
+    def accept_answers(self, answers: Mapping[str, JsonObject]) -> None:
+        """Give the answers that a request comes with.
+
+        Answers to questions that are not open are kept for this request: a process that has just taken the run over
+        may still put these questions.
+        """
+        self._unclaimed = {key: answer or {} for key, answer in answers.items() if key not in self._open}
         self.answer(answers.items())
 
     def refuse(self) -> None:
-        """The run goes on in another process. No client comes here any more, so servers need not wait for an answer."""
+        """Refuse the questions of servers, because another process has the run and no client comes here any more."""
         self._refuses = True
         servers = [key for key, each in self._open.items() if each.call is not None]
-        self.answer((key, QuestionRefused(_GONE_ON)) for key in servers)
+        self.answer((key, QuestionRefused(_TAKEN_OVER)) for key in servers)
 
     def to_ask(self, client: Client | None) -> list[OpenQuestion]:
-        """Those to be put to the client now; each is given once, until `let_go`."""
+        """Return the questions to be put to the client now, each once until `end_request`."""
         if client is None or not self._open:
             return []
         found = [
@@ -261,7 +277,7 @@ class Questions:
         return found
 
     async def ask(self, opened: OpenQuestion, client: Client) -> None:
-        """Put a question of `to_ask` to the client and keep its answer."""
+        """Put a question of `to_ask` to the client, and give its answer to `answer`."""
         assert opened.asking is not None
         answer: JsonObject | QuestionRefused | None = None
         with opened.asking:
@@ -270,7 +286,7 @@ class Questions:
             except QuestionRefused as refusal:
                 answer = refusal
             except Exception:
-                # In a task of its own, beside everybody else's: nothing may leave it.
+                # An error that left this task would cancel all other tasks of its group.
                 log.exception("%s could not be put", opened.whose)
                 answer = QuestionRefused("the question could not be put to the client")
         opened.asking = None
@@ -278,9 +294,9 @@ class Questions:
             self.answer([(opened.key, answer)])
         self._on_change()
 
-    def let_go(self) -> None:
-        """The open request is over: questions bound to it are taken back, to be put again later."""
-        self._brought = {}
+    def end_request(self) -> None:
+        """Take back the questions that are bound to the open request, which ends. They can be put again."""
+        self._unclaimed = {}
         for each in self._open.values():
             if each.asking is not None and not each.lasting:
                 each.asking.cancel()

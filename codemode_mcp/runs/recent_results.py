@@ -25,7 +25,7 @@ class RecentResults:
         self._kept: deque[tuple[str, str]] = deque()
         self._size = 0
 
-    def keep(self, called: str, text: str) -> None:
+    def add(self, called: str, text: str) -> None:
         """Keep what a call gave; `called` is the id of its tool, or the expression of a look-up."""
         if len(text) > MAX_CHARACTERS:
             return

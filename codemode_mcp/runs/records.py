@@ -1,8 +1,8 @@
-"""All that is known of a suspended run but its snapshot, as JSON text, and back.
+"""The record of a suspended run, and its calls, as JSON text, and back. The snapshot is apart.
 
-Times are seconds since the epoch in a text and monotonic seconds in a run: whoever writes or reads one says what both
-clocks show (`now` the monotonic one, `wall` the other). Nothing in a text is relied on: what does not have the exact
-form ends as `snapshot_restore_failed`.
+Times are seconds since the epoch in a text and monotonic seconds in a run. Functions that write or read them take the
+time on both clocks: `now` on the monotonic one, `wall` on the other. No text is trusted: one that does not have the
+exact form is refused with `snapshot_restore_failed`.
 """
 
 from __future__ import annotations
@@ -10,31 +10,25 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import deque
-from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from codemode_mcp.calls.dispatch import Counts
-from codemode_mcp.calls.outcome import (
-    CallRecord,
-    CallStatus,
-    Outcome,
-    PendingCall,
-    PendingStatus,
-    SnapshotUse,
-    Usage,
-    WaitingReason,
-)
 from codemode_mcp.catalog.entries import within_line
-from codemode_mcp.errors import ERROR_CODES, Exceeded, ProgramError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.source_map import Author, Grown, SourceMap, are_mappings
+from codemode_mcp.runs.record_parts import (
+    FORMAT,
+    call_record_json,
+    call_record_of,
+    check_format,
+    not_restorable,
+    output_of,
+)
 from codemode_mcp.runs.run import RECENT_CALLS, Run, SettledQueue
-from codemode_mcp.runs.state import TRANSITIONS
 from codemode_mcp.runs.store import StoredCall, is_bearer
-from codemode_mcp.runs.views import RunView
 from codemode_mcp.sandbox.messages import (
     ABSENT,
     Absent,
@@ -62,33 +56,25 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.dispatch import CallContext
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.runs.run import LiveCall
-    from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.store import Executor, StoredStatus
     from codemode_mcp.runs.views import Ledger
     from codemode_mcp.sandbox.messages import Lookup, Request
     from codemode_mcp.settings import Language
 
-FORMAT: Final = 1
-"""Of all texts here."""
-
 _KINDS: Final[tuple[Literal["stdio", "http"], ...]] = ("stdio", "http")
 _LANGUAGES: Final[tuple[Language, ...]] = ("javascript", "typescript")
-_STATES: Final[tuple[RunState, ...]] = tuple(TRANSITIONS)
-_STATUSES: Final[tuple[Literal["completed", "waiting", "failed"], ...]] = ("completed", "waiting", "failed")
-_CALL: Final[tuple[CallStatus, ...]] = get_args(CallStatus)
-_PENDING: Final[tuple[PendingStatus, ...]] = get_args(PendingStatus)
-_REASONS: Final[tuple[WaitingReason, ...]] = get_args(WaitingReason)
 _ASKED: Final = (ApiList, ApiRead, ApiSearch, Header, ToolSearch, Describe, Store, Load)
 
 # a run
 
 
 def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
-    """All that a later process needs of a run, apart from its snapshot, its catalog, its calls (see `calls_of`), and
-    what it has printed (see `printed_of`), of which there is only how much it is.
+    """Write all that a later process needs of a run, apart from its snapshot, catalog, calls and outputs.
+
+    `calls_of` has its calls and `printed_of` its outputs; the record has the number of outputs.
 
     Args:
-        told: what was printed and noted goes out with the answer that is to be given now.
+        told: the answer to be given now contains the latest outputs and notes.
     """
     caller, counts = run.context.caller, run.context.counts
     approved, denied, secret = run.approvals.state
@@ -120,7 +106,7 @@ def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
         "lastCall": run.last_call,
         "refused": run.refused,
         "lookingUp": run.looking_up,
-        "recent": [_of_call_record(record, run.began) for record in run.recent],
+        "recent": [call_record_json(record, run.began) for record in run.recent],
         "total": run.track.total,
         "waits": run.waits,
         "snapshots": run.snapshots,
@@ -136,7 +122,7 @@ def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
 
 
 def printed_of(run: Run) -> str:
-    """What it has printed since `Run.written`; empty where that is nothing.
+    """Write the outputs of a run since `Run.written`; empty if there are none.
 
     Raises:
         ProgramError: `snapshot_limit_exceeded`, it is nested too deep.
@@ -146,12 +132,12 @@ def printed_of(run: Run) -> str:
 
 
 def caller_in(record: str, owner: str) -> Caller:
-    """Whom the run was begun for. `owner`: of the run.
+    """Return the caller of a run as of its begin. `owner`: of the run.
 
     Raises:
         ProgramError: `snapshot_restore_failed`.
     """
-    with strictly(_refused):
+    with strictly(not_restorable):
         caller = _head(first_of(record)).object("caller")
         kind, principal = caller.one_of("kind", _KINDS), caller.text_or_none("principal")
         groups = frozenset(caller.each("groups", text))
@@ -160,21 +146,15 @@ def caller_in(record: str, owner: str) -> Caller:
 
 
 def counts_in(record: str) -> Counts:
-    """Raises as `caller_in`."""
-    with strictly(_refused):
+    """Return the counts of a run's requests. Raises as `caller_in`."""
+    with strictly(not_restorable):
         return Counts(*map(integer, items(_head(first_of(record)).any("counts"), 4)))
 
 
 def memory_limit_in(record: str) -> int:
     """Return the bytes that the program could use so far. Raises as `caller_in`."""
-    with strictly(_refused):
+    with strictly(not_restorable):
         return _head(first_of(record)).integer("memoryLimit")
-
-
-def namespaces_in(record: str) -> tuple[str, ...]:
-    """The ids of the namespaces that the run has opened. Raises as `caller_in`."""
-    with strictly(_refused):
-        return tuple(_head(first_of(record)).each("namespaces", text))
 
 
 def restore(
@@ -186,9 +166,9 @@ def restore(
     now: float,
     wall: float,
     ledger: Ledger | None = None,
-    keep: Callable[[Run, Collection[str]], None] | None = None,
+    remember: Callable[[Run, Collection[str]], None] | None = None,
 ) -> Run:
-    """The run of `record_of`, suspended as it was, without its calls, its namespaces and its guest.
+    """Return the run of a record, suspended, without its calls, its namespaces and its guest.
 
     Args:
         printed: the texts of `printed_of`, in order.
@@ -196,25 +176,25 @@ def restore(
     Raises:
         ProgramError: `snapshot_restore_failed`.
     """
-    with strictly(_refused):
+    with strictly(not_restorable):
         first, second = items(parsed(record), 2)
         head, rest = _head(first), Fields(second)
         if head.text("run") != context.run_id:
-            raise _refused("it is another one")
-        head.any("caller"), head.any("counts"), head.any("namespaces")  # see above
+            raise not_restorable("it is another one")
+        head.any("caller"), head.any("counts"), head.any("namespaces")  # `caller_in` and `counts_in` read these
         limit = head.integer("memoryLimit")
         head.end()
-        # A clock that was put back in between makes nothing begin later than now.
+        # After the clock was put back in between, nothing begins later than now.
         began = min(rest.number("began") - wall, 0.0) + now
-        run = Run(context, manifest, began, ledger, keep, memory_limit=limit)
+        run = Run(context, manifest, began, ledger, remember, memory_limit=limit)
         run.advance("suspend")
         positions = rest.object_or_none("positions")
         run.positions = None if positions is None else _positions(positions)
         for each in printed:
-            run.history += map(_output, items(parsed(each)))
+            run.history += map(output_of, items(parsed(each)))
         run.written = rest.integer("printed")
         if run.written != len(run.history):
-            raise _refused("some of what it has printed is missing")
+            raise not_restorable("some of what it has printed is missing")
         untold = rest.integer("untold")
         if not 0 <= untold <= len(run.history):
             raise ValueError
@@ -234,39 +214,29 @@ def restore(
         run.last_call = rest.integer("lastCall")
         run.refused = rest.integer("refused")
         run.looking_up = rest.number("lookingUp")
-        recent = rest.each("recent", lambda raw: _call_record(Fields(raw), run.began))
+        recent = rest.each("recent", lambda raw: call_record_of(Fields(raw), run.began))
         run.recent = deque(recent, maxlen=RECENT_CALLS)
-        run.track.go_on(rest.integer("total"), recent)
+        run.track.restore(rest.integer("total"), recent)
         run.waits = rest.integer("waits")
         run.snapshots = rest.integer("snapshots")
-        run.go_on_noting(rest.each("notes", text), rest.each("noted", text))
-        run.approvals.go_on(rest.each("approved", text), rest.integer("denied"), rest.text("approvalSecret"))
-        run.questions.go_on(rest.integer("questions"), rest.integer("turnedDown"))
+        run.restore_notes(rest.each("notes", text), rest.each("noted", text))
+        run.approvals.restore(rest.each("approved", text), rest.integer("denied"), rest.text("approvalSecret"))
+        run.questions.restore(rest.integer("questions"), rest.integer("turnedDown"))
         rest.end()
         return run
 
 
 def _head(raw: Any) -> Fields:
     head = Fields(raw)
-    _check_format(head)
+    check_format(head)
     return head
 
 
-def _check_format(fields: Fields) -> None:
-    """First of all: whatever else another version writes is not ours to judge."""
-    found = fields.any("format")
-    if found != FORMAT or isinstance(found, bool):
-        if isinstance(found, int) and not isinstance(found, bool):
-            raise _refused(f"it was written by another version of codemode-mcp (format {str(found)[:20]})")
-        raise TypeError
-
-
-# its calls
-
-
 def calls_of(run: Run, *, now: float, wall: float) -> tuple[StoredCall, ...]:
-    """Every call whose end the program has not got, ends that have come included. What a store has of a call already,
-    which may be large, is left out."""
+    """Return every call whose end was not delivered to the program, with the ends that have come.
+
+    What a store has of a call already, which may be large, is left out.
+    """
     ended = [
         StoredCall(
             each.id,
@@ -287,7 +257,7 @@ def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
     executor: Executor = live.executor
     if live.recorded:
         return StoredCall(call.id, record.tool, status, record.repeatable, executor=executor)
-    # Nothing may send it again, so that nothing keeps what it takes to.
+    # Nothing may send it again, so its request is not kept.
     sent = record.dispatched and not record.repeatable
     asked: Request = call if call.through is None or call.through.asked is None else call.through.asked
     body = {
@@ -301,21 +271,21 @@ def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
 
 
 def digest(call: ToolCall) -> str:
-    """Of what is called and with what arguments."""
+    """Return a digest of a call's target and arguments."""
     given = "" if isinstance(call.input, Absent) else call.input
     whole = f"{call.target}\0{given}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(whole).hexdigest()[:32]
 
 
 def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> ToolCall:
-    """What to send. Of a call that must not be sent, one that stands for it and that nothing would send.
+    """Return the call to send. For a call that must not be sent, return one that is refused.
 
     Raises:
         ProgramError: `snapshot_restore_failed`.
     """
     _, path, raw = _body(stored, 0.0)
     if raw is not None:
-        with strictly(_refused):
+        with strictly(not_restorable):
             asked = read_request(raw)
             if asked.id != stored.id:
                 raise ValueError
@@ -330,17 +300,17 @@ def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> ToolCall:
 
 
 def began_of(stored: StoredCall, *, now: float, wall: float) -> float:
-    """When the program made the call, monotonic seconds; `now` where that is not kept. Raises as `call_of`."""
+    """Return the time of the call, monotonic seconds; `now` if it was not kept. Raises as `call_of`."""
     return _body(stored, wall)[0] - wall + now
 
 
 def _body(stored: StoredCall, wall: float) -> tuple[float, str, Any]:
-    """When it began, the path of a namespace that it came by, and the request, where it is kept."""
+    """Return the time at which it began, its path in a namespace, and its request, if it was kept."""
     if not stored.body:
         return wall, "", None
-    with strictly(_refused):
+    with strictly(not_restorable):
         body = Fields(parsed(stored.body))
-        _check_format(body)
+        check_format(body)
         began, path, raw = body.number("began"), body.text("path"), body.any("request")
         body.text("digest")
         body.end()
@@ -348,24 +318,25 @@ def _body(stored: StoredCall, wall: float) -> tuple[float, str, Any]:
 
 
 def unknown_outcome(stored: StoredCall) -> Completion:
-    """The end of a call that a process had sent which is gone, and that may not be sent again."""
+    """Return the end of a call that must not be sent again and whose executor is dead."""
     message = (
         f"{within_line(stored.tool)}: the process that had sent this call ended before its answer came; whether the "
-        "tool has acted is unknown. Look whether it has before making the call again"
+        "tool has acted is unknown. Check whether it has before making the call again"
     )
     data = {"tool": stored.tool, "dispatched": True, "repeatable": stored.repeatable, "outcome": "unknown"}
     return Completion(stored.id, error=GuestError(message, name="ToolCallError", data=json_text(data)))
 
 
 def completion_text(completion: Completion) -> str:
+    """Write a completion."""
     return written({"format": FORMAT, **_of_completion(completion)})
 
 
 def completion_of(text: str) -> Completion:
-    """Raises `ProgramError`, `snapshot_restore_failed`."""
-    with strictly(_refused):
+    """Read what `completion_text` wrote. Raises `ProgramError`, `snapshot_restore_failed`."""
+    with strictly(not_restorable):
         raw = parsed(text)
-        _check_format(Fields(raw))
+        check_format(Fields(raw))
         return _completion({name: value for name, value in raw.items() if name != "format"})
 
 
@@ -384,204 +355,13 @@ def _completion(raw: Any) -> Completion:
     number, value, error = fields.integer("id"), fields.text("value"), fields.any("error")
     of_call = fields.flag("call")
     fields.end()
-    # They are put into messages to the program as they are.
+    # Values go into messages to the program without being parsed again.
     parsed(value)
     if error is None:
         return Completion(number, value, of_call=of_call)
     made = GuestError(*map(text, items(error, 4)))
     parsed(made.data)
     return Completion(number, value, made, of_call)
-
-
-# the end of a run
-
-
-def outcome_text(pair: tuple[Outcome, Outcome], *, now: float | None = None) -> str:
-    """Of a run that has ended: what was answered, and all of it from the start.
-
-    Args:
-        now: monotonic seconds, up to which calls that go on are said to have taken; None: nothing.
-    """
-    since, whole = pair
-    told = len(whole.outputs) - len(since.outputs)
-    # What was answered is the end of all that there was; no large text is written twice.
-    same = replace(whole, outputs=since.outputs, dropped=since.dropped) == since
-    short = same and told >= 0 and whole.outputs[told:] == since.outputs
-    answered = {"told": told, "dropped": since.dropped} if short else {"whole": _of_outcome(since, now)}
-    return written({"format": FORMAT, "whole": _of_outcome(whole, now), "answered": answered})
-
-
-def outcome_of(text: str) -> tuple[Outcome, Outcome]:
-    """Raises `ProgramError`, `snapshot_restore_failed`."""
-    with strictly(_refused):
-        fields = Fields(parsed(text))
-        _check_format(fields)
-        whole, answered = _outcome(fields.any("whole")), fields.any("answered")
-        fields.end()
-        if "whole" in answered:
-            return _outcome(answered["whole"]), whole
-        answered = Fields(answered)
-        told, dropped = answered.integer("told"), answered.integer("dropped")
-        answered.end()
-        if not 0 <= told <= len(whole.outputs):
-            raise ValueError
-        return replace(whole, outputs=whole.outputs[told:], dropped=dropped), whole
-
-
-def _of_outcome(outcome: Outcome, now: float | None) -> dict[str, Any]:
-    usage = outcome.usage
-    return {
-        "run": outcome.run_id,
-        "owner": outcome.owner,
-        "status": outcome.status,
-        "usage": {
-            "catalogSize": usage.catalog_size,
-            "sources": dict(usage.sources),
-            "execs": usage.execs,
-            "waits": usage.waits,
-            "searches": usage.searches,
-            "describes": usage.describes,
-            "callCount": usage.call_count,
-            # Only how long they took is told: they begin at 0.
-            "calls": [_of_call_record(_over(record, now), record.began) for record in usage.calls],
-            "snapshots": usage.snapshots,
-            "ms": usage.ms,
-            **({} if usage.snapshot is None else {"snapshot": asdict(usage.snapshot)}),
-            **({} if usage.exceeded is None else {"exceeded": asdict(usage.exceeded)}),
-        },
-        "outputs": list(outcome.outputs),
-        "notes": list(outcome.notes),
-        "dropped": outcome.dropped,
-        "value": outcome.value,
-        "error": outcome.error,
-        "code": outcome.code,
-        "reason": outcome.reason,
-        "pending": [[each.id, each.tool, each.status, each.elapsed_ms] for each in outcome.pending],
-        "pendingTotal": outcome.pending_total,
-        "yielded": outcome.yielded,
-        "nobodyAnswers": outcome.nobody_answers,
-    }
-
-
-def _over(record: CallRecord, now: float | None) -> CallRecord:
-    """Nobody can tell later how long a call has taken that goes on."""
-    return record if record.ended is not None else replace(record, ended=record.began if now is None else now)
-
-
-def _snapshot_use(fields: Fields | None) -> SnapshotUse | None:
-    if fields is None:
-        return None
-    size, store = fields.integer("size"), fields.text("store")
-    use = SnapshotUse(size, store, fields.integer("restored"), fields.flag("taken_over"))
-    fields.end()
-    return use
-
-
-def _exceeded(fields: Fields | None) -> Exceeded | None:
-    if fields is None:
-        return None
-    exceeded = Exceeded(fields.text("cap"), fields.integer("figure"), fields.integer("limit"))
-    fields.end()
-    return exceeded
-
-
-def _outcome(raw: Any) -> Outcome:
-    fields = Fields(raw)
-    used = fields.object("usage")
-    sources = used.any("sources")
-    usage = Usage(
-        catalog_size=used.integer("catalogSize"),
-        sources={text(name): integer(count) for name, count in sources.items()},
-        execs=used.integer("execs"),
-        waits=used.integer("waits"),
-        searches=used.integer("searches"),
-        describes=used.integer("describes"),
-        call_count=used.integer("callCount"),
-        calls=tuple(used.each("calls", lambda raw: _call_record(Fields(raw), 0.0))),
-        snapshots=used.integer("snapshots"),
-        ms=used.integer("ms"),
-        snapshot=_snapshot_use(used.object_if_there("snapshot")),
-        exceeded=_exceeded(used.object_if_there("exceeded")),
-    )
-    used.end()
-    outcome = Outcome(
-        run_id=fields.text("run"),
-        owner=fields.text("owner"),
-        status=fields.one_of("status", _STATUSES),
-        usage=usage,
-        outputs=tuple(fields.each("outputs", _output)),
-        notes=tuple(fields.each("notes", text)),
-        dropped=fields.integer("dropped"),
-        value=fields.any("value"),
-        error=fields.text("error"),
-        code=fields.one_of("code", ERROR_CODES),
-        reason=fields.one_of("reason", _REASONS),
-        pending=tuple(fields.each("pending", _pending)),
-        pending_total=fields.integer("pendingTotal"),
-        yielded=fields.text_or_none("yielded"),
-        nobody_answers=fields.flag("nobodyAnswers"),
-    )
-    fields.end()
-    return outcome
-
-
-def _pending(raw: Any) -> PendingCall:
-    call, tool, status, elapsed = items(raw, 4)
-    known = Fields({"status": status}).one_of("status", _PENDING)
-    return PendingCall(text(call), text(tool), known, integer(elapsed))
-
-
-# what is told of a run
-
-
-def view_text(view: RunView) -> str:
-    """Without its calls."""
-    return written(
-        {
-            "format": FORMAT,
-            "id": view.id,
-            "state": view.state,
-            "kind": view.kind,
-            "principal": view.principal,
-            "age": view.age_ms,
-            "ended": view.ended_ms,
-            "expires": view.expires_ms,
-            "observed": view.observed,
-            "code": view.code,
-            "waits": view.waits,
-            "snapshots": view.snapshots,
-            "approvals": view.approvals,
-            "questions": view.questions,
-            "timers": view.timers,
-            "calls": view.call_count,
-        }
-    )
-
-
-def view_of(text: str) -> RunView:
-    """Raises `ProgramError`, `snapshot_restore_failed`."""
-    with strictly(_refused):
-        fields = Fields(parsed(text))
-        _check_format(fields)
-        view = RunView(
-            id=fields.text("id"),
-            state=fields.one_of("state", _STATES),
-            kind=fields.one_of("kind", _KINDS),
-            principal=fields.text_or_none("principal"),
-            age_ms=fields.integer("age"),
-            ended_ms=fields.integer_or_none("ended"),
-            expires_ms=fields.integer_or_none("expires"),
-            observed=fields.flag("observed"),
-            code=fields.text_or_none("code"),
-            waits=fields.integer("waits"),
-            snapshots=fields.integer("snapshots"),
-            approvals=fields.integer("approvals"),
-            questions=fields.integer("questions"),
-            timers=fields.integer("timers"),
-            call_count=fields.integer("calls"),
-        )
-        fields.end()
-        return view
 
 
 # parts
@@ -640,51 +420,3 @@ def _asked(raw: Any) -> Lookup | Store | Load:
     if not isinstance(asked, _ASKED):
         raise TypeError
     return asked
-
-
-def _output(raw: Any) -> dict[str, Any]:
-    if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
-        raise TypeError
-    return raw
-
-
-def _of_call_record(record: CallRecord, zero: float) -> dict[str, Any]:
-    return {
-        "id": record.id,
-        "tool": record.tool,
-        "began": record.began - zero,
-        "took": None if record.ended is None else record.ended - record.began,
-        "status": record.status,
-        "size": record.size,
-        "dispatched": record.dispatched,
-        "repeatable": record.repeatable,
-        "readOnly": record.read_only,
-        "path": record.path,
-        "watched": record.watched,
-        "seen": dict(record.seen),
-    }
-
-
-def _call_record(fields: Fields, zero: float) -> CallRecord:
-    began, took = zero + fields.number("began"), fields.number_or_none("took")
-    seen = fields.any("seen")
-    record = CallRecord(
-        id=fields.integer("id"),
-        tool=fields.text("tool"),
-        began=began,
-        status=fields.one_of("status", _CALL),
-        ended=None if took is None else began + took,
-        size=fields.integer("size"),
-        dispatched=fields.flag("dispatched"),
-        repeatable=fields.flag("repeatable"),
-        read_only=fields.flag("readOnly"),
-        path=fields.text("path"),
-        watched=fields.flag("watched"),
-        seen={text(name): integer(size) for name, size in seen.items()},
-    )
-    fields.end()
-    return record
-
-
-def _refused(why: str) -> ProgramError:
-    return ProgramError("snapshot_restore_failed", f"the suspended program cannot be restored: {why}; start it again")

@@ -1,12 +1,12 @@
 """The answer to an `exec` or `wait`, made from a run's outcome: structured result, readable content, caps, telemetry.
 
-Some clients show a model the structured result, others the content, so whatever guides the model stands in both: notes,
-and the next step of a program that is not over. Telemetry is for programs that read results and stands in neither,
-unless the configuration says otherwise. docs/runs.md has the contract.
+Some clients show a model the structured result, others the content. Both have everything that guides the model: notes,
+and the next step of a suspended program. Telemetry is for programs that read results, and is in neither unless the
+configuration says so. docs/runs.md has the contract.
 
-What a program can make long shares `maxOutputBytes`: value or error first, then output. Notes have a quarter as much
-of their own, `next` and `pendingToolCalls` have caps that no setting changes. Texts are counted with the escapes that
-JSON has for them. The values are plain dicts in the shape of the protocol; `server` puts them into the SDK's types.
+The value or error and the output share `maxOutputBytes`, in this order. Notes have another quarter of it. `next` and
+`pendingToolCalls` have caps that no setting changes. Texts are counted with their JSON escapes. The values are plain
+dicts in the shape of the protocol; `server` puts them into the SDK's types.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ VISIBLE_TOOLS = ("exec", "wait")
 """Names of the tools that a client sees."""
 
 LEAST_PREVIEW = 400
-"""Bytes of what is too long that are shown. Where nothing else is shown, an eighth of the cap if that is more."""
+"""Bytes that are shown of a value that is too long. If nothing else is shown, an eighth of the cap if that is more."""
 
 LINE_BYTES = 2 * 1024
 """JSON that is longer has a line for each element of its arrays of objects: clients cut or hide long lines."""
 
 _LINE_DEPTH = 4
-"""Levels of nesting at which such arrays are looked for."""
+"""Levels of nesting at which such arrays are searched for."""
 
 MAX_ITEMS = 1000
 """Outputs in one answer."""
 
 PICTURE_BYTES = 8 * 1024 * 1024
-"""Of base64 in one answer."""
+"""Bytes of base64 in one answer."""
 
 MAX_PICTURES = 100
-"""In one answer. Some models refuse a conversation with more."""
+"""Pictures in one answer. Some models refuse a conversation with more."""
 
 NEXT_BYTES = 4 * 1024
 """Bytes of the next step of a suspended program."""
 
 PENDING_BYTES = 4 * 1024
-"""Bytes of the pending calls that are listed, the oldest first. `next` says how many there are besides."""
+"""Bytes of the pending calls that are listed, the oldest first. `next` has the number of the others."""
 
 _FRAME = 20
-"""Bytes of an output that are not its own, about: they are not counted."""
+"""Bytes around an output, about. They are not counted."""
 
 
 class Offload(Protocol):
-    """Keep a JSON text for an owner; its ref, or None when there is no room.
+    """Keep a JSON text for an owner, and return its ref, or None if there is no room.
 
     Raises:
         CodeModeError: it cannot be kept now.
@@ -76,7 +76,7 @@ class Offload(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """An answer.
+    """The answer to one `exec` or `wait`.
 
     Attributes:
         structured: a `CodeModeResult`.
@@ -94,7 +94,7 @@ class Rendered:
 async def render(
     ended: Outcome, settings: ToolSettings, offload: Offload, now: float, max_bytes: int | None = None
 ) -> Rendered:
-    """Render the answer to one `exec` or `wait`, cut where it is too large, whether or not the rest can be kept.
+    """Render the answer to one `exec` or `wait`. An answer that is too large is cut, also if the rest cannot be kept.
 
     Args:
         now: on the clock of the call records.
@@ -161,7 +161,7 @@ async def render(
 
 
 def exceeds(outputs: Iterable[dict[str, Any]], cap: int) -> str | None:
-    """Say why outputs are more than an answer shows; None where they fit."""
+    """Say why outputs are more than an answer shows; None if they fit."""
     _, left, crowded = _fit([_readable(item) for item in outputs], cap)
     return _too_much(cap) if left else _TOO_MANY_PICTURES if crowded else None
 
@@ -180,7 +180,7 @@ def render_error(
     notes: tuple[str, ...] = (),
     usage: Usage = _NOTHING,
 ) -> Rendered:
-    """Render the answer when nothing of a program has run.
+    """Render the answer for a program of which nothing has run.
 
     Args:
         max_bytes: see `render`.
@@ -210,7 +210,7 @@ class _Answer:
     now: float
 
     def over(self, size: int) -> _Answer:
-        """Return the answer that tells that its cap was exceeded."""
+        """Return the answer with the cap that was exceeded."""
         return replace(self, usage=replace(self.usage, exceeded=Exceeded("maxOutputBytes", size, self.cap)))
 
     def completed(self, value: Any, outputs: list[dict[str, Any]], notes: tuple[str, ...]) -> Rendered:
@@ -281,9 +281,9 @@ def _next_step(ended: Outcome) -> str:
         shown = _shortened(what, NEXT_BYTES // 4) + (f" and {more} more" if more > 0 else "")
         why = f"it waits for {shown}" if shown else "its time was over"
     resume, cancel = _wait_call(ended.run_id), _wait_call(ended.run_id, cancel=True)
-    if ended.nobody_answers and any(call.status == "needs_approval" for call in ended.pending):
+    if ended.unanswerable and any(call.status == "needs_approval" for call in ended.pending):
         step = f"Tell the user. After the decision, resume it with {resume}; to give up, call {cancel}."
-    elif ended.nobody_answers:
+    elif ended.unanswerable:
         step = (
             f"Tell the user what is asked. A client that can show the question resumes the program with {resume}; "
             f"to give up, call {cancel}."
@@ -464,9 +464,10 @@ def _laid_out(value: Any, depth: int) -> str:
 
 
 def _fit(outputs: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
-    """What fits into `room` bytes, the rest, and whether pictures were left out of it.
+    """Return the outputs that fit into `room` bytes, the rest, and whether pictures were left out.
 
-    The data of pictures has room of its own, as it is no text. A picture for which that is too little leaves its place.
+    The data of pictures has room of its own, since it is no text. A picture that does not fit there is replaced by
+    words.
     """
     pictures, count = PICTURE_BYTES, 0
     fitting: list[dict[str, Any]] = []

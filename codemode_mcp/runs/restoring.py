@@ -1,4 +1,4 @@
-"""What a store has of a run becomes a run of this process: catalog, namespaces, and calls where they were left."""
+"""Restore a run from a store into this process, with its catalog, its namespaces and its calls in flight."""
 
 from __future__ import annotations
 
@@ -12,80 +12,68 @@ from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.catalog.serialize import catalog_of
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs import records
-from codemode_mcp.runs.driver import counted
+from codemode_mcp.runs.answers import counted
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.store import EndedRun
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.messages import Completion, GuestError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
-    from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.errors import CodeModeError
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.runs.calls import Calls
-    from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.run import Run
-    from codemode_mcp.runs.store import Claim, RunStore, StoredCall, SuspendedRun
+    from codemode_mcp.runs.services import Services
+    from codemode_mcp.runs.store import Claim, StoredCall, SuspendedRun
     from codemode_mcp.runs.views import Ledger
-    from codemode_mcp.sandbox.engine import Engine
-    from codemode_mcp.search.finder import Meaning
     from codemode_mcp.settings import CodeModeSettings
 
 KEPT_CATALOGS = 16
-"""Of runs that were taken over."""
+"""Catalogs of restored runs that are kept in memory."""
 
 
 class Restoring:
-    """See the module. Holds no state of any run.
+    """The restorer of runs from a store. It holds no state of any run but their catalogs.
 
     Args:
-        keep: as `Run` takes it.
-        clock: monotonic seconds.
-        wall: seconds since the epoch.
+        remember: as `Run` takes it.
     """
 
     def __init__(
         self,
-        *,
-        engine: Callable[[], Awaitable[Engine]],
-        dispatcher: Dispatcher,
-        store: RunStore,
+        services: Services,
         calls: Calls,
         ledger: Ledger,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-        registered: Registered | None,
-        meaning: Meaning | None,
-        keep: Callable[[Run, Collection[str]], None] | None,
+        remember: Callable[[Run, Collection[str]], None] | None,
     ) -> None:
-        self._engine = engine
-        self._dispatcher = dispatcher
-        self._store = store
+        self._engine = services.engine
+        self._dispatcher = services.dispatcher
+        self._store = services.store
+        self._clock = services.clock
+        self._wall = services.wall
+        self._registered = services.registered
+        self._meaning = services.meaning
         self._calls = calls
         self._ledger = ledger
-        self._clock = clock
-        self._wall = wall
-        self._registered = registered
-        self._meaning = meaning
-        self._keep = keep
+        self._remember = remember
         # By their hashes.
         self._catalogs: OrderedDict[str, Catalog] = OrderedDict()
 
     async def run_of(self, claimed: Claim, caller: Caller | None, settings: CodeModeSettings) -> Run:
-        """A run that another process has suspended, or left behind, suspended as it was; its calls are under way.
+        """Return a run that another process has suspended or left, suspended, with its calls in flight.
 
         Args:
-            caller: as it is known now; None: as it was when the run was written down.
-            settings: the limits of today.
+            caller: as known now; None: as when the run was stored.
+            settings: the current limits.
 
         Raises:
-            CodeModeError: `snapshot_restore_failed`, or this process cannot go on with it now.
+            CodeModeError: `snapshot_restore_failed`, or this process cannot continue it now.
         """
         suspended = claimed.run
-        # None of its calls begins here where it could not go on afterwards.
+        # Checked before its calls begin, which would be lost if the run could not continue.
         base = (await self._engine()).base
         made = snapshot.check(suspended.snapshot, prelude=base.prelude)
         limit = settings.memory_limit_bytes
@@ -110,7 +98,7 @@ class Restoring:
             now=self._clock(),
             wall=self._wall(),
             ledger=self._ledger,
-            keep=self._keep,
+            remember=self._remember,
         )
         run.memory_limit = min(run.memory_limit, limit)
         run.home = self._store
@@ -136,7 +124,7 @@ class Restoring:
         return run
 
     def take_in(self, run: Run, calls: Iterable[StoredCall]) -> None:
-        """What has become of calls that this process took for another's."""
+        """Take in what has happened to calls for whose other executors this process waits."""
         for stored in calls:
             waiting = run.calls.get(stored.id)
             if waiting is None or waiting.executor != "elsewhere" or stored.executor == "elsewhere":
@@ -147,12 +135,12 @@ class Restoring:
             try:
                 self._put_back(run, stored)
             except ProgramError as error:
-                # As written by a later version. The program waits for this one call, and can go on without it.
+                # A later version has written it. The program waits for this one call, and can continue without it.
                 run.settled.append(Completion(stored.id, error=GuestError.of(error)))
             run.change()
 
     def _put_back(self, run: Run, stored: StoredCall) -> None:
-        """Go on with a call where it was left. Raises `ProgramError`, `snapshot_restore_failed`."""
+        """Continue a call in the state it was left in. Raises `ProgramError`, `snapshot_restore_failed`."""
         if stored.result is not None:
             run.settled.append(records.completion_of(stored.result))
         elif stored.executor == "nobody":
@@ -161,12 +149,12 @@ class Restoring:
             call = records.call_of(stored, run.namespaces)
             began = records.began_of(stored, now=self._clock(), wall=self._wall())
             if stored.status == "queued":
-                self._calls.again(run, call, began)
+                self._calls.requeue(run, call, began)
             else:
-                self._calls.elsewhere(run, call, began)
+                self._calls.await_other_executor(run, call, began)
 
     def end_of(self, suspended: SuspendedRun, error: CodeModeError, lives: float) -> EndedRun:
-        """The end of a run that cannot be gone on with, for so many seconds."""
+        """Return the end of a run that cannot be restored. `lives`: seconds for which it is kept."""
         pending = [each.tool for each in suspended.calls if each.result is None]
         note = f"Pending when it was suspended: {counted(pending)}" if pending else ""
         outcome = Outcome(

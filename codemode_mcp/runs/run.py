@@ -20,6 +20,7 @@ from codemode_mcp.runs.namespaces import OpenNamespaces
 from codemode_mcp.runs.questions import Questions
 from codemode_mcp.runs.recent_results import RecentResults
 from codemode_mcp.runs.state import DURABLE, UNSENT, RunState, advance, advance_call, advance_custody
+from codemode_mcp.runs.store import Fenced
 from codemode_mcp.runs.views import CallView, Ledger, RunView, Track
 from codemode_mcp.settings import MIB
 
@@ -40,15 +41,17 @@ if TYPE_CHECKING:
     from upstream_clients.tools import Question, SentCall
 
     OnOutput = Callable[[Sequence[Mapping[str, Any]]], None]
-    """Watches a run: is called in the event loop with what each turn of the program has printed, in order and once, as
-    `Outcome.outputs` has it later; whatever becomes of the run in between. Must not wait."""
+    """Takes the outputs of each turn of a program as they come, in order and once, as `Outcome.outputs` has them later.
+
+    It is called in the event loop and must not wait."""
 
 log = logging.getLogger("codemode_mcp.runs")
 
 RECENT_CALLS = 8
+"""Latest calls that an answer lists."""
 
 MAX_NOTES = 20
-"""Of hooks and others, that the reader of a run's results is told."""
+"""Notes of hooks and others that the answers of one run show."""
 
 
 class Observation:
@@ -56,7 +59,7 @@ class Observation:
 
     Args:
         deadline: monotonic seconds at which the request wants its answer.
-        latest: until when the deadline may be put off because the program has to queue or a person has to answer.
+        latest: the latest time to which the deadline may move, because the program queues or a person has to answer.
     """
 
     def __init__(self, deadline: float, client: Client | None, *, latest: float | None = None) -> None:
@@ -71,7 +74,11 @@ class Observation:
         self._outcome: Outcome | CodeModeError | None = None
 
     def ends(self, now: float, *, held: bool) -> float:
-        """When the request wants its answer; the deadline stands still while it is `held` by a person."""
+        """Return the time at which the request wants its answer.
+
+        Args:
+            held: a person is being asked. The deadline is extended by that time.
+        """
         if held:
             if self.held_since is None:
                 self.held_since = now
@@ -82,7 +89,7 @@ class Observation:
         return self.deadline
 
     def remaining(self, now: float) -> float:
-        """Seconds that the program may still compute."""
+        """Return the seconds that the program may still compute."""
         return max(0.0, self.deadline - (now if self.held_since is None else self.held_since))
 
     def settle(self, outcome: Outcome | CodeModeError) -> None:
@@ -90,7 +97,7 @@ class Observation:
         self._done.set()
 
     async def outcome(self) -> Outcome:
-        """Raises the `CodeModeError` the driver ended with, if it did."""
+        """Wait for the outcome. Raises the `CodeModeError` with which the driver ended, if any."""
         await self._done.wait()
         assert self._outcome is not None
         if isinstance(self._outcome, CodeModeError):
@@ -103,15 +110,15 @@ class LiveCall:
     """One call that has not ended.
 
     Attributes:
-        state: changed by `advance` alone.
-        holds: it is one of the `Run.executing`. One that waits for a person is not.
+        state: only `advance` changes it.
+        has_slot: it is one of the `Run.executing`. A call that waits for a person is not.
         recorded: a durable store has it, or it need not wait for one.
         executor: the process that has sent it, or will: this one, or another that stores its end.
-        left: its program is over, and did not await it.
+        left: its program has ended without awaiting it.
         sent: set while the call is in flight without a task of its own.
-        scope: set while a task carries the call.
+        scope: set while a task executes the call.
         cancelled: it was given up.
-        told: its begin was told to the auditor.
+        start_reported: the auditor has its start.
         on_cancel: called when a call without a task is given up.
     """
 
@@ -119,17 +126,17 @@ class LiveCall:
     record: CallRecord
     events: CallEvents
     state: CallState = "queued"
-    holds: bool = False
+    has_slot: bool = False
     recorded: bool = False
     executor: Literal["here", "elsewhere"] = "here"
     left: bool = False
     cancelled: bool = False
-    told: bool = False
+    start_reported: bool = False
     sent: SentCall | None = None
     scope: anyio.CancelScope | None = None
     on_cancel: Callable[[LiveCall], None] | None = None
     _news: anyio.Event | None = None
-    """Set for whoever waits until the call is recorded, or has a slot again."""
+    """Wakes the task that waits until the call is recorded, or has a slot again."""
 
     def advance(self, event: CallEvent) -> None:
         """Change the state by the table.
@@ -154,7 +161,7 @@ class LiveCall:
         self.wake()
 
     def wake(self) -> None:
-        """Wake the task that carries the call."""
+        """Wake the task that executes the call."""
         if self._news is not None:
             self._news.set()
 
@@ -165,11 +172,11 @@ class LiveCall:
 
     @property
     def is_unsent(self) -> bool:
-        """Tell whether no tool has got it and none is about to."""
+        """Tell whether no tool has got the call and none is about to."""
         return self.state in UNSENT
 
     def cancel(self) -> None:
-        """Give the call up; its server is told."""
+        """Give the call up, and cancel it at its server."""
         if self.cancelled:
             return
         self.cancelled = True
@@ -180,7 +187,7 @@ class LiveCall:
 
 
 class SettledQueue(deque["Completion"]):
-    """Completions that were not delivered yet, with their size. Changed by the methods below alone.
+    """Completions that were not delivered yet, with their size. Only the methods below change it.
 
     Attributes:
         size: characters of all of them, about.
@@ -192,7 +199,7 @@ class SettledQueue(deque["Completion"]):
         self.extend(completions)
 
     def append(self, completion: Completion) -> None:
-        """Add what has settled last."""
+        """Add a completion at the end."""
         super().append(completion)
         self.size += completion.size
 
@@ -202,17 +209,17 @@ class SettledQueue(deque["Completion"]):
             self.append(completion)
 
     def popleft(self) -> Completion:
-        """Take what has settled first. Raises `IndexError` where there is nothing."""
+        """Take the first completion. Raises `IndexError` if there is none."""
         completion = super().popleft()
         self.size -= completion.size
         return completion
 
 
 class Run:
-    """Everything about one run that lives in this process.
+    """The state of one run in this process.
 
-    The mutable state: the guest while it is not suspended, its unsettled calls and timers, and what has settled but was
-    not delivered yet.
+    It has the guest while the run is not suspended, the unsettled calls and timers, and the completions that were not
+    delivered yet.
     """
 
     def __init__(
@@ -221,7 +228,7 @@ class Run:
         manifest: str,
         began: float,
         ledger: Ledger | None = None,
-        keep: Callable[[Run, Collection[str]], None] | None = None,
+        remember: Callable[[Run, Collection[str]], None] | None = None,
         on_output: OnOutput | None = None,
         memory_limit: int = 64 * MIB,
     ) -> None:
@@ -231,30 +238,30 @@ class Run:
         self.began = began
         self.memory_limit = memory_limit
         self.home: RunStore | None = None
-        """What has it since it was first suspended."""
+        """The store that has it since it was first suspended."""
         self.custody: Custody = "local"
-        """Who has it; changed by `take` alone."""
+        """The process and the store that have it; only `take` changes it."""
         self.stored_catalog: StoredCatalog | None = None
         self.writing = anyio.Lock(fast_acquire=True)
-        """Held while it is being written down."""
+        """Held while it is written to a store."""
         self.driving = anyio.Lock(fast_acquire=True)
         """Held by its driver."""
         self.state: RunState = "running"
         self.guest: Guest | None = None
         self.threaded_turns = 0
-        """Turns that are computed in a thread, since one was too long for the event loop."""
+        """Turns that are still computed in a thread after one that was too long for the event loop."""
         self.has_room = False
         self.positions: Positions | None = None
         self.observation: Observation | None = None
         self.last_observation: Observation | None = None
-        """The latest one, also when it is over."""
+        """The latest observation, also after its end."""
         self.calls: dict[int, LiveCall] = {}
         self.last_call = 0
         self.executing = 0
         self.refused = 0
         self.pace = anyio.Semaphore(1, fast_acquire=True)
         self.begun_enough = self.begins_soon = False
-        """Calls have taken enough time of this round of the event loop; others begin in the next."""
+        """Calls that begin have used up their time in this round of the event loop; others begin in the next."""
         self.begin_until = 0.0
         self.queue: deque[LiveCall] = deque()
         self.resuming: deque[LiveCall] = deque()
@@ -273,22 +280,22 @@ class Run:
             self.id,
             self.questions,
             self.change,
-            None if keep is None else partial(keep, self),
+            None if remember is None else partial(remember, self),
             operated=context.caller.operates,
             via=context.approval_via,
         )
         self.outputs: list[dict[str, Any]] = []
         self.history: list[dict[str, Any]] = []
         self.written = 0
-        """How many of `history` a durable store has."""
+        """The number of outputs in `history` that a durable store has."""
         self.ends_kept: frozenset[int] = frozenset()
-        """Calls of those in `settled` whose ends a durable store has."""
+        """The calls in `settled` whose ends a durable store has."""
         self.on_output = on_output
         self.dropped = 0
         self.empty = False
-        """Tell whether it has completed and produced neither a value nor output."""
+        """It has completed and produced neither a value nor output."""
         self.not_stored: str | None = None
-        """The last key that it loaded and that nothing is stored under."""
+        """The last key that it loaded and that has no value."""
         self.results = RecentResults()
         self.looking_up = 0.0
         self.recent: deque[CallRecord] = deque(maxlen=RECENT_CALLS)
@@ -301,15 +308,15 @@ class Run:
         self.restored = 0
         """The number of times that this process has restored it."""
         self.taken_over = False
-        """Tell whether another process suspended it."""
+        """Another process had it before this one."""
         self.exceeded: Exceeded | None = None
-        """The latest cap that it was beyond."""
+        """The latest limit that it was beyond."""
         self._notes: list[str] = []
         self._noted: set[str] = set()
         self._has_changed = False
         self._waiter: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        """Ends the wait for a change. It rings at `_alarm_at`, seconds on the clock of the driver."""
+        """The timer that ends the wait for a change. It fires at `_alarm_at`, seconds on the clock of the driver."""
         self._alarm_at = math.inf
         self._listener: anyio.Event | None = None
 
@@ -325,7 +332,7 @@ class Run:
         return self.context.share
 
     def know_scopes(self) -> None:
-        """Have declarations show what is in the namespaces, now that these are open."""
+        """Add the members of the open namespaces to declarations."""
         shapes = self.namespaces.shapes
         if shapes:
             self.context = replace(self.context, catalog=self.context.catalog.with_scopes(shapes))
@@ -336,31 +343,31 @@ class Run:
     def can_answer(self, question: Question) -> bool:
         """Tell if the client that observes the run, or did last, is able to answer a question."""
         if self.last_observation is None:
-            return True  # taken over from another process: its client may come here yet
+            return True  # taken over from another process: its client may still come here
         client = self.last_observation.client
         return client is not None and client.way(question) != "none"
 
     @property
     def given_up(self) -> bool:
-        """Whether nobody wants its end any more."""
+        """Tell whether no client wants its end any more."""
         return self.state in ("aborted", "expired") or (self.observation is not None and self.observation.aborted)
 
     def is_past(self, now: float) -> bool:
-        """Whether it was suspended for too long, and is about to be dropped. `now`: monotonic seconds."""
+        """Tell whether it was suspended for too long, and is about to be dropped. `now`: monotonic seconds."""
         suspended = self.state == "waiting" and self.observation is None
         return suspended and self.expires is not None and self.expires <= now
 
     def advance(self, event: RunEvent) -> None:
-        """Raises `IllegalTransition`."""
+        """Change the state by the table. Raises `IllegalTransition`."""
         self.state = advance(self.state, event)
 
     def take(self, event: CustodyEvent) -> None:
-        """Change who has the run, by the table. Raises `IllegalTransition`."""
+        """Change the custody by the table. Raises `IllegalTransition`."""
         self.custody = advance_custody(self.custody, event)
 
     @property
     def kept(self) -> bool:
-        """Tell whether a durable store has it, so that what is done for it is stored before."""
+        """Tell whether a durable store has it, so that every action for it is stored before it is done."""
         return self.custody in DURABLE
 
     @property
@@ -368,38 +375,50 @@ class Run:
         """Tell whether another process has it now."""
         return self.custody == "lost"
 
+    def check_fence(self) -> None:
+        """Raise `Fenced` if another process has the run now."""
+        if self.fenced:
+            raise Fenced(self.id)
+
     def note(self, text: str) -> None:
-        """Tell the reader of the run's next result; the same text only once in the life of the run."""
+        """Add a note to the run's next answer, unless an earlier answer had the same one."""
         if text in self._noted or len(self._noted) > MAX_NOTES:
             return
         self._noted.add(text)
         self._notes.append(text if len(self._noted) <= MAX_NOTES else "There are more notes, which are not shown.")
 
-    def tell(self, outputs: Sequence[Mapping[str, Any]]) -> None:
-        """Show what a turn has printed to whoever watches."""
+    def show_output(self, outputs: Sequence[Mapping[str, Any]]) -> None:
+        """Pass the outputs of a turn to `on_output`."""
         if self.on_output is None or not outputs:
             return
         try:
             self.on_output(outputs)
         except Exception:
-            log.exception("the output of run %s could not be shown as it came", self.id[:12])
+            log.exception("the output of run %s could not be shown while it ran", self.id[:12])
+
+    def with_outputs(self, outcome: Outcome, notes: tuple[str, ...] = ()) -> Outcome:
+        """Return an outcome with what was printed and noted since the last one, and with these notes."""
+        notes = (*outcome.notes, *notes, *self.take_notes())
+        outputs = tuple(self.outputs)
+        self.outputs.clear()
+        return replace(outcome, notes=notes, outputs=outputs, dropped=self.dropped)
 
     def take_notes(self) -> tuple[str, ...]:
-        """What was noted since the last time."""
+        """Return the notes since the last time, and forget them."""
         notes, self._notes = tuple(self._notes), []
         return notes
 
     @property
     def notes(self) -> tuple[tuple[str, ...], frozenset[str]]:
-        """What `take_notes` will give, and all that was ever noted."""
+        """The notes for the next answer, and all notes so far."""
         return tuple(self._notes), frozenset(self._noted)
 
-    def go_on_noting(self, notes: Iterable[str], noted: Iterable[str]) -> None:
-        """From where it was in another process."""
+    def restore_notes(self, notes: Iterable[str], noted: Iterable[str]) -> None:
+        """Continue with the notes of another process; see `notes`."""
         self._notes, self._noted = list(notes), set(noted)
 
     def change(self) -> None:
-        """Something has happened that the driver may be waiting for."""
+        """Wake the driver, because something has happened that it may be waiting for."""
         self._has_changed = True
         waiter = self._waiter
         if waiter is not None and not waiter.done():
@@ -408,10 +427,10 @@ class Run:
             self._listener.set()
 
     async def wait_for_change(self, until: float, clock: Callable[[], float]) -> None:
-        """Return after the next `change`, or at `until`. For the driver alone.
+        """Return after the next `change`, or at `until`, or earlier. Only the driver calls this.
 
-        It may return earlier than either. The alarm of an earlier wait stays where it rings before `until`: a program
-        waits thousands of times, mostly until the same moment.
+        The timer of an earlier wait is kept if it fires before `until`: a program waits thousands of times, mostly
+        until the same time.
         """
         if not self._has_changed:
             loop = asyncio.get_running_loop()
@@ -423,12 +442,12 @@ class Run:
             finally:
                 self._waiter = None
         if self.calls and self._has_changed:
-            # Whatever else has ended by now belongs to the same batch.
+            # Calls that end in this round of the event loop belong to the same batch.
             await anyio.lowlevel.checkpoint()
         self._has_changed = False
 
     def silence(self) -> None:
-        """Take the alarm of a wait back: the driver does not wait any more."""
+        """Cancel the timer of a wait."""
         self._set_alarm(math.inf, None)
 
     def _set_alarm(self, at: float, alarm: asyncio.TimerHandle | None) -> None:
@@ -441,7 +460,7 @@ class Run:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def hear_change(self) -> None:
+    async def wait_undriven(self) -> None:
         """Return after the next `change` of a run that has no driver."""
         if self._has_changed:
             if self.observation is None:
@@ -463,13 +482,13 @@ class Run:
         return None
 
     def tidy_timers(self) -> None:
-        """Timers that were cleared stay in the heap until they are due; not too many of them."""
+        """Remove cleared timers from the heap, where they would stay until they are due, if there are many."""
         if len(self.timer_heap) > 2 * len(self.timers) + 1000:
             self.timer_heap = [(due, timer) for timer, due in self.timers.items()]
             heapq.heapify(self.timer_heap)
 
     def ready(self, now: float) -> bool:
-        """Whether there is anything to deliver."""
+        """Tell whether there is anything to deliver."""
         if self.settled or self.asked or self.yields:
             return True
         due = self.next_timer
@@ -477,12 +496,12 @@ class Run:
 
     @property
     def can_settle(self) -> bool:
-        """Whether anything can still settle a promise of the guest."""
+        """Tell whether anything can still settle a promise of the guest."""
         return bool(self.calls or self.timers or self.settled or self.asked or self.yields)
 
     @property
-    def approaching(self) -> bool:
-        """Whether any call may still come to wait for an approval: it neither waits nor was sent."""
+    def has_undecided_calls(self) -> bool:
+        """Tell whether any call may still come to wait for an approval: it neither waits nor was sent."""
         waiting, asking = self.approvals.calls, self.questions.calls
         return len(waiting) < len(self.calls) and any(
             live.record.status == "queued" and call not in waiting and call not in asking
@@ -490,29 +509,29 @@ class Run:
         )
 
     @property
-    def elsewhere(self) -> bool:
-        """Whether it waits for calls that another process has sent."""
+    def awaits_other_executor(self) -> bool:
+        """Tell whether it waits for calls that another process has sent."""
         return any(live.executor == "elsewhere" for live in self.calls.values())
 
     def give_up(self) -> None:
-        """Another process has it now, or will: calls that were sent go on here, for their ends are still wanted."""
+        """Leave the run to another process. Calls that were sent continue here, since their ends are still needed."""
         self.take("lose")
-        self.approvals.end()
         self.questions.refuse()
-        for live in self.queue:
-            live.record.status = "failed"
-        self.queue.clear()
+        self._drop_queue()
         self.cancel_unsent()
         self.change()
 
     def cancel_calls(self) -> None:
-        """Give up all calls; those under way are cancelled upstream."""
+        """Give up all calls, and cancel those in flight at their servers."""
+        self._drop_queue()
+        for live in list(self.calls.values()):
+            live.cancel()
+
+    def _drop_queue(self) -> None:
         self.approvals.end()
         for live in self.queue:
             live.record.status = "failed"
         self.queue.clear()
-        for live in list(self.calls.values()):
-            live.cancel()
 
     def cancel_unsent(self) -> None:
         """Cancel the calls that no tool has got."""
@@ -520,18 +539,8 @@ class Run:
             if live.is_unsent:
                 live.cancel()
 
-    @property
-    def memory_size(self) -> int:
-        """Bytes of memory of its guest; 0 without one."""
-        return 0 if self.guest is None else self.guest.memory_size
-
-    def close(self) -> None:
-        if self.guest is not None:
-            self.guest.close()
-            self.guest = None
-
     def view(self, now: float) -> RunView:
-        """Of the run at the moment, without its calls."""
+        """Return the view of the run as it is now, without its calls."""
         return RunView(
             id=self.id,
             state=self.state,
@@ -549,6 +558,6 @@ class Run:
         )
 
     def call_views(self, now: float) -> tuple[CallView, ...]:
-        """Of all calls that are remembered, or have not ended."""
+        """Return the views of all calls that are remembered or have not ended."""
         live = [(each.call, each.record) for each in self.calls.values()]
         return self.track.views(now, live, self.approvals.calls, self.questions.calls)

@@ -1,8 +1,8 @@
-"""The life of a run, the life of a nested call, and who has a run, as tables. Pure.
+"""The states of a run, of a nested call and of the custody of a run, as tables. Pure.
 
-Every change of these states is decided here. Finishing, failing, cancelling and expiring race: the first one that gets
-here wins, and the others learn that they came too late. `may_send` answers the one question that several processes
-must agree on: may this call be sent now, by this process?
+Every change of these states is decided here. Finishing, failing, cancelling and expiring race: the first one counts,
+and the others get `IllegalTransition`. `may_send` answers the one question on which several processes must agree: may
+this process send this call now?
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ TRANSITIONS: dict[RunState, dict[RunEvent, RunState]] = {
     "expired": {},
     "aborted": {},
 }
-"""Event by event, what each state becomes. What is not here may not happen."""
+"""The next state for each state and event. Events that are missing are illegal."""
 
 ENDED: frozenset[RunState] = frozenset(state for state, events in TRANSITIONS.items() if not events)
 
 
 class IllegalTransition(Exception):
-    """An event that the state has no place for.
+    """An event that is illegal in a state.
 
     Attributes:
-        ended: the run has already ended, so that the event merely came too late.
+        ended: the run has already ended, so the event came too late.
     """
 
     def __init__(self, state: str, event: str, of: str = "run") -> None:
@@ -60,9 +60,9 @@ CallState = Literal["queued", "awaiting_approval", "ready", "recorded", "sending
 """The state of a nested call in this process.
 
 `queued`: nothing is decided yet. `awaiting_approval`: a person is asked. `ready`: policy, arguments, hooks and people
-let it pass. `recorded`: it is ready, and a durable store has it. `sending`: the store is being told that this process
-sends it. `dispatched`: the tool may have got it; also said of a call that another process has sent. `settled`: it has
-its end. `abandoned`: it was given up.
+have let it pass. `recorded`: it is ready, and a durable store has it. `sending`: this process is telling the store that
+it sends the call. `dispatched`: the tool may have got it, from this process or another. `settled`: it has its end.
+`abandoned`: it was given up.
 """
 
 CallEvent = Literal["ask", "approve", "admit", "record", "claim", "retract", "send", "settle", "abandon"]
@@ -78,7 +78,7 @@ CALL_TRANSITIONS: dict[CallState, dict[CallEvent, CallState]] = {
     "settled": {},
     "abandoned": {},
 }
-"""Event by event, what each state of a call becomes. What is not here may not happen.
+"""The next state of a call for each state and event. Events that are missing are illegal.
 
 `record`: a durable store has it. `claim`: the store is told that this process sends it. `retract`: the store did not
 take that, so that nothing is sent.
@@ -100,10 +100,10 @@ def advance_call(state: CallState, event: CallEvent) -> CallState:
         raise IllegalTransition(state, event, "call") from None
 
 
-# who has a run
+# the custody of a run
 
 Custody = Literal["local", "stored", "needs_checkpoint", "fallback", "lost", "over"]
-"""Who has a run, seen from this process.
+"""The process and the store that have a run, as this process knows.
 
 `local`: this process alone; no durable store has it. `stored`: a durable store has it as it is. `needs_checkpoint`: a
 durable store has it, but not yet calls of it that must not be sent twice. `fallback`: it is suspended in this process
@@ -134,7 +134,7 @@ CUSTODY_TRANSITIONS: dict[Custody, dict[CustodyEvent, Custody]] = {
     "lost": {"call": "lost", "checkpoint": "lost", "lose": "lost", "end": "lost"},
     "over": {"call": "over", "lose": "over", "end": "over"},
 }
-"""Event by event, what each custody becomes. What is not here may not happen.
+"""The next custody for each custody and event. Events that are missing are illegal.
 
 `store`: the run is being stored for a suspension; calls wait for the store from that moment on. `unstore`: that failed,
 and nothing was stored. `call`: it has made a call that must not be sent twice.
@@ -157,10 +157,10 @@ def advance_custody(custody: Custody, event: CustodyEvent) -> Custody:
 
 
 Permission = Literal["send", "claim", "wait", "never"]
-"""May a call be sent now, by this process?
+"""Permission to send a call, for this process and now.
 
-`send`: at once. `claim`: after the store has the word that this process sends it. `wait`: after the store has the call.
-`never`: another process may send it.
+`send`: now. `claim`: after the store knows that this process sends it. `wait`: after the store has the call. `never`:
+another process may send it.
 """
 
 

@@ -1,7 +1,7 @@
 """Suspended and ended runs by id and owner: time to live, quotas, one observer at a time.
 
-`RunStore` is what every kind of store satisfies; `MemoryStore` is the one that lives and dies with the process. What a
-store keeps is plain data: the tasks of a suspended run's calls belong to the manager.
+`RunStore` is the interface of all stores; `MemoryStore` ends with the process. A store keeps plain data: the tasks of a
+suspended run's calls belong to the manager.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredCatalog:
-    """The catalog that a run sees, for those that outlive their process.
+    """The catalog that a run sees, for runs that outlive their process.
 
     Attributes:
-        hash: of `text`; the same for catalogs that are the same in every respect.
-        text: makes JSON of it; not called where a store has it already.
+        hash: of `text`; equal catalogs have the same hash.
+        text: makes its JSON; not called if a store has it already.
     """
 
     hash: str
@@ -44,16 +44,15 @@ Executor = Literal["here", "elsewhere", "nobody"]
 
 @dataclass(frozen=True, slots=True)
 class StoredCall:
-    """A call whose end the program has not got yet.
+    """A call whose end was not delivered to the program.
 
     Attributes:
         tool: the id of its tool.
-        dispatched: it may have been sent.
+        status: `dispatched` if the call may have been sent.
         repeatable: sending it twice does no harm.
-        body: JSON of what it takes to send it; empty where that must not be, or in what is written down of a call that
-            was before.
-        result: JSON of its end, see `records`; None while it has none, or likewise.
-        executor: which process has it under way, or will.
+        body: JSON of what it takes to send it; empty if it must not be sent, or if the store has it already.
+        result: JSON of its end, see `records`; None if it has none, or if the store has it already.
+        executor: the process that sends it, or has.
     """
 
     id: int
@@ -71,15 +70,16 @@ class SuspendedRun:
 
     Attributes:
         snapshot: the guest, as `Guest.snapshot` gives it.
-        manifest: what the guest's warm image is made from.
+        manifest: the source of the guest's warm image.
         suspended, expires: seconds on the store's clock.
-        record: JSON of all else that is known of the run, see `records`; empty in a store that is not durable.
-        printed: JSON of what it has printed since it was last written down; empty where that is nothing.
-        printed_from: how many outputs there were before these.
-        calls: likewise; none in a store that is not durable.
-        catalog: likewise.
-        view: what is told of it while it is suspended; None in a store that is not durable.
-        share: whose share of suspended runs it counts for; empty: its owner's.
+        record: JSON of the rest of the run, see `records`.
+        printed: JSON of its outputs since it was last stored; empty if there are none.
+        printed_from: number of outputs before these.
+        calls: the calls whose ends were not delivered to the program.
+        view: its view for the operator while it is suspended.
+        share: the share of suspended runs that it counts for; empty for its owner's.
+
+    A store that is not durable gets neither `record`, `printed`, `calls`, `catalog` nor `view`.
     """
 
     id: str
@@ -104,12 +104,14 @@ class SuspendedRun:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A suspended run that belongs to whoever got this, until `suspend`, `release` or `end`.
+    """A suspended run that was claimed, until `suspend`, `release` or `end`.
 
     Attributes:
-        current: nobody else has gone on with it since this process suspended it: what is known of it here still counts.
-        catalog: the JSON of its catalog, where it is not current.
-        printed: likewise, each `SuspendedRun.printed` in order. Whether any is missing is for whoever reads the record.
+        current: no other process has continued it since this one suspended it, so the state in this process still
+            counts.
+        catalog: the JSON of its catalog, if it is not current.
+        printed: each `SuspendedRun.printed` in order, if it is not current. The reader of the record checks that none
+            is missing.
     """
 
     run: SuspendedRun
@@ -123,9 +125,9 @@ class EndedRun:
     """The end of a run that was once suspended, kept for a repeated `wait`.
 
     Attributes:
-        outcome: what was answered, and all of it from the start.
-        size: bytes it counts for.
-        state: how it ended.
+        outcome: the last answer, and all of the run from the start.
+        size: bytes that it counts for.
+        state: the state in which it ended.
     """
 
     id: str
@@ -139,15 +141,14 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What others have done to a run that this process has something to do with.
+    """The news of a run that this process has claimed, or for which it has calls in flight.
 
     Attributes:
-        fenced: it belongs to another process now. Nothing that this one still does for it counts, but for the ends of
-            calls that it has sent.
-        ended: nobody waits for its calls any more.
-        cancelled: somebody wants it to end.
-        calls: those that have ended elsewhere; and those of dead processes, which this one is to make again (`queued`)
-            or to give up (`dispatched`), with `executor` "here".
+        fenced: another process has it now. Of this one, only the ends of calls that it has sent still count.
+        ended: the state in which it ended; no program waits for its calls any more.
+        cancelled: a client or the operator has cancelled it.
+        calls: calls that ended in another process, and calls of dead executors. This process is to send the latter
+            again (`queued`) or to give them up (`dispatched`); their `executor` is "here".
     """
 
     fenced: bool = False
@@ -158,11 +159,11 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a store has of suspended runs.
+    """The totals of suspended runs in a store.
 
     Attributes:
-        oldest: seconds since the one was suspended that has been for longest; None where there is none.
-        size: bytes of their snapshots, and of what else is kept with these.
+        oldest: seconds since the oldest suspension; None if there is none.
+        size: bytes of their snapshots, and of all that is kept with these.
     """
 
     suspended: int
@@ -171,20 +172,20 @@ class Totals:
 
 
 class Fenced(ProgramError):
-    """Another process has taken the run over; this one must do nothing more for it."""
+    """Another process has taken the run over, so this one must do nothing more for it."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__("invalid_input", f"run {run_id} was taken over by another process; call wait again")
 
 
 class RunStore(Protocol):
-    """Where suspended runs are.
+    """A store of suspended runs.
 
     Every method that takes an owner checks it: a run of another owner looks exactly like an unknown one.
 
     Attributes:
-        durable: runs outlive this process, and other processes may go on with them. Then what is done for a run that
-            was once suspended is written down before it is done.
+        durable: runs outlive this process, and other processes may take them over. Then every action for a run that was
+            once suspended is stored before it is done.
         kind: for measurements.
     """
 
@@ -193,92 +194,97 @@ class RunStore(Protocol):
 
     @property
     def name(self) -> str:
-        """For messages, without secrets; the same for all processes that share it."""
+        """Its name for messages, without secrets; the same for all processes that share it."""
         ...
 
     def apply(self, settings: CodeModeSettings) -> None:
-        """Take other quotas and times; runs that are suspended keep theirs."""
+        """Use these quotas and times from now on. Suspended runs keep theirs."""
         ...
 
     async def suspend(self, run: SuspendedRun) -> None:
-        """Keep a run, in place of its earlier snapshot, and let go of it. A call that has ended meanwhile stays so.
+        """Store a run in place of its earlier snapshot, and release it. A call that has ended meanwhile stays settled.
 
         Raises:
             ProgramError: `too_many_pending_tool_calls`: a quota of suspended runs is full.
-            Fenced: it is not this process's any more.
+            Fenced: another process has it.
         """
         ...
 
     async def claim(self, run_id: str, owner: str) -> Claim | EndedRun:
-        """Become the one observer of a suspended run until `suspend`, `release` or `end`. An ended run is just given.
+        """Claim a suspended run until `suspend`, `release` or `end`, or return the end of a run.
 
-        Of a run that others have gone on with, calls that nobody has sent are this process's from now on; those that a
-        dead one has sent are given as in `News`.
+        If other processes have continued the run, this one becomes the executor of its unsent calls, and calls of dead
+        executors are given as in `News`.
 
         Raises:
-            ProgramError: `invalid_input` (unknown, or somebody else observes it) or `snapshot_expired`.
+            ProgramError: `invalid_input` (unknown, or observed already) or `snapshot_expired`.
         """
         ...
 
     async def release(self, run_id: str, owner: str) -> None:
-        """Let go of a claimed run that was not changed. What this process knows of it counts until it says `forget`."""
+        """Release a claimed run that was not changed. The state in this process counts until `forget`."""
         ...
 
     async def end(self, run: EndedRun) -> None:
-        """Put the end of a run in the place of the run. Raises `Fenced`."""
+        """Store the end of a run in place of the run. Raises `Fenced`."""
         ...
 
     async def sweep(self) -> list[str]:
-        """Drop what is past its time and say which suspended runs expired, so that their calls can be cancelled."""
+        """Drop runs past their time, and return the suspended ones, so that their calls can be cancelled."""
         ...
 
     async def totals(self) -> Totals:
-        """What there is."""
+        """Return the totals of suspended runs."""
         ...
 
     # of durable stores
 
     async def checkpoint(self, run: SuspendedRun) -> None:
-        """As `suspend`, without letting go: should this process die, others go on from here. Raises `Fenced`."""
+        """Store a run as `suspend`, but keep the claim. If this process dies, others continue from here.
+
+        Raises:
+            Fenced: another process has it.
+        """
         ...
 
     async def dispatching(self, run_id: str, call: int) -> bool:
         """Record that a call of a suspended or checkpointed run is about to be sent.
 
-        Return False when another process has the call.
+        Returns:
+            False if another process has the call.
         """
         ...
 
     async def settle(self, run_id: str, call: int, result: str) -> bool:
-        """Write down the end of such a call. False: it has been settled otherwise."""
+        """Store the end of such a call. Returns False if it has another end already."""
         ...
 
     def holds(self) -> bool:
-        """Whether this process may do anything for the runs it has claimed."""
+        """Tell whether the claims of this process still count."""
         ...
 
     async def news(self) -> str | None:
-        """Wait for the next run that another process has done something to; None: some may have been missed."""
+        """Wait for news, and return the id of the run. Returns None if news may have been missed."""
         ...
 
     async def look(self, run_id: str) -> News:
-        """What others have done to a run that this process has claimed, or suspended with calls under way."""
+        """Return the news of a run that this process has claimed, or has suspended with calls in flight."""
         ...
 
     async def cancel(self, run_id: str, owner: str) -> bool:
-        """Have whoever has claimed a run end it. False: nobody has."""
+        """Ask the process that has claimed a run to end it. Returns False if none has."""
         ...
 
     def forget(self, run_id: str) -> None:
-        """What this process knows of a run counts no more: its next claim is not `current`."""
+        """Note that the state of a run in this process is outdated, so its next claim is not `current`."""
         ...
 
     async def owner_of(self, run_id: str) -> str | None:
-        """Of a suspended run, for the operator."""
+        """Return the owner of a suspended run, for the operator."""
         ...
 
     async def views(self) -> list[RunView]:
-        """All runs that there are, the newest first, without their calls."""
+        """Return all runs, the newest first, without their calls."""
         ...
 
 
@@ -313,7 +319,7 @@ class MemoryStore:
 
     async def suspend(self, run: SuspendedRun) -> None:
         if run.id not in self._suspended:
-            # Those past their time do not count; `sweep` drops them, and whoever calls it cancels their calls.
+            # Runs past their time do not count. `sweep` drops them, and its caller cancels their calls.
             now = self._clock()
             alive = [other for other in self._suspended.values() if other.expires > now or other.id in self._claimed]
             own = sum(1 for other in alive if other.counts_for == run.counts_for)
@@ -366,7 +372,7 @@ class MemoryStore:
         size = sum(len(run.snapshot) for run in every)
         return Totals(len(every), None if first is None else self._clock() - first, size)
 
-    # Nobody else has any of these runs, and nothing is left when this process ends.
+    # No other process has any of these runs, and none is left when this process ends.
 
     async def checkpoint(self, run: SuspendedRun) -> None:
         pass
@@ -406,7 +412,7 @@ class MemoryStore:
 
 
 def unknown_run(run_id: str) -> ProgramError:
-    """The same for a run that never was, one that is over and forgotten, and one of another owner."""
+    """Return the error for an unknown run, a forgotten one, and one of another owner. These must look the same."""
     return ProgramError(
         "invalid_input",
         f"there is no run {run_id[:80]!r}; a runId comes from the answer of an exec that is waiting, "
@@ -415,10 +421,12 @@ def unknown_run(run_id: str) -> ProgramError:
 
 
 def already_observed(run_id: str) -> ProgramError:
+    """Return the error for a run that another request waits for."""
     return ProgramError("invalid_input", f"run {run_id} is being waited for already; use the answer of that wait")
 
 
 def expired_run(run_id: str, settings: CodeModeSettings) -> ProgramError:
+    """Return the error for a run that was suspended for too long."""
     return ProgramError(
         "snapshot_expired",
         f"run {run_id} was suspended for more than {settings.snapshot_ttl_seconds} s and was dropped; "
@@ -431,7 +439,7 @@ def check_quotas(settings: CodeModeSettings, share: str, own: int, total: int) -
 
     Args:
         share: an owner, or the address of callers without authentication.
-        own, total: how many are suspended, of the share and of all.
+        own, total: suspended programs of the share, and of all.
 
     Raises:
         ProgramError: `too_many_pending_tool_calls`.
@@ -468,9 +476,10 @@ _BEARER = "bearer:"
 
 
 def bearer_of(run_id: str) -> str:
-    """The owner of a run of somebody unknown: whoever holds its unguessable id (SPEC 7)."""
+    """Return the owner of a run of an unknown caller, who is known only by its unguessable id."""
     return _BEARER + run_id
 
 
 def is_bearer(owner: str) -> bool:
+    """Tell whether an owner is known only by the id of a run."""
     return owner.startswith(_BEARER)

@@ -1,8 +1,7 @@
-"""Values kept for an owner between programs: what `store` was given, and results too large to show.
+"""Values kept for an owner between programs: those that programs stored, and results too large to show.
 
-Within `storeMaxBytes` per owner; the oldest results make room, values a program stored do not. Of many owners, those
-that have not been here for longest make room with all that they have. `Values` is what every place for them satisfies;
-`MemoryValues` is the one that lives and dies with the process.
+An owner has `storeMaxBytes`. The oldest results make room, values that a program stored do not. If there are too many
+owners, those unused for longest lose everything. `Values` is the interface; `MemoryValues` ends with the process.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ PREVIEW = 80
 """Characters of an entry's JSON that are shown of it."""
 
 ENTRY = 256
-"""What an entry counts for beyond its text, so that many small ones are bounded too."""
+"""Characters that an entry counts for beyond its text, so that many small ones are bounded too."""
 
 MAX_OWNERS = 10_000
 
 FULL_OWNERS = 8
-"""How many owners may have all that one may have; many more may have little."""
+"""Number of owners who can fill their space at the same time. Many more owners can have less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Keep `text`, which is JSON, under `key`, in place of what was there."""
+    """An order to keep a JSON text under a key, in place of an earlier one."""
 
     key: str
     text: str
@@ -41,13 +40,13 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """The JSON text under a key or ref."""
+    """An order for the JSON text under a key or ref."""
 
     key: str
 
 
 Answer = str | CodeModeError | None
-"""To a `Get` the text, or None where there is none; to a `Put` None, or why it was refused."""
+"""Answer to a `Get`: the text, or None. Answer to a `Put`: None, or the error with which it was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,34 +72,38 @@ class Page:
 
 
 class Values(Protocol):
-    """JSON texts by owner and key. Where they cannot be reached, every method raises `StoreUnavailable`."""
+    """JSON texts by owner and key. If they cannot be reached, every method raises `StoreUnavailable`."""
 
-    async def carry_out(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
-        """Do what comes first of `asked`, in order: all of it, unless `room` characters are loaded before.
+    async def execute(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
+        """Execute orders in sequence, at least the first one, until more than `room` characters are loaded.
 
-        Refused is what does not fit, and a key that is one of ours; that changes nothing, and the rest is done.
+        A `Put` that does not fit, or has the key of a result, is refused. It changes nothing, and later orders are
+        executed.
+
+        Returns:
+            The answers to the orders that were executed.
         """
         ...
 
     async def offload(self, owner: str, text: str) -> str | None:
-        """Keep a result that was too large to show. Its ref, or None when it does not fit at all."""
+        """Keep a result that was too large to show. Returns its ref, or None if it does not fit."""
         ...
 
     async def load(self, owner: str, key: str) -> str | None:
-        """The JSON text under a key or ref, or None."""
+        """Return the JSON text under a key or ref, or None."""
         ...
 
     async def listed(self, owner: str, offset: int, limit: int) -> Page:
-        """What there is of an owner."""
+        """Return some of the entries of an owner."""
         ...
 
     async def sweep(self) -> None:
-        """Drop some of what nobody has used for long."""
+        """Drop some of the values that were not used for long."""
         ...
 
 
 def size_of(key: str, text: str) -> int:
-    """What an entry counts for."""
+    """Return the size that an entry counts for."""
     return len(key) + len(text) + ENTRY
 
 
@@ -113,12 +116,12 @@ def preview_of(text: str) -> str:
 
 
 def ours() -> ProgramError:
-    """Why nothing can be stored under a key that begins as those of results do."""
+    """Return the error for a key that starts as those of results do."""
     return ProgramError("nested_tool_failed", f"store(): keys that start with {REF_PREFIX!r} belong to results")
 
 
 def full(put: Put, used: int, limit: int) -> ProgramError:
-    """Why something cannot be stored. `used`: what is in use."""
+    """Return the error for a value that does not fit. `used`: characters in use."""
     return ProgramError(
         "nested_tool_failed",
         f"store({put.key[:100]!r}): {len(put.text)} bytes do not fit; {used} of {limit} are in use",
@@ -144,7 +147,7 @@ class MemoryValues:
         self._drawers: OrderedDict[str, _Drawer] = OrderedDict()
         self._size = 0
 
-    async def carry_out(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
+    async def execute(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
         answers: list[Answer] = []
         for each in asked:
             if answers and room <= 0:
@@ -177,7 +180,7 @@ class MemoryValues:
         return Page(len(found), tuple(Listed(key, len(text), preview_of(text)) for key, text in shown))
 
     async def sweep(self) -> None:
-        """Nothing: it all goes with the process."""
+        """Do nothing: all values end with the process."""
 
     def _store(self, owner: str, put: Put) -> ProgramError | None:
         if put.key.startswith(REF_PREFIX):
@@ -203,7 +206,7 @@ class MemoryValues:
         return drawer
 
     def _grow(self, drawer: _Drawer, by: int) -> None:
-        """`drawer` is that of the latest owner."""
+        """Count the growth of the drawer of the latest owner, and drop the oldest drawers if all are too large."""
         drawer.size += by
         self._size += by
         while len(self._drawers) > MAX_OWNERS or (self._size > FULL_OWNERS * self._max and len(self._drawers) > 1):
@@ -211,7 +214,7 @@ class MemoryValues:
             self._size -= oldest.size
 
     def _make_room(self, drawer: _Drawer, needed: int) -> bool:
-        """Drop the oldest results, if that makes room enough; whether there is."""
+        """Drop the oldest results if that makes enough room. Returns whether there is room."""
         over = drawer.size + needed - self._max
         if needed <= 0 or over <= 0:
             return True

@@ -1,4 +1,4 @@
-"""Runs and their calls as whoever operates the server sees them, and what is kept for that. Pure."""
+"""Runs and their calls as the operator of the server sees them, and the memory of ended calls. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MANY_STRETCHES = 1000
 """Entries of a ledger from which on it is made smaller from time to time."""
 
 SHOWN_CALLS = 2000
-"""Of one run: those that have not ended first of all, then the latest."""
+"""Calls that a view of one run shows: first those that have not ended, then the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class CallView:
 
     Attributes:
         id: its number within its run.
-        at_ms: when it was made, in milliseconds since its run began.
-        ms: how long it took, or has taken so far, waiting included.
+        at_ms: milliseconds from the begin of its run to the call.
+        ms: its duration, or its duration so far, with the time that it waited.
         size: bytes of the result's JSON.
-        dispatched: whether the request may have reached the tool.
-        repeatable: whether sending it twice does no harm.
-        input: what it was made with, as JSON text; None when it is not remembered any more, or too long for that.
-        input_size: characters of that.
+        dispatched: the request may have reached the tool.
+        repeatable: sending it twice does no harm.
+        input: its arguments as JSON text; None if they are not remembered, or were too long for that.
+        input_size: characters of the arguments.
     """
 
     id: int
@@ -71,15 +71,15 @@ class RunView:
     Attributes:
         kind, principal: of its caller.
         age_ms: since it began.
-        ended_ms: since it ended; None while it has not.
+        ended_ms: since it ended; None before its end.
         expires_ms: until it is dropped, while it is suspended.
-        observed: whether an `exec` or `wait` is open for it.
-        code: why it failed, if it did.
+        observed: an `exec` or `wait` is open for it.
+        code: the error code with which it failed, if it did.
         approvals, questions: calls that wait for a person's approval, or for an answer to their server's question.
-        timers: that have not fired.
-        call_count: of all calls it has made.
+        timers: timers that have not fired.
+        call_count: all calls that it has made.
         calls: the calls, oldest first, as far as they are remembered; empty in a listing of runs.
-        owner: of a run in a store, for who may go on with it; told to nobody.
+        owner: of a run in a store, to decide which process may take it over; never shown.
     """
 
     id: str
@@ -109,17 +109,17 @@ class _Kept:
 
 
 class Ledger:
-    """Bounds what all `Track`s remember together: the oldest calls are forgotten first."""
+    """The bound on the calls that all `Track`s remember together. The oldest calls are forgotten first."""
 
     def __init__(self, most: int = KEPT) -> None:
         self._most = most
         self._order: deque[list[Any]] = deque()
-        """Tracks in the order of their calls, each with how many it made in a row."""
+        """Tracks in the order of their calls, each with the number of its calls in a row."""
         self._total = 0
         self._compact_at = _MANY_STRETCHES
 
     def note(self, track: Track) -> None:
-        """Count one more call of a track, and forget the oldest one of all where these are too many."""
+        """Count one more call of a track, and forget the oldest call of all tracks if there are too many."""
         if self._order and self._order[-1][0] is track:
             self._order[-1][1] += 1
         else:
@@ -145,7 +145,7 @@ class Ledger:
 class Track:
     """The calls of one run, also after its end. Their records are still written to while the calls are in flight.
 
-    A call takes half a KB while its run goes on, and a tenth of that afterwards.
+    A call takes half a KB until its run ends, and a tenth of that afterwards.
     """
 
     __slots__ = ("_began", "_kept", "_ledger", "_lost", "_packed", "_packed_count", "forgotten", "total")
@@ -167,7 +167,7 @@ class Track:
         return f"<Track: {len(self._kept) + self._packed_count} of {self.total} calls>"
 
     def add(self, call: ToolCall, record: CallRecord) -> None:
-        """A call is made."""
+        """Remember a call."""
         text = "" if isinstance(call.input, Absent) else call.input
         self.total += 1
         self._keep(call.id, _Kept(record, text if len(text) <= KEPT_INPUT else None, len(text)))
@@ -180,7 +180,7 @@ class Track:
             self._lost += 1
 
     def pack(self, live: Container[int]) -> None:
-        """Keep the calls of a run that is over in little memory, but for those that are still carried."""
+        """Pack the calls of a run that has ended into little memory, except for those in flight."""
         same: dict[str, str] = {}
         flat: list[str | int | float | None] = []
         for number, kept in self._kept.items():
@@ -223,18 +223,18 @@ class Track:
         self.forgotten = True
 
     def tool(self, call: int) -> str:
-        """The id of a call's tool; empty where it is forgotten."""
+        """Return the id of a call's tool; empty if it was forgotten."""
         kept = self._kept.get(call)
         return "" if kept is None else kept.record.tool
 
-    def go_on(self, total: int, records: Iterable[CallRecord]) -> None:
-        """From where it was in another process; of the calls that had ended, these are known."""
+    def restore(self, total: int, records: Iterable[CallRecord]) -> None:
+        """Continue the track of another process. `records`: of the calls that had ended, as far as they are known."""
         self.total = total
         for record in records:
             self._keep(record.id, _Kept(record, None, 0))
 
-    def add_again(self, call: ToolCall, record: CallRecord) -> None:
-        """A call that was made in another process has not ended."""
+    def add_restored(self, call: ToolCall, record: CallRecord) -> None:
+        """Remember a call that another process made and that has not ended."""
         self.total -= 1
         self.add(call, record)
 
@@ -245,7 +245,7 @@ class Track:
         approvals: Collection[int] = (),
         questions: Collection[int] = (),
     ) -> tuple[CallView, ...]:
-        """All that are remembered, and those that have not ended.
+        """Return the views of all calls that are remembered or have not ended.
 
         Args:
             now: monotonic seconds.
@@ -274,7 +274,7 @@ class Track:
 
     def _view(self, number: int, kept: _Kept, now: float, waits_for: CallState | None) -> CallView:
         record = kept.record
-        # One that was given up in the queue has no end of its own.
+        # A call that was given up in the queue has no end.
         never_began = record.status == "failed" and record.ended is None
         return CallView(
             id=number,

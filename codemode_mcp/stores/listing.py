@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.runs.records import view_of
+from codemode_mcp.runs.end_records import view_of
 from codemode_mcp.runs.store import Totals
 from codemode_mcp.runs.views import RunView
 from codemode_mcp.stores.rows import Blobs, escaped, marks, unescaped

@@ -12,7 +12,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from codemode_mcp.errors import ProgramError, StoreUnavailable
-from codemode_mcp.runs.records import outcome_of, outcome_text, view_of, view_text
+from codemode_mcp.runs.end_records import outcome_of, outcome_text, view_of, view_text
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, StoredCatalog, SuspendedRun, already_observed
 from codemode_mcp.stores import claiming, ending, listing, suspending
 from codemode_mcp.stores.rows import MANIFESTS, TOGETHER, UTF8, Blobs, damaged, manifest_hash, portions, unescaped

@@ -68,7 +68,7 @@ class StoredValues:
         self._seal = seal
         self._max = max_bytes
 
-    async def carry_out(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
+    async def execute(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
         orders: list[_Entry | Get | ProgramError] = []
         for each in asked:
             if isinstance(each, Get):
@@ -89,7 +89,7 @@ class StoredValues:
         return put.key if await self._database.do(partial(_offload, escaped(owner), entry, self._max)) else None
 
     async def load(self, owner: str, key: str) -> str | None:
-        answers = await self.carry_out(owner, [Get(key)], 1)
+        answers = await self.execute(owner, [Get(key)], 1)
         if isinstance(answers[0], Exception):
             raise answers[0]
         return answers[0]

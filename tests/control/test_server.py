@@ -80,7 +80,7 @@ class FakeRuns:
         self.decisions.append((run_id, list(calls), approved, remember))
         return list(calls)
 
-    async def cancel(self, run_id: str, adopts: Callable[[str], bool]) -> bool:
+    async def cancel(self, run_id: str, serves: Callable[[str], bool]) -> bool:
         self.cancelled.append(run_id)
         return True
 
@@ -89,9 +89,9 @@ class FakeRuns:
             raise StoreUnavailable("the store{at} does not answer", at=" /runs.sqlite3")
         return [view for run_id, view in self.stored.items() if run_id not in self.runs]
 
-    async def adopt(self, run_id: str, adopts: Callable[[str], bool]) -> bool:
+    async def take_over(self, run_id: str, serves: Callable[[str], bool]) -> bool:
         stored = self.stored.get(run_id)
-        if stored is None or stored.ended_ms is not None or not adopts(stored.owner):
+        if stored is None or stored.ended_ms is not None or not serves(stored.owner):
             return False
         if stored.observed:
             raise ProgramError("invalid_input", "another client waits for this run already")

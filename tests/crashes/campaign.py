@@ -41,7 +41,7 @@ ALL = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a campaign is to be.
+    """The options of a campaign.
 
     Attributes:
         crashes: processes to kill.
@@ -50,7 +50,7 @@ class Orders:
         clients: programs at the same time.
         points: to kill at, any of these; none: at any moment.
         at_random: the share of processes that are killed at any moment.
-        at_once: the share of waits that come with another one of the same run.
+        parallel: the share of waits that come with another one of the same run.
         shapes: of the programs; none: all.
         broken: see `sabotage`.
         retiring: the share of processes that end in order, of those that outlive their point.
@@ -66,7 +66,7 @@ class Orders:
     clients: int = 4
     points: tuple[str, ...] = NAMES
     at_random: float = 0.3
-    at_once: float = 0.1
+    parallel: float = 0.1
     retiring: float = 0.1
     shapes: tuple[str, ...] = ()
     broken: str = ""
@@ -123,7 +123,7 @@ class Process:
         """The number of a request, and its answer, which may be `Died`."""
         self._requests += 1
         answer = self._answers[self._requests] = asyncio.get_running_loop().create_future()
-        # Nobody may ask for it.
+        # No process may ask for it.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         if self.dead.is_set():
             answer.set_exception(Died())
@@ -177,7 +177,7 @@ class _Run:
 
 
 class Campaign:
-    """See `campaign`."""
+    """One campaign; see `campaign`."""
 
     def __init__(self, nursery: Nursery, orders: Orders, stored: Stored) -> None:
         self.figures = Figures()
@@ -311,7 +311,7 @@ class Campaign:
         return process
 
     async def _live(self, process: Process, chance: random.Random, point: str | None) -> str:
-        """How it has ended. `point`: where it is killed, None for nowhere."""
+        """Return how it has ended. `point`: the point at which it is killed; None for none."""
         if point is None:
             await self._over.wait()
             return ""
@@ -345,7 +345,7 @@ class Campaign:
             await asyncio.sleep(chance.uniform(0, 0.5))
 
     async def _have_confess(self) -> None:
-        """What all processes wait for goes into the ledger."""
+        """Have all processes write into the ledger what they wait for."""
         for process in self._alive:
             process.signal(signal.SIGUSR1)
         await asyncio.sleep(0.5)
@@ -410,7 +410,7 @@ class Campaign:
             self._ended(run, got, got["outputs"])
 
     async def _follow(self, run: _Run | None, run_id: str, chance: random.Random | None = None) -> None:
-        """Call wait until it ends, whoever dies. `run`: None for one of which it is not known which it is."""
+        """Call wait until a run ends, whichever processes die. `run`: None for a run that is unknown here."""
         chance = chance or random.Random(f"{self._orders.seed} {run_id}")
         until = time.monotonic() + self._orders.patience
         if run is None:
@@ -440,12 +440,12 @@ class Campaign:
             return
 
     async def _wait(self, run: _Run | None, run_id: str, chance: random.Random) -> dict[str, Any] | None:
-        """The answer of one wait, of several at once, or of one that was dropped, if there is any."""
+        """Return the answer of one wait, of several parallel ones, or of one that was dropped, if there is any."""
         roll = chance.random()
         cancels = run is not None and roll < 0.02
         if cancels and run is not None:
             run.cancelled = True
-        many = 2 if 0.1 <= roll < 0.1 + self._orders.at_once else 1
+        many = 2 if 0.1 <= roll < 0.1 + self._orders.parallel else 1
         asked = []
         for _ in range(many):
             process = await self._any()

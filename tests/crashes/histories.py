@@ -231,7 +231,7 @@ class Histories:
     # rows
 
     def judge_rows(self, changes: Iterable[str]) -> None:
-        """Judge all that was ever committed, in order, when nothing is going on any more. `changes`: see `stored`."""
+        """Judge all that was ever committed, in order, after all processes have ended. `changes`: see `stored`."""
         gone: set[tuple[str, str]] = set()
         dispatched: set[tuple[str, int, str]] = set()
         for change in changes:

@@ -1,4 +1,4 @@
-"""What was really done: lines of JSON that the processes under test append to one file, in the order in which they did.
+"""The ledger of real acts: lines of JSON that all processes under test append to one file, in the order of the acts.
 
 A process that is killed has written a line or has not; a lost machine is not what this is about.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """To write to, and to read from where one has got to."""
+    """A ledger file, to append to and to read from the last position."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -25,7 +25,7 @@ class Ledger:
         os.write(self._file, json.dumps({**line, "pid": os.getpid()}).encode() + b"\n")
 
     def new(self) -> Iterator[dict[str, Any]]:
-        """What has been written since the last time."""
+        """Return the lines since the last time."""
         while True:
             data = os.pread(self._file, 1 << 20, self._read)
             end = data.rfind(b"\n") + 1

@@ -1,9 +1,9 @@
-"""What must hold whatever is killed and whenever, over what was really done and what clients and programs were told.
+"""The promises that hold whichever process is killed and whenever, checked against real acts and answers.
 
 - a call that may not be repeated is acted on once at most;
 - what a program has seen of its calls is what was done: done, once; unknown, perhaps; not sent, never;
 - everything done that may not be repeated was asked for by the program whose end the client got, in the state in which
-  it says that it asked: nothing comes from a process that went on with it beside, or from a past that did not count;
+  it says that it asked: nothing comes from a process that continued it in parallel, or from a past that did not count;
 - two processes never compute for one run at the same time; one call after the other stays so;
 - all that was printed is there once and in order;
 - a run whose id a client has ends, and stays ended;
@@ -34,7 +34,7 @@ class Act:
 
 @dataclass(slots=True)
 class Model:
-    """See the module.
+    """The state of the promises so far.
 
     Attributes:
         histories: holds processes that were stopped for a while; these may end a turn that they had begun before.
@@ -52,7 +52,7 @@ class Model:
         self.programs[program.tag] = program
 
     def take(self, lines: Iterable[dict[str, Any]]) -> None:
-        """What the ledger says next. Raises `Broken`."""
+        """Take in the next lines of the ledger. Raises `Broken`."""
         for line in lines:
             pid = line["pid"]
             self.histories.take(line)
@@ -62,7 +62,7 @@ class Model:
                 case "turn":
                     turns = self._turns[line["run"]]
                     for other in turns:
-                        turns[other] = turns[other] or other != pid  # somebody has begun one meanwhile
+                        turns[other] = turns[other] or other != pid  # another process has begun one meanwhile
                     turns[pid] = False
                 case "turned":
                     overlapped = self._turns[line["run"]].pop(pid, False)
@@ -85,16 +85,16 @@ class Model:
             self.order[tag].append(int(step))
 
     def answered(self, tag: str, outputs: Sequence[str]) -> None:
-        """What an answer has told, which came from a run that has not ended.
+        """Check an answer of a run that has not ended.
 
-        Of two requests that were open at once, the earlier answer may come later: its process was stopped in between.
+        Of two requests that were open at the same time, the earlier answer may come later, if its process was stopped.
         So answers are put in order by the numbers of their lines.
         """
         if outputs:
             self.told[tag].append(tuple(outputs))
 
     def ended(self, tag: str, status: str, code: str | None, said: str) -> None:
-        """Of a run that the client did not cancel. Raises `Broken`."""
+        """Check the end of a run that the client did not cancel. Raises `Broken`."""
         if status != "completed":
             raise Broken(f"{tag} ended as {status} ({code}: {said})")
 
@@ -160,6 +160,6 @@ def _first_number(answer: tuple[str, ...]) -> int:
 
 
 def _in_order(some: Sequence[str], whole: Sequence[str]) -> bool:
-    """Whether these are lines of the whole in its order, each once."""
+    """Tell whether these are lines of the whole in its order, each once."""
     rest = iter(whole)
     return all(line in rest for line in some)

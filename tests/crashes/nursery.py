@@ -1,7 +1,7 @@
 """Forks the processes under test: it has imported everything, and has no thread, no event loop and no engine.
 
 On its socket come lines of JSON, each answered by the id of a process: a `Task`, with the socket of the new process, or
-the id of one that is ending. Until then that id is nobody else's.
+the id of one that is ending. Until then no other process has that id.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def main() -> int:
 def _bear(control: socket.socket, file: int, task: Task) -> int:
     if pid := os.fork():
         return pid
-    # Whatever happens here, this process must not go on as its parent.
+    # Whatever happens here, this process must not continue as its parent.
     try:
         control.close()
         worker.run(socket.socket(fileno=file), task)

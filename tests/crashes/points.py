@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
 WORKS = ("suspend", "checkpoint", "claim", "dispatching", "settle", "end", "release", "look")
-"""What is asked of a store, by what it is for."""
+"""The requests to a store, by their purpose."""
 
 NAMES = (
     *(f"{when}:{work}" for work in WORKS for when in ("before", "in", "after")),
@@ -76,7 +76,7 @@ class Points:
 
 
 def kind_of(work: Any) -> str:
-    """Which of `WORKS` a generator is; anything else by its own name."""
+    """Return the name of a generator in `WORKS`, or its own name."""
     name: str = work.gi_code.co_name.strip("_")
     if name == "write_down" and not work.gi_frame.f_locals["write"].lets_go:
         return "checkpoint"

@@ -55,7 +55,7 @@ class Program:
     """A program.
 
     Attributes:
-        sequential: it makes no call while another one is under way.
+        sequential: it makes no call while another one is in flight.
     """
 
     tag: str
@@ -65,7 +65,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a program tells of itself.
+    """The facts that a program reports about itself.
 
     Attributes:
         made: tool and `past` of each call, by step.

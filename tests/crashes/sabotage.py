@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.runs import calls, driver, records
+from codemode_mcp.runs import call_storage, calls, persisting, records
 from codemode_mcp.runs.run import LiveCall
 from codemode_mcp.stores import ending, runs, suspending
 from codemode_mcp.stores.sqlite import Life
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _dispatching() -> None:
-    """A call is sent, and nobody has written that down."""
+    """Send a call without recording it."""
 
     async def dispatching(self: runs.DurableStore, run_id: str, call: int) -> bool:
         return True
@@ -35,7 +35,7 @@ def _checkpoint() -> None:
 
 
 def _claims() -> None:
-    """Whoever wants a run gets it, and whoever had it goes on."""
+    """Give a run to every process that claims it, and let its holder continue."""
     Life.alive = lambda self, processes: frozenset((self.process,)) & processes  # type: ignore[method-assign]
     for module, name in ((suspending, "write_down"), (ending, "end")):
         inner = getattr(module, name)
@@ -58,12 +58,12 @@ def _claims() -> None:
 
 
 def _told() -> None:
-    """What was told with an answer is told with the next one too, where another process gives it."""
+    """Repeat the outputs of an answer in the next one, if another process gives that."""
 
     def untold(run: Run, *, now: float, wall: float, told: bool = False) -> str:
         return records.record_of(run, now=now, wall=wall, told=False)
 
-    setattr(driver, "record_of", untold)  # noqa: B010 - it is imported there, and not of its own
+    setattr(persisting, "record_of", untold)  # noqa: B010 - it is imported there, and not of its own
 
 
 def _end() -> None:
@@ -81,7 +81,8 @@ def _permission() -> None:
     def may_send(*_: object, **__: object) -> str:
         return "send"
 
-    setattr(calls, "may_send", may_send)  # noqa: B010 - it is imported there, and not of its own
+    for module in (calls, call_storage):
+        setattr(module, "may_send", may_send)  # noqa: B010 - it is imported there, and not of its own
 
 
 def _states() -> None:

@@ -53,7 +53,7 @@ def test_every_promise_is_kept_by_processes_on_postgres(
     [
         ("dispatching", {"shapes": ("suspended_append",), "points": ("after:act", "answered:act")}),
         ("checkpoint", {"shapes": ("suspended_append",), "points": ("after:act", "answered:act")}),
-        ("claims", {"at_once": 0.8, "shapes": ("suspended_slow", "all")}),
+        ("claims", {"parallel": 0.8, "shapes": ("suspended_slow", "all")}),
         ("told", {"shapes": ("suspended_slow", "all", "yield")}),
         ("end", {"shapes": ("suspended_slow",)}),
         ("permission", {"shapes": ("suspended_append",)}),

@@ -89,7 +89,7 @@ def stored() -> Story:
     )
 
 
-def test_a_run_in_memory_sends_its_calls_at_once() -> None:
+def test_a_run_in_memory_sends_its_calls_without_a_store() -> None:
     Story().process(1).run(1).call(1, "ready", "dispatched").act(1).on(1, "settled").judge()
 
 

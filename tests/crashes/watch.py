@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.runs.calls import Calls
+from codemode_mcp.runs import calls
 from codemode_mcp.runs.run import LiveCall, Run
 
 if TYPE_CHECKING:
@@ -51,12 +51,12 @@ class Watched:
 def watch_states(ledger: Ledger) -> None:
     """Write every state down from now on, in this process."""
     calls_of: Run | None = None
-    inner = Calls._live
+    inner = calls._live_call
 
-    def live(self: Calls, run: Run, call: ToolCall, now: float) -> LiveCall:
+    def live_call(run: Run, *arguments: Any) -> LiveCall:
         nonlocal calls_of
         calls_of = run
-        return inner(self, run, call, now)
+        return inner(run, *arguments)
 
     def tell_run(run: Run, value: str, new: bool) -> None:
         ledger.write(what="run", life=id(run), run=run.id, state=value, new=new)
@@ -74,7 +74,7 @@ def watch_states(ledger: Ledger) -> None:
             line |= {"recorded": live.recorded, "executor": live.executor}
         ledger.write(**line)
 
-    setattr(Calls, "_live", live)  # noqa: B010 - a method is replaced
+    calls._live_call = live_call
     for owner, name, tell in (
         (Run, "custody", tell_custody),
         (Run, "state", tell_run),

@@ -27,7 +27,8 @@ from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.runs import driver
-from codemode_mcp.runs.manager import Cell, open_manager
+from codemode_mcp.runs.guests import Guests
+from codemode_mcp.runs.manager import Cell, Services, open_manager
 from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.sandbox.guest import Guest
 from codemode_mcp.settings import CodeModeSettings, PolicyRules, ToolSettings
@@ -59,7 +60,7 @@ OWNER = "somebody"
 CALLER = Caller(OWNER)
 
 TIMEOUT_MS = 100
-"""Of one request: short, so that programs are suspended often."""
+"""Timeout of one request: short, so that programs are suspended often."""
 
 LEASE = Lease(valid=1.5, every=0.3, margin=0.3)
 
@@ -72,7 +73,7 @@ SCHEMA = {
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a process is to be.
+    """The task of a process.
 
     Attributes:
         store: path of a file, or URL of PostgreSQL.
@@ -181,7 +182,7 @@ class _Upstreams:
 
 
 class _Faults(logging.Handler):
-    """What the product logs as its own failure."""
+    """Writes failures that the product logs into the ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(logging.ERROR)
@@ -192,7 +193,7 @@ class _Faults(logging.Handler):
 
 
 def run(commands: socket.socket, task: Task) -> None:
-    """Until the other end of the socket is closed, or this process is killed."""
+    """Serve commands until the other end of the socket is closed, or this process is killed."""
     asyncio.run(work(commands, task))
 
 
@@ -231,14 +232,16 @@ async def work(commands: socket.socket, task: Task) -> None:
 
         manager = await stack.enter_async_context(
             open_manager(
-                engine=ready,
-                dispatcher=Dispatcher(lambda entry, _: box, rules),
-                store=DurableStore(database, seal, settings, clock=time.monotonic),
-                values=StoredValues(database, seal, settings.store_max_bytes),
-                upstreams=_Upstreams(catalog),
-                transform=transform,
-                settings=settings,
-                clock=time.monotonic,
+                Services(
+                    engine=ready,
+                    dispatcher=Dispatcher(lambda entry, _: box, rules),
+                    store=DurableStore(database, seal, settings, clock=time.monotonic),
+                    values=StoredValues(database, seal, settings.store_max_bytes),
+                    upstreams=_Upstreams(catalog),
+                    transform=transform,
+                    clock=time.monotonic,
+                ),
+                settings,
             )
         )
         server = _Server(manager, box, points, writer)
@@ -251,7 +254,7 @@ async def work(commands: socket.socket, task: Task) -> None:
 
 
 def _confess(ledger: Ledger) -> None:
-    """What everything here waits for."""
+    """Write into the ledger what every task here waits for."""
     for task in asyncio.all_tasks():
         frames: list[str] = []
         going: Any = task.get_coro()
@@ -264,7 +267,7 @@ def _confess(ledger: Ledger) -> None:
 def _watch_turns(ledger: Ledger, points: Points) -> None:
     wrap(Guest, "snapshot", points, "snapshot")
     for name, what in (("_restore", "restore"),):
-        wrap(driver.Driver, name, points, what)
+        wrap(Guests, name, points, what)
     inner = driver.Driver._deliver
 
     async def deliver(self: driver.Driver, engine: Engine, run: Any, observation: Any) -> Any:

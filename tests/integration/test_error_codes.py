@@ -277,7 +277,8 @@ IMITATIONS = {
     "class InternalError": "class InternalError extends Error {}; throw new InternalError('out of memory')",
     "stack overflow": "const e = await Promise.resolve().then(function f() { f() }).catch((e) => e);"
     "throw Object.setPrototypeOf(new Error('out of memory'), Object.getPrototypeOf(e))",
-    "words of memory": "throw new Error('the program used more than its memory of 16 MiB; keep less at once')",
+    "words of memory": "throw new Error("
+    "'the program used more than its memory of 16 MiB; keep less in memory at a time')",
     "words of time": "throw new Error('the program was still computing when its time of 10 s was over')",
     "code timeout": "throw Object.assign(new Error('x'), { code: 'timeout' })",
     "code of a restore": "throw Object.assign(new RangeError('x'), { code: 'snapshot_restore_failed' })",

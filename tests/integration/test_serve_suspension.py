@@ -188,7 +188,7 @@ async def test_calls_that_are_not_waited_for_are_named(session: Session, log: Pa
     """
     answer = await session.finish(await session.exec(code))
     assert answer.value == "over"
-    assert "still going on: mcp:counting:hold" in answer.read
+    assert "still in flight: mcp:counting:hold" in answer.read
     assert "cancelled: mcp:counting:peek" in answer.read
     await until(lambda: f"cancelled {name}-peek" in events(log))
     await release(session, f"{name}-hold")

@@ -40,7 +40,7 @@ async def test_the_schemas_of_the_tools_are_usable() -> None:
 
 
 async def store(values: Values, owner: str, key: str, text: str) -> None:
-    assert await values.carry_out(owner, [Put(key, text)], 1) == [None]
+    assert await values.execute(owner, [Put(key, text)], 1) == [None]
 
 
 async def load(values: Values, key: str, offset: int = 0, **more: Any) -> Any:

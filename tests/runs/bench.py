@@ -17,7 +17,7 @@ from codemode_mcp.catalog.client_tools import ClientTools
 from codemode_mcp.catalog.toolset import select
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
-from codemode_mcp.runs.manager import Cell, open_manager
+from codemode_mcp.runs.manager import Cell, Services, open_manager
 from codemode_mcp.runs.namespaces import Registered
 from codemode_mcp.runs.store import MemoryStore
 from codemode_mcp.runs.values import MemoryValues, Values
@@ -111,7 +111,7 @@ class PluginsLike(Registered, Protocol):
 
 
 class Bench:
-    """What a test works with."""
+    """The manager of a test, with its sources and its clock."""
 
     def __init__(
         self,
@@ -203,19 +203,19 @@ async def bench(
     async def ready() -> Engine:
         return engine
 
-    async with open_manager(
+    services = Services(
         engine=ready,
         dispatcher=opened.dispatcher,
         store=opened.store,
         values=values or MemoryValues(chosen.store_max_bytes),
         upstreams=opened,
         transform=opened.transform,
-        settings=chosen,
         clock=opened.clock,
         auditor=opened.auditor,
         registered=plugins,
         remember=remember,
-    ) as manager:
+    )
+    async with open_manager(services, chosen) as manager:
         opened.manager = manager
         yield opened
 

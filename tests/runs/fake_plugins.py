@@ -65,7 +65,7 @@ class FakePlugins:
         return namespace.offered
 
     def remove(self, plugin: str) -> None:
-        """As when it is reloaded without it, or was rolled back."""
+        """Remove a namespace, as a reload or a rollback does."""
         self._tools = [each for each in self._tools if each.source_name != plugin]
         self.sources.pop(plugin, None)
         self._registered = {id_: each for id_, each in self._registered.items() if each.plugin != plugin}

@@ -1,4 +1,4 @@
-"""Calls that a person has to approve: who is asked what, when, and what becomes of the program and its calls."""
+"""Calls that a person has to approve: the questions, their answers, and the effects on the program and its calls."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_what_the_user_denies_is_not_sent_and_the_program_is_told(engine: 
     assert source.calls == []
 
 
-async def test_calls_that_nobody_asks_for_are_made_without_a_question(engine: Engine) -> None:
+async def test_calls_without_an_ask_rule_are_made_without_a_question(engine: Engine) -> None:
     client = FakeClient("ask")
     async with bench(engine, files(), rules=RULES) as it:
         outcome = await it.execute("return unwrap(await MCP.files.look({}))", client=client)
@@ -164,7 +164,7 @@ async def test_calls_that_wait_for_their_turn_come_up_too(engine: Engine) -> Non
     assert "these 8 tool calls" in message_of(question)
 
 
-async def test_other_calls_go_on_while_a_person_thinks(engine: Engine) -> None:
+async def test_other_calls_continue_while_a_person_thinks(engine: Engine) -> None:
     source, client = files(), FakeClient("ask")
     code = (
         "const asked = [1, 2, 3].map((n) => MCP.files.remove({ n }));"
@@ -180,14 +180,14 @@ async def test_other_calls_go_on_while_a_person_thinks(engine: Engine) -> None:
 
         group.start_soon(execute)
         await until(lambda: len(source.calls) == 5 and bool(client.asked))
-        ((run_id, run),) = it.manager._runs.items()
+        ((run_id, run),) = it.manager._live.runs.items()
         await until(lambda: bool(run.outputs))
         assert run.executing == 0
-        assert await it.manager.cancel(run_id)
+        assert await it.manager.operator.cancel(run_id)
     assert {tool for tool, _ in source.calls} == {"look"}
 
 
-async def test_approved_calls_keep_to_the_limit_of_calls_under_way(engine: Engine) -> None:
+async def test_approved_calls_keep_to_the_limit_of_calls_in_flight(engine: Engine) -> None:
     source = SlowSource("files", {"remove": text_result("removed")})
     code = "return (await Promise.all([1, 2, 3, 4, 5].map((n) => MCP.files.remove({ n })))).length"
     async with bench(engine, source, rules=RULES, max_pending_tool_calls=2) as it, anyio.create_task_group() as group:
@@ -232,9 +232,9 @@ async def test_time_that_a_person_takes_is_not_the_programs(engine: Engine) -> N
         async with anyio.create_task_group() as group:
             group.start_soon(execute)
             await client.is_asked.wait()
-            ((run_id, _),) = it.manager._runs.items()
+            ((run_id, _),) = it.manager._live.runs.items()
             it.clock.advance(300)
-            assert it.manager.decide(run_id, None, approved=True, by="a test") == [1]
+            assert it.manager.operator.decide(run_id, None, approved=True, by="a test") == [1]
     assert outcomes[0].value == "removed"
 
 
@@ -250,7 +250,7 @@ async def test_a_request_is_answered_in_time_though_a_person_thinks(engine: Engi
             group.start_soon(execute)
             await client.is_asked.wait()
             it.clock.advance(61)
-            ((_, run),) = it.manager._runs.items()
+            ((_, run),) = it.manager._live.runs.items()
             run.change()
         assert needing(outcomes[0]) == ["mcp:files:remove"]
         # Asked only while its request is open.
@@ -272,7 +272,7 @@ async def test_a_lasting_client_may_answer_after_its_request(engine: Engine) -> 
             group.start_soon(execute)
             await client.is_asked.wait()
             it.clock.advance(61)
-            ((_, run),) = it.manager._runs.items()
+            ((_, run),) = it.manager._live.runs.items()
             run.change()
         assert outcomes[0].asked == ("A person has to approve mcp:files:remove. The user is being asked.",)
         client.answer.set()
@@ -330,7 +330,7 @@ async def test_an_answer_to_a_question_that_was_taken_back_counts_for_nothing(en
     async with bench(engine, source, rules=RULES) as it:
         waiting = await it.execute(REMOVE_THREE, client=FakeClient("return"))
         key, _ = only_question(waiting)
-        assert it.manager.decide(waiting.run_id, [2], approved=False, by="a test") == [2]
+        assert it.manager.operator.decide(waiting.run_id, [2], approved=False, by="a test") == [2]
         again = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
         fresh, shrunk = only_question(again)
         assert fresh != key
@@ -359,28 +359,28 @@ async def test_a_run_of_another_owner_cannot_be_answered(engine: Engine) -> None
         waiting = await it.execute(REMOVE, client=FakeClient("return"))
         key, _ = only_question(waiting)
         with pytest.raises(ProgramError):
-            await it.observe(waiting.run_id, owner="somebody else", client=FakeClient("return"), answers={key: YES})
-        assert len(it.manager.approvals(waiting.run_id)) == 1
+            await it.observe(waiting.run_id, owner="another owner", client=FakeClient("return"), answers={key: YES})
+        assert len(it.manager.operator.approvals(waiting.run_id)) == 1
     assert source.calls == []
 
 
-# nobody can be asked
+# without a client that can be asked
 
 
-async def test_without_anybody_to_ask_the_run_suspends_at_once_and_says_how_to_approve(engine: Engine) -> None:
+async def test_without_a_person_to_ask_the_run_suspends_immediately_and_says_how_to_approve(engine: Engine) -> None:
     source = files()
     async with bench(engine, source, rules=RULES, timeout_ms=60_000) as it:
         with anyio.fail_after(20):
             waiting = await it.execute(REMOVE, client=FakeClient("none"))
-        assert (waiting.status, waiting.nobody_answers, waiting.questions) == ("waiting", True, ())
+        assert (waiting.status, waiting.unanswerable, waiting.questions) == ("waiting", True, ())
         assert needing(waiting) == ["mcp:files:remove"]
         assert f"codemode-mcp runs approve {waiting.run_id}" in waiting.asked[0]
-        (request,) = it.manager.approvals(waiting.run_id)
+        (request,) = it.manager.operator.approvals(waiting.run_id)
         assert (request.call, request.tool, request.arguments) == (1, "mcp:files:remove", {"path": "a"})
-        assert it.manager.decide(waiting.run_id, [1, 2, 99], approved=True, by="a test") == [1]
+        assert it.manager.operator.decide(waiting.run_id, [1, 2, 99], approved=True, by="a test") == [1]
         outcome = await it.observe(waiting.run_id, client=FakeClient("none"))
         assert outcome.value == "removed"
-        assert it.manager.approvals(waiting.run_id) == ()
+        assert it.manager.operator.approvals(waiting.run_id) == ()
 
 
 async def test_a_wait_from_a_client_that_can_be_asked_puts_the_question(engine: Engine) -> None:
@@ -395,7 +395,7 @@ async def test_what_the_operator_denies_rejects_the_call(engine: Engine) -> None
     source = files()
     async with bench(engine, source, rules=RULES) as it:
         waiting = await it.execute(REMOVE, client=FakeClient("none"))
-        it.manager.decide(waiting.run_id, None, approved=False, by="the operator at a terminal")
+        it.manager.operator.decide(waiting.run_id, None, approved=False, by="the operator at a terminal")
         outcome = await it.observe(waiting.run_id, client=FakeClient("none"))
     assert "was not approved: denied by the operator at a terminal" in outcome.error
     assert source.calls == []
@@ -412,12 +412,12 @@ async def test_a_decision_elsewhere_takes_the_question_back_from_the_client(engi
 
         group.start_soon(execute)
         await client.is_asked.wait()
-        ((run_id, _),) = it.manager._runs.items()
-        it.manager.decide(run_id, [1], approved=True, by="a test")
+        ((run_id, _),) = it.manager._live.runs.items()
+        it.manager.operator.decide(run_id, [1], approved=True, by="a test")
         await until(lambda: len(client.asked) == 2)
         assert client.taken_back == 1
         assert "these 2 tool calls" in message_of(client.asked[1])
-        it.manager.decide(run_id, [2, 3], approved=False, by="a test")
+        it.manager.operator.decide(run_id, [2, 3], approved=False, by="a test")
     assert client.taken_back == 2
     assert outcomes[0].value == ["fulfilled", "rejected", "rejected"]
 
@@ -425,7 +425,7 @@ async def test_a_decision_elsewhere_takes_the_question_back_from_the_client(engi
 async def test_deciding_about_a_run_that_is_not_there_says_so(engine: Engine) -> None:
     async with bench(engine, files(), rules=RULES) as it:
         with pytest.raises(ProgramError, match="there is no run"):
-            it.manager.decide("run_nowhere", None, approved=True, by="a test")
+            it.manager.operator.decide("run_nowhere", None, approved=True, by="a test")
 
 
 # remembering
@@ -466,7 +466,7 @@ class Memory:
         self.kept.append((tuple(tools), caller))
 
 
-async def test_an_approval_for_ever_is_kept_and_counts_at_once(engine: Engine) -> None:
+async def test_an_approval_for_ever_is_kept_and_counts_immediately(engine: Engine) -> None:
     memory, client = Memory(), FakeClient("ask", replies=[remembering("always")])
     caller = Caller(OWNER, "stdio", "ada")
     async with bench(engine, files(), rules=RULES, remember=memory) as it:
@@ -498,7 +498,7 @@ async def test_a_tool_whose_name_would_be_another_rule_is_not_remembered_for_eve
         key, question = only_question(waiting)
         assert question.remember == ("run",)
         with pytest.raises(ProgramError, match="cannot be remembered"):
-            it.manager.decide(waiting.run_id, None, approved=True, remember="always", by="a test")
+            it.manager.operator.decide(waiting.run_id, None, approved=True, remember="always", by="a test")
         outcome = await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: remembering("always")})
     assert "was not approved" in outcome.error
     assert memory.kept == []
@@ -517,7 +517,7 @@ async def test_an_approval_that_cannot_be_kept_still_counts_for_the_program_whic
     assert not any("boom" in note for note in outcome.notes)
 
 
-async def test_nobody_is_asked_for_ever_by_a_program_that_does_not_take_no(engine: Engine) -> None:
+async def test_a_program_that_does_not_accept_a_denial_cannot_ask_forever(engine: Engine) -> None:
     source, client = files(), FakeClient("ask", replies=[NO] * 100)
     code = (
         "let last; for (let n = 0; n < 50; n++) { try { await MCP.files.remove({ n }); } catch (e) { last = e } }"
@@ -526,7 +526,7 @@ async def test_nobody_is_asked_for_ever_by_a_program_that_does_not_take_no(engin
     async with bench(engine, source, rules=RULES) as it:
         outcome = await it.execute(code, client=client)
     assert len(client.asked) == 3
-    assert "nobody is asked after 3 denials in this program" in outcome.value
+    assert "no person is asked after 3 denials in this program" in outcome.value
     assert source.calls == []
 
 
@@ -626,14 +626,14 @@ async def test_a_cancelled_run_takes_its_question_back(engine: Engine) -> None:
 
         group.start_soon(execute)
         await client.is_asked.wait()
-        ((run_id, _),) = it.manager._runs.items()
-        assert await it.manager.cancel(run_id)
+        ((run_id, _),) = it.manager._live.runs.items()
+        assert await it.manager.operator.cancel(run_id)
         with pytest.raises(ProgramError):
-            it.manager.decide(run_id, None, approved=True, by="a test")
+            it.manager.operator.decide(run_id, None, approved=True, by="a test")
     assert (client.taken_back, source.calls) == (1, [])
 
 
-async def test_a_request_that_is_given_up_while_somebody_is_asked_sends_nothing(engine: Engine) -> None:
+async def test_a_request_that_is_given_up_while_a_person_is_asked_sends_nothing(engine: Engine) -> None:
     client = FakeClient("ask")
     source = files()
     async with bench(engine, source, rules=RULES) as it:
@@ -641,11 +641,11 @@ async def test_a_request_that_is_given_up_while_somebody_is_asked_sends_nothing(
             group.start_soon(lambda: it.execute(REMOVE, client=client))
             await client.is_asked.wait()
             group.cancel_scope.cancel()
-        await until(lambda: not it.manager._runs)
+        await until(lambda: not it.manager._live.runs)
     assert (client.taken_back, source.calls) == (1, [])
 
 
-async def test_a_run_that_expires_waits_for_nobody_any_more(engine: Engine) -> None:
+async def test_a_run_that_expires_waits_for_no_approval_any_more(engine: Engine) -> None:
     source = files()
     async with bench(engine, source, rules=RULES, snapshot_ttl_seconds=60) as it:
         waiting = await it.execute(REMOVE, client=FakeClient("return"))
@@ -656,7 +656,7 @@ async def test_a_run_that_expires_waits_for_nobody_any_more(engine: Engine) -> N
             await it.observe(waiting.run_id, client=FakeClient("return"), answers={key: YES})
         assert raised.value.code == "snapshot_expired"
         with pytest.raises(ProgramError):
-            it.manager.decide(waiting.run_id, None, approved=True, by="a test")
+            it.manager.operator.decide(waiting.run_id, None, approved=True, by="a test")
     assert source.calls == []
 
 
@@ -666,11 +666,11 @@ async def test_an_approved_call_that_waits_for_its_turn_is_made_though_the_progr
     rules = PolicyRules(ask=("mcp:files:*",))
     async with bench(engine, source, slow, rules=rules, max_pending_tool_calls=1) as it:
         outcome = await it.execute(code)
-        await until(lambda: slow.pending == 1 and len(it.manager.approvals(outcome.run_id)) == 1)
-        assert it.manager.decide(outcome.run_id, None, approved=True, by="a test") == [1]
+        await until(lambda: slow.pending == 1 and len(it.manager.operator.approvals(outcome.run_id)) == 1)
+        assert it.manager.operator.decide(outcome.run_id, None, approved=True, by="a test") == [1]
         outcome = await it.observe(outcome.run_id)
         assert outcome.status == "completed"
-        assert outcome.notes == ("Not waited for, still going on: mcp:files:remove, mcp:slow:hold",)
+        assert outcome.notes == ("Not waited for, still in flight: mcp:files:remove, mcp:slow:hold",)
         slow.release.set()
         await until(lambda: bool(source.calls))
 
@@ -679,8 +679,8 @@ async def test_a_call_that_is_given_up_in_the_moment_of_its_approval_is_not_sent
     source = files()
     async with bench(engine, source, rules=RULES) as it:
         outcome = await it.execute(REMOVE)
-        ((_, run),) = it.manager._runs.items()
-        assert it.manager.decide(outcome.run_id, None, approved=True, by="a test") == [1]
+        ((_, run),) = it.manager._live.runs.items()
+        assert it.manager.operator.decide(outcome.run_id, None, approved=True, by="a test") == [1]
         run.cancel_calls()
         await until(lambda: not run.calls)
         assert source.calls == []
@@ -698,32 +698,32 @@ async def test_a_decision_about_a_run_past_its_time_sends_nothing(engine: Engine
             group.start_soon(execute)
             await client.is_asked.wait()
             it.clock.advance(61)
-            ((_, run),) = it.manager._runs.items()
+            ((_, run),) = it.manager._live.runs.items()
             run.change()
-        it.clock.advance(11)  # and nobody has swept it away yet
+        it.clock.advance(11)  # and no sweep has dropped it yet
         with pytest.raises(ProgramError, match="there is no run"):
-            it.manager.decide(outcomes[0].run_id, None, approved=True, by="a test")
+            it.manager.operator.decide(outcomes[0].run_id, None, approved=True, by="a test")
         client.answer.set()
         await until(lambda: not run.calls)
         assert source.calls == []
 
 
-async def test_calls_that_a_program_does_not_await_are_given_up_before_anybody_approves(engine: Engine) -> None:
+async def test_calls_that_a_program_does_not_await_are_given_up_before_anyone_approves(engine: Engine) -> None:
     source, client = files(), FakeClient("ask", replies=[YES])
     async with bench(engine, source, rules=RULES) as it:
         outcome = await it.execute("MCP.files.remove({}); return 1", client=client)
         assert outcome.value == 1
-        assert "given up before anybody approved: mcp:files:remove; await such calls" in outcome.notes[0]
+        assert "given up before anyone approved: mcp:files:remove; await such calls" in outcome.notes[0]
         raced = "return Promise.race([MCP.files.remove({}), MCP.files.look({}).then(() => 2)])"
         outcome = await it.execute(raced, client=FakeClient("ask"))
         assert outcome.value == 2
-        assert "given up before anybody approved: mcp:files:remove" in outcome.notes[0]
+        assert "given up before anyone approved: mcp:files:remove" in outcome.notes[0]
         with anyio.fail_after(20):
             await anyio.wait_all_tasks_blocked()
     assert ("remove", {}) not in source.calls
 
 
-async def test_timers_and_yields_go_on_while_a_call_waits(engine: Engine) -> None:
+async def test_timers_and_yields_work_while_a_call_waits(engine: Engine) -> None:
     code = (
         "const asked = MCP.files.remove({}); const ticks = [];"
         "for (let n = 0; n < 3; n++) { await new Promise((resolve) => setTimeout(resolve, 10)); ticks.push(n); }"
@@ -737,14 +737,14 @@ async def test_timers_and_yields_go_on_while_a_call_waits(engine: Engine) -> Non
         assert outcome.value == "removed"
 
 
-async def test_a_call_cannot_take_the_number_of_one_that_somebody_was_shown(engine: Engine) -> None:
+async def test_a_call_cannot_take_the_number_of_one_that_a_person_was_shown(engine: Engine) -> None:
     source = files()
     async with bench(engine, source, rules=RULES) as it:
         waiting = await it.execute(REMOVE, client=FakeClient("none"))
-        run = it.manager._runs[waiting.run_id]
+        run = it.manager._live.runs[waiting.run_id]
         with pytest.raises(InternalError):
             it.manager._driver.calls.accept(run, ToolCall(1, "mcp:files:wipe", "{}"), 0.0)
-        assert [request.tool for request in it.manager.approvals(waiting.run_id)] == ["mcp:files:remove"]
+        assert [request.tool for request in it.manager.operator.approvals(waiting.run_id)] == ["mcp:files:remove"]
 
 
 async def test_what_was_printed_before_a_question_comes_with_the_next_answer(engine: Engine) -> None:
@@ -890,7 +890,7 @@ async def test_a_question_that_the_client_dismisses_by_itself_waits_for_the_term
         assert f"runs approve {waiting.run_id}`" in note
         again = await it.observe(waiting.run_id, client=client)
         assert (again.status, again.questions) == ("waiting", ())
-        it.manager.decide(waiting.run_id, None, approved=True, by="the test")
+        it.manager.operator.decide(waiting.run_id, None, approved=True, by="the test")
         outcome = await it.observe(waiting.run_id, client=client)
     assert outcome.value == "removed"
     assert len(client.asked) == (1 if way == "ask" else 0)

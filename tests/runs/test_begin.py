@@ -1,4 +1,4 @@
-"""What the dispatcher awaits right before a call is sent, whatever way it takes."""
+"""The permission that the dispatcher awaits right before a call is sent, on each dispatch path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tool that its server lists anew, as another one, after a program has begun: policy goes by both."""
+"""A tool that its server lists with other properties after a program has begun: policy goes by both."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRY = "await MCP.s.look({}).then(() => 'called', (error) => [error.message, erro
 
 
 class Lazy(ScriptedSource):
-    """What it lists becomes known when a call connects it; until then it shows what was remembered."""
+    """A source that shows a remembered list until a call connects it."""
 
     def __init__(self, remembered: Annotations, *now: Tool) -> None:
         super().__init__("s", {"look": text_result("1")}, tools=[Tool("look", annotations=remembered)])
@@ -60,7 +60,7 @@ async def test_a_remembered_annotation_admits_no_call_that_the_present_one_does_
 
 
 async def test_a_tool_that_is_as_it_was_is_called(engine: Engine) -> None:
-    source = Lazy(READS, Tool("look", "described anew", annotations=READS))
+    source = Lazy(READS, Tool("look", "described again", annotations=READS))
     async with bench(engine, source, rules=PolicyRules(read_only=True)) as it:
         assert (await it.execute(f"return {TRY}")).value == "called"
     assert source.calls == [("look", {})]

@@ -1,4 +1,4 @@
-"""Questions of programs to the client: what goes in one round, what is said while nobody answers, what is no answer."""
+"""Questions of programs to the client: rounds of questions, missing answers and invalid answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def answered(opened: Bench, outcome: Outcome, client: FakeClient) -> Outco
     return await opened.observe(outcome.run_id, client=client, answers=replies)
 
 
-async def test_questions_of_calls_made_at_once_come_in_one_round(engine: Engine) -> None:
+async def test_questions_of_parallel_calls_come_in_one_round(engine: Engine) -> None:
     client = FakeClient("return", supported=EVERYTHING)
     async with bench(engine) as opened:
         outcome = await opened.execute(SAMPLES % 10 + "return all.map((each) => each.text)", client=client)
@@ -46,11 +46,11 @@ async def test_questions_of_calls_made_at_once_come_in_one_round(engine: Engine)
         assert dict(ended.usage.sources) == {"client": 3, "mcp": 0}
 
 
-async def test_after_as_many_rounds_as_a_request_has_the_next_wait_goes_on(engine: Engine) -> None:
+async def test_after_as_many_rounds_as_a_request_has_the_next_wait_continues(engine: Engine) -> None:
     tired, fresh = FakeClient("later", supported=EVERYTHING), FakeClient("return", supported=EVERYTHING)
     async with bench(engine) as opened:
         outcome = await opened.execute("return (await tools.sample({ prompt: 'x' })).text", client=tired)
-        assert (outcome.status, outcome.questions, outcome.nobody_answers) == ("waiting", (), False)
+        assert (outcome.status, outcome.questions, outcome.unanswerable) == ("waiting", (), False)
         assert outcome.pending[0].status == "needs_input"
         rendered = await render(outcome, ToolSettings(), MemoryValues(0).offload, opened.clock())
         said = rendered.content[0]["text"]
@@ -66,7 +66,7 @@ async def test_a_client_that_cannot_answer_is_told_who_asks(engine: Engine) -> N
     async with bench(engine) as opened:
         outcome = await opened.execute("return (await tools.elicit({ message: 'Who?' })).action", client=able)
         suspended = await opened.observe(outcome.run_id, client=unable)
-        assert suspended.nobody_answers
+        assert suspended.unanswerable
         assert suspended.asked == ('The program asks the user "Who?". This client cannot be asked.',)
         # What is offered was decided when the run began.
         replies = {key: {"action": "decline"} for key, _ in outcome.questions}
@@ -74,7 +74,7 @@ async def test_a_client_that_cannot_answer_is_told_who_asks(engine: Engine) -> N
         assert ended.value == "decline"
 
 
-async def test_a_program_of_a_client_that_is_asked_at_once_goes_on_at_once(engine: Engine) -> None:
+async def test_a_program_of_a_client_that_answers_during_its_request_continues_immediately(engine: Engine) -> None:
     client = FakeClient("ask", replies=[THOUGHT] * 100, supported=EVERYTHING)
     async with bench(engine) as opened:
         ended = await opened.execute(
@@ -227,7 +227,7 @@ async def test_a_program_that_guesses_at_ids_is_told_what_is_nearest_a_few_times
 
 
 @pytest.mark.parametrize("answer", [{"action": "decline"}, {"action": "cancel"}])
-async def test_a_program_in_a_loop_does_not_ask_until_somebody_gives_in(engine: Engine, answer: JsonObject) -> None:
+async def test_a_program_in_a_loop_does_not_ask_until_a_person_gives_in(engine: Engine, answer: JsonObject) -> None:
     yes: JsonObject = {"action": "accept", "content": {}}
     client = FakeClient("ask", supported=EVERYTHING, replies=[answer, yes] + [answer] * 20)
     code = """

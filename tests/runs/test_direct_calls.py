@@ -1,4 +1,4 @@
-"""Calls that are sent at once, without a task of their own: the same promises hold as for all others."""
+"""Calls that are sent without a task of their own: the same promises hold as for all others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class InFlight:
 
 
 class DirectFake(ScriptedSource):
-    """A source that sends at once. Its calls stay in flight until the test ends them."""
+    """A source that sends without a task. Its calls stay in flight until the test ends them."""
 
     def __init__(self, *, accepts: bool = True) -> None:
         slow = {"echo": {"content": [{"type": "text", "text": "slow"}]}, "write": {"content": []}}
@@ -177,10 +177,10 @@ async def test_calls_in_flight_are_cancelled_with_their_program(engine: Engine) 
         ended = await it.observe(waiting.run_id, cancel=True)
         await anyio.wait_all_tasks_blocked()
         assert (ended.code, call.cancelled, source.in_flight) == ("aborted", True, [])
-        assert it.manager.view(waiting.run_id).calls[0].status == "failed"
+        assert it.manager.operator.view(waiting.run_id).calls[0].status == "failed"
 
 
-async def test_a_call_that_is_not_awaited_is_cancelled_if_it_only_reads_and_goes_on_if_not(engine: Engine) -> None:
+async def test_a_call_that_is_not_awaited_is_cancelled_if_it_only_reads_and_continues_if_not(engine: Engine) -> None:
     source = DirectFake()
     async with bench(engine, source) as it:
         outcome = await it.execute(
@@ -190,7 +190,7 @@ async def test_a_call_that_is_not_awaited_is_cancelled_if_it_only_reads_and_goes
         await anyio.wait_all_tasks_blocked()
         assert [each.arguments["text"] for each in source.in_flight] == ["w"]
         assert outcome.notes == (
-            "Not waited for, still going on: mcp:up:write",
+            "Not waited for, still in flight: mcp:up:write",
             "Not waited for, cancelled: mcp:up:echo",
         )
         source.in_flight[0].end()
@@ -239,5 +239,5 @@ async def test_a_call_that_must_not_be_repeated_waits_for_the_store_once_the_run
         waiting = await it.execute("await MCP.up.echo({text: 'r'}); await MCP.up.write({text: 'w'}); return 'done'")
         source.in_flight[0].end()
         assert (await it.observe(waiting.run_id)).value == "done"
-    # The read was sent at once, the write by a task that has stored it before.
+    # The read was sent directly, the write by a task that has stored it before.
     assert (source.sent, [each[0] for each in source.calls]) == (["r"], ["write"])

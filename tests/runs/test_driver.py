@@ -59,7 +59,7 @@ async def in_language(it: Bench, code: str, language: Any) -> Any:
 
 def with_types(it: Bench) -> Types:
     types = Types()
-    it.manager._transform = types
+    it.manager._preparer._transform = types
     return types
 
 
@@ -115,12 +115,12 @@ async def test_a_language_that_is_not_enabled_is_refused(engine: Engine) -> None
 async def test_cancelling_exec_while_its_program_is_being_suspended_aborts_it(engine: Engine) -> None:
     slow = slow_source()
     async with bench(engine, slow) as it:
-        suspending, go_on = anyio.Event(), anyio.Event()
+        suspending, may_continue = anyio.Event(), anyio.Event()
         suspend = it.store.suspend
 
         async def gated(run: SuspendedRun) -> None:
             suspending.set()
-            await go_on.wait()
+            await may_continue.wait()
             await suspend(run)
 
         it.store.suspend = gated  # type: ignore[method-assign]
@@ -129,13 +129,13 @@ async def test_cancelling_exec_while_its_program_is_being_suspended_aborts_it(en
             with anyio.fail_after(5):
                 await suspending.wait()
             group.cancel_scope.cancel()
-        go_on.set()
+        may_continue.set()
         await anyio.wait_all_tasks_blocked()
         assert (repr(it.manager), slow.cancelled) == ("<RunManager: 0 runs>", 1)
         assert "0 suspended" in repr(it.store)
 
 
-async def test_cancelling_a_run_that_somebody_waits_for_ends_both_requests_alike(engine: Engine) -> None:
+async def test_cancelling_a_run_that_a_request_waits_for_ends_both_requests_alike(engine: Engine) -> None:
     slow = slow_source()
     async with bench(engine, slow, timeout_ms=5_000) as it:
         suspended = await it.execute("const p = MCP.slow.work({}); await yield_control(); return await p")
@@ -168,7 +168,7 @@ async def test_a_run_that_its_owner_waits_for_cannot_be_cancelled_by_another(eng
             group.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(ProgramError) as refused:
-                await it.observe(suspended.run_id, owner="somebody else", cancel=True)
+                await it.observe(suspended.run_id, owner="another owner", cancel=True)
             assert refused.value.message.startswith("there is no run")
             slow.release.set()
         assert [end.value for end in ends] == ["mine"]
@@ -287,7 +287,7 @@ async def test_timers_run_in_the_order_of_their_times_and_clearing_holds_in_the_
         assert outcome.value == ["first", "second", "third"]
 
 
-async def test_a_timer_that_came_due_while_suspended_runs_at_once(engine: Engine) -> None:
+async def test_a_timer_that_came_due_while_suspended_runs_immediately(engine: Engine) -> None:
     async with bench(engine) as it:
         suspended = await it.execute(
             "let ran = 0; setTimeout(() => { ran++ }, 60_000); await yield_control();"
@@ -372,7 +372,7 @@ async def test_halves_of_surrogate_pairs_pass_in_both_directions(engine: Engine)
     assert source.calls == [("say", {"text": "\N{REPLACEMENT CHARACTER}"})]
 
 
-async def test_progress_of_a_call_reaches_whoever_waits(engine: Engine) -> None:
+async def test_progress_of_a_call_reaches_the_waiting_client(engine: Engine) -> None:
     slow, client = slow_source(), FakeClient()
     client.on_progress = slow.release.set
     async with bench(engine, slow) as it:

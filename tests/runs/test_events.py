@@ -1,4 +1,4 @@
-"""What is told of runs and their calls, and what is not."""
+"""Audit events of runs and their calls."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def kinds(heard: list[Event]) -> list[str]:
     return [event.kind for event in heard]
 
 
-async def test_a_run_and_its_calls_are_told_of_with_their_parents(engine: Engine) -> None:
+async def test_a_run_and_its_calls_are_reported_with_their_parents(engine: Engine) -> None:
     async with bench(engine, source()) as it:
         heard = listen(it)
         cell = Cell("await MCP.s.work({n: 1}); await MCP.s.work({n: 22}); return 1", "javascript", CALLER, "req_1")
@@ -88,7 +88,7 @@ async def test_names_that_programs_make_up_are_cut(engine: Engine) -> None:
         assert max(len(str(dict(event.fields))) for event in heard) < 1000
 
 
-async def test_suspending_and_restoring_is_told_of_once_each(engine: Engine) -> None:
+async def test_suspending_and_restoring_is_reported_once_each(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": lambda arguments: text_result("done")})
     async with bench(engine, slow) as it:
         heard = listen(it)

@@ -208,7 +208,7 @@ async def test_a_changed_input_that_the_tool_does_not_take_is_not_sent(engine: E
     assert upstream.calls == []
 
 
-async def test_a_denied_call_rejects_with_the_reason_and_the_others_go_on(engine: Engine) -> None:
+async def test_a_denied_call_rejects_with_the_reason_and_the_others_continue(engine: Engine) -> None:
     upstream = source()
 
     async def deny(event: ToolCallEvent) -> DenyCall | None:
@@ -253,7 +253,7 @@ async def test_middleware_may_make_a_result_small_enough(engine: Engine) -> None
     assert outcome.value == "x" * 10
 
 
-async def test_the_reader_is_told_of_a_note_once_also_when_the_run_was_suspended(engine: Engine) -> None:
+async def test_a_note_is_shown_once_also_when_the_run_was_suspended(engine: Engine) -> None:
     upstream = SlowSource("slow", {"work": text_result("done"), "other": text_result("done")})
 
     async def note(event: ToolCallEvent) -> NoteCall | None:
@@ -269,7 +269,7 @@ async def test_the_reader_is_told_of_a_note_once_also_when_the_run_was_suspended
     assert sum("work is old" in note for note in last.notes) == 0
 
 
-async def test_a_hook_is_asked_before_a_person_and_a_denial_asks_nobody(engine: Engine) -> None:
+async def test_a_hook_is_asked_before_a_person_and_a_denial_asks_no_person(engine: Engine) -> None:
     asked: list[ApprovalRequest] = []
 
     async def approve(request: ApprovalRequest) -> Verdict:
@@ -399,7 +399,7 @@ async def test_programs_wait_until_it_is_known_who_sees_them(engine: Engine) -> 
 
 
 @pytest.mark.parametrize("window", [0, 600])
-async def test_the_same_call_again_and_again_is_told_of_once(engine: Engine, window: int) -> None:
+async def test_the_same_call_again_and_again_is_reported_once(engine: Engine, window: int) -> None:
     upstream = source()
     async with bench(engine, upstream, interception=with_guard(max=2, window_seconds=window)) as it:
         outcome = await it.execute("for (let i = 0; i < 6; i++) await MCP.git.push({ branch: 'main' })")

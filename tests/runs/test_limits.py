@@ -28,7 +28,7 @@ def echo() -> ScriptedSource:
     return ScriptedSource("echo", {"say": lambda arguments: text_result(str(arguments.get("text")))})
 
 
-async def goes_on(it: Bench) -> None:
+async def works_again(it: Bench) -> None:
     """The next program of the same owner is right."""
     outcome = await it.execute("return 1 + 1")
     assert (outcome.status, outcome.value) == ("completed", 2)
@@ -70,7 +70,7 @@ async def test_whatever_never_ends_is_a_timeout(engine: Engine, code: str) -> No
         outcome = await it.execute(code)
         assert (outcome.status, outcome.code) == ("failed", "timeout")
         assert texts(outcome) == ["before"]
-        await goes_on(it)
+        await works_again(it)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ async def test_taking_memory_without_end_has_its_code(engine: Engine, code: str)
         else:
             assert (outcome.status, outcome.code) == ("failed", "memory_limit_exceeded")
             assert texts(outcome) == ["before"]
-        await goes_on(it)
+        await works_again(it)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ async def test_a_value_that_is_too_large_is_named_as_that(engine: Engine, code: 
         assert outcome.error is not None
         assert outcome.error.startswith(f"the program returned a value of {size} as JSON, and at most 24 MiB can leave")
         assert "return a part or a summary of it; store(key, part) keeps" in outcome.error
-        await goes_on(it)
+        await works_again(it)
 
 
 async def test_what_was_printed_before_a_value_that_is_too_large_is_shown(engine: Engine) -> None:
@@ -130,10 +130,10 @@ async def test_what_is_too_large_to_be_sent_is_named_as_that(engine: Engine, cal
         assert (outcome.status, outcome.code) == ("failed", "output_limit_exceeded")
         assert outcome.error is not None
         assert outcome.error.startswith(
-            "the program sent 25.1 MiB at once, in arguments of calls and values for store()"
+            "the program sent 25.1 MiB in one turn, in arguments of calls and values for store()"
         )
         assert outcome.error.endswith("send less, or in parts with an await between them")
-        await goes_on(it)
+        await works_again(it)
 
 
 async def test_memory_that_ends_while_the_value_is_written_is_said_so(engine: Engine) -> None:
@@ -162,7 +162,7 @@ async def test_recursing_without_end_is_the_programs_own_error(engine: Engine, c
         assert outcome.error is not None
         assert outcome.error.startswith("RangeError: Maximum call stack size exceeded")
         assert "the sandbox stopped" not in outcome.error
-        await goes_on(it)
+        await works_again(it)
 
 
 # floods
@@ -185,7 +185,7 @@ async def test_of_a_flood_of_calls_exactly_the_accepted_ones_are_sent(engine: En
         assert outcome.value == {"fulfilled": accepted, "too_many_pending_tool_calls": 20_000 - accepted}
         assert len(source.calls) == accepted
         assert sorted(arguments["text"] for _, arguments in source.calls) == list(range(accepted))
-        await goes_on(it)
+        await works_again(it)
 
 
 async def test_a_flood_over_turns_is_held_to_the_same_limit(engine: Engine) -> None:
@@ -219,7 +219,7 @@ async def test_more_timers_than_there_may_be_are_refused_and_the_others_fire(eng
         """
         outcome = await it.execute(code)
         assert outcome.value == [500, 10_000]
-        await goes_on(it)
+        await works_again(it)
 
 
 async def test_timers_fire_while_a_program_looks_things_up(engine: Engine) -> None:
@@ -241,7 +241,7 @@ async def test_a_flood_of_look_ups_is_answered_or_refused_as_a_whole(engine: Eng
         count, ends = outcome.value
         assert count == 20_000
         assert set(ends) <= {"fulfilled", "this program has use"}
-        await goes_on(it)
+        await works_again(it)
 
 
 async def test_a_flood_of_values_stays_within_what_an_owner_may_store(engine: Engine) -> None:
@@ -259,7 +259,7 @@ async def test_a_flood_of_values_stays_within_what_an_owner_may_store(engine: En
 
 async def test_results_make_room_for_each_other_and_stored_values_do_not(engine: Engine) -> None:
     async with bench(engine, store_max_bytes=10_000) as it:
-        values = it.manager._driver._values  # type: ignore[attr-defined]
+        values = it.manager._driver._deliveries._values  # type: ignore[attr-defined]
         await it.execute("store('mine', 'x'.repeat(3000)); return 1")
         refs = [await values.offload(OWNER, json.dumps("r" * 3000)) for _ in range(5)]
         assert None not in refs
@@ -301,7 +301,7 @@ async def test_what_a_suspended_flood_of_runs_leaves_behind_expires(engine: Engi
         await it.manager.sweep()
         assert isinstance(it.store, MemoryStore)
         assert it.store._suspended == {}
-        assert it.manager._runs == {}
+        assert it.manager._live.runs == {}
         assert (await it.execute("await yield_control()")).status == "waiting"
 
 
@@ -328,7 +328,7 @@ async def test_an_owner_of_endless_loops_does_not_starve_another(engine: Engine)
         took = time.monotonic() - began
         before = len(ended)
     assert len(ended) == 30
-    # Thirty loops, four at once at most, take more than seven times their limit; the others do not wait for all.
+    # Thirty loops, four at a time, take more than seven times their limit; the others do not wait for all.
     assert before <= 15, (before, took)
 
 
@@ -342,7 +342,7 @@ async def test_a_flood_of_turns_of_one_owner_does_not_hold_up_another(engine: En
 
         for _ in range(10):
             group.start_soon(flood)
-        while len(it.manager.views()) < 10:
+        while len(it.manager.operator.views()) < 10:
             await anyio.lowlevel.checkpoint()  # they are never blocked
         for n in range(5):
             assert (await it.manager.execute(Cell(f"return {n}", "javascript", Caller("modest")))).value == n

@@ -39,7 +39,7 @@ async def test_a_program_calls_a_tool_and_returns_what_it_makes_of_it(engine: En
     assert source.calls == [("say", {"text": "hi"})]
 
 
-async def test_parallel_calls_are_under_way_at_the_same_time(engine: Engine) -> None:
+async def test_parallel_calls_are_in_flight_at_the_same_time(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
     async with bench(engine, slow) as it, anyio.create_task_group() as group:
         outcomes = []
@@ -54,14 +54,14 @@ async def test_parallel_calls_are_under_way_at_the_same_time(engine: Engine) -> 
     assert [outcome.value for outcome in outcomes] == [3]
 
 
-async def test_a_program_goes_on_with_the_first_call_that_ends(engine: Engine) -> None:
+async def test_a_program_continues_with_the_first_call_that_ends(engine: Engine) -> None:
     slow, quick = SlowSource("slow", {"work": text_result("slow")}), echo()
     async with bench(engine, slow, quick) as it:
         outcome = await it.execute(
             "return unwrap(await Promise.race([MCP.slow.work({}), MCP.echo.say({ text: 'quick' })]))"
         )
         assert outcome.value == "quick"
-        assert outcome.notes == ("Not waited for, still going on: mcp:slow:work",)
+        assert outcome.notes == ("Not waited for, still in flight: mcp:slow:work",)
 
 
 async def test_a_call_that_outlives_the_request_is_delivered_once_by_wait(engine: Engine) -> None:
@@ -82,7 +82,7 @@ async def test_a_call_that_outlives_the_request_is_delivered_once_by_wait(engine
     assert len(slow.calls) == 1
 
 
-async def test_a_suspended_call_goes_on_while_nobody_waits(engine: Engine) -> None:
+async def test_a_call_of_a_suspended_run_continues_without_a_wait(engine: Engine) -> None:
     slow = SlowSource("slow", {"work": text_result("done")})
     async with bench(engine, slow, timeout_ms=100) as it:
         suspended = await it.execute("return unwrap(await MCP.slow.work({}))")
@@ -93,7 +93,7 @@ async def test_a_suspended_call_goes_on_while_nobody_waits(engine: Engine) -> No
         assert (await it.observe(suspended.run_id)).value == "done"
 
 
-async def test_a_program_that_yields_is_suspended_and_resumed_at_once(engine: Engine) -> None:
+async def test_a_program_that_yields_is_suspended_and_resumed_immediately(engine: Engine) -> None:
     async with bench(engine, echo()) as it:
         suspended = await it.execute(
             "let n = 1; await yield_control('look'); n += 1; await yield_control(); return n + 1"
@@ -104,7 +104,7 @@ async def test_a_program_that_yields_is_suspended_and_resumed_at_once(engine: En
         assert (await it.observe(suspended.run_id)).value == 3
 
 
-async def test_a_timer_goes_on_through_a_suspension(engine: Engine) -> None:
+async def test_a_timer_survives_a_suspension(engine: Engine) -> None:
     async with bench(engine, timeout_ms=100) as it:
         suspended = await it.execute("await new Promise((r) => setTimeout(r, 3600_000)); return 'woken'")
         assert [call.tool for call in suspended.pending] == ["core:timer"]
@@ -139,7 +139,7 @@ async def test_a_run_of_another_owner_looks_like_one_that_does_not_exist(engine:
     async with bench(engine) as it:
         suspended = await it.execute("await yield_control(); return 1")
         with pytest.raises(ProgramError) as foreign:
-            await it.observe(suspended.run_id, owner="somebody else")
+            await it.observe(suspended.run_id, owner="another owner")
         unknown = "run_" + "x" * (len(suspended.run_id) - 4)
         with pytest.raises(ProgramError) as missing:
             await it.observe(unknown)
@@ -246,13 +246,13 @@ async def test_calls_beyond_the_queue_are_rejected_and_can_be_caught(engine: Eng
         assert (uncaught.status, uncaught.code) == ("failed", "too_many_pending_tool_calls")
 
 
-async def test_read_only_calls_are_cancelled_when_their_program_is_over_and_others_go_on(engine: Engine) -> None:
+async def test_read_only_calls_are_cancelled_when_their_program_is_over_and_others_continue(engine: Engine) -> None:
     slow = SlowSource("slow", {"look": text_result("1"), "change": text_result("2")}, tools=[READ_ONLY, WRITING])
     async with bench(engine, slow) as it:
         outcome = await it.execute("MCP.slow.look({}); MCP.slow.change({}); return 'over'")
         assert outcome.value == "over"
         assert outcome.notes == (
-            "Not waited for, still going on: mcp:slow:change",
+            "Not waited for, still in flight: mcp:slow:change",
             "Not waited for, never sent: mcp:slow:look; await such calls",
         )
         slow.release.set()
@@ -500,7 +500,7 @@ async def test_what_is_there_at_the_deadline_is_delivered_before_the_program_is_
         with anyio.fail_after(5):
             await slow.wait_pending(1)
         await anyio.wait_all_tasks_blocked()
-        (suspended,) = it.manager._runs.values()
+        (suspended,) = it.manager._live.runs.values()
         assert suspended.observation is not None
         it.clock.advance(suspended.observation.deadline - it.clock())
         slow.release.set()

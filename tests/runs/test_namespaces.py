@@ -1,4 +1,4 @@
-"""Namespaces in runs: what a program sees of them, and what becomes of its calls."""
+"""Namespaces in runs: their members in programs, and calls of their functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from codemode_mcp.policy.approval import ApprovalRequest, Verdict
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.runs import namespaces as module
-from codemode_mcp.runs.driver import _with_nearest_function
+from codemode_mcp.runs.verdicts import _with_nearest_function
 from codemode_mcp.sandbox.messages import ABSENT, NamespaceCall, Thrown
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import CALLER, OWNER, bench, texts
@@ -69,7 +69,7 @@ def tracker(create_scope: Any = scope, **more: Any) -> tuple[FakePlugins, Script
 
 
 async def opened_by(it: Bench) -> tuple[CallContext, module.OpenNamespaces]:
-    """What a run has that begins now, without a guest."""
+    """Return the open namespaces of a run that begins now, without a guest."""
     catalog = it.catalog()
     opened = await module.open_namespaces(
         catalog.namespaces, it.plugins, run_id="run_1", owner=OWNER, aborted=lambda: False, memory_limit=64 << 20
@@ -194,7 +194,7 @@ async def test_a_scope_is_made_once_for_each_run_and_only_where_it_is_visible(en
     assert config == {"team": {"name": "core"}}
 
 
-async def test_scopes_are_made_for_their_owner_and_shared_with_nobody(engine: Engine) -> None:
+async def test_scopes_are_made_for_their_owner_and_not_shared(engine: Engine) -> None:
     plugins, _ = tracker(lambda context: {"secret": f"of {context.owner}"})
     async with bench(engine, plugins=plugins) as it:
         values = [
@@ -203,7 +203,7 @@ async def test_scopes_are_made_for_their_owner_and_shared_with_nobody(engine: En
     assert values == ["of ada", "of bob"]
 
 
-async def test_no_image_is_made_anew_for_scopes(engine: Engine) -> None:
+async def test_no_new_image_is_made_for_scopes(engine: Engine) -> None:
     plugins, _ = tracker(lambda context: {"run": context.run_id})
     async with bench(engine, plugins=plugins) as it:
         before = it.catalog()
@@ -272,7 +272,7 @@ async def test_a_removed_plugin_takes_its_namespaces_with_it(engine: Engine) -> 
     assert source.calls == []
 
 
-async def test_a_plugin_that_is_loaded_anew_while_a_run_begins_is_not_mixed_up(engine: Engine) -> None:
+async def test_a_plugin_that_is_loaded_again_while_a_run_begins_is_not_mixed_up(engine: Engine) -> None:
     plugins, _ = tracker()
     async with bench(engine, plugins=plugins) as it:
         catalog = it.catalog()
@@ -338,7 +338,7 @@ async def test_a_scope_that_cannot_be_used_ends_its_namespace_and_not_the_run(en
     ]
 
 
-async def test_a_failure_that_nobody_catches_names_the_plugin(engine: Engine) -> None:
+async def test_a_failure_that_is_not_caught_names_the_plugin(engine: Engine) -> None:
     plugins, _ = tracker(_raises(RuntimeError()))
     async with bench(engine, plugins=plugins) as it:
         outcome = await it.execute("await issues.list()")
@@ -578,7 +578,7 @@ async def test_a_suspended_run_keeps_its_functions_and_not_its_data(engine: Engi
     plugins, _ = tracker(lambda context: {"large": "x" * 200_000, "list": namespace_tool("list")})
     async with bench(engine, plugins=plugins) as it:
         suspended = await it.execute("await yield_control(); await issues.list(); return issues.large.length")
-        run = it.manager._runs[suspended.run_id]
+        run = it.manager._live.runs[suspended.run_id]
         with anyio.fail_after(10):
             while run.namespaces.text != "[]":
                 await anyio.lowlevel.checkpoint()
@@ -610,7 +610,7 @@ async def test_a_suspended_run_keeps_its_functions_and_not_its_data(engine: Engi
     ],
 )
 async def test_made_up_ids_and_paths_lead_nowhere(engine: Engine, namespace: str, path: str) -> None:
-    """As a guest would send them whose prelude has been broken: the host resolves them in its own copy."""
+    """Send calls as a guest with a broken prelude would: the host resolves them in its own copy."""
     plugins, _ = tracker()
     async with bench(engine, plugins=plugins) as it:
         context, opened = await opened_by(it)
@@ -728,7 +728,7 @@ async def test_the_file_of_namespaces_has_the_types_of_what_is_in_the_scope(engi
     assert "namespaces.Shop" in text
 
 
-def test_a_long_word_in_an_error_is_looked_at_once() -> None:
+def test_a_long_word_in_an_error_is_searched_in_linear_time() -> None:
     error = Thrown("TypeError", "a" * 16_000, "", False, None)
     began = time.process_time()
     for text in ("a" * 16_000, "a." * 8_000):

@@ -1,4 +1,4 @@
-"""Questions that upstream servers put in the course of a call: who is asked, when, and what becomes of the program."""
+"""Questions that upstream servers put in the course of a call: the client that is asked, and effects on the program."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NO = {"action": "decline"}
 
 
 class AskingSource(ScriptedSource):
-    """`ask` puts one question and answers with what it was told; `quick` answers at once; `slow` when released."""
+    """`ask` puts one question and answers with what it was told; `quick` answers immediately; `slow` when released."""
 
     def __init__(self, annotations: Annotations | None = None) -> None:
         """`annotations`: of `ask`."""
@@ -119,21 +119,21 @@ async def test_a_question_that_got_no_answer_is_put_again(engine: Engine) -> Non
         assert outcome.value == 2
 
 
-async def test_without_anybody_to_ask_the_run_suspends_and_a_later_client_answers(engine: Engine) -> None:
+async def test_without_a_client_to_ask_the_run_suspends_and_a_later_client_answers(engine: Engine) -> None:
     async with bench(engine, AskingSource(), timeout_ms=60_000) as it:
         with anyio.fail_after(20):
             waiting = await it.execute(ASK, client=FakeClient("none"))
         assert [call.status for call in waiting.pending] == ["needs_input"]
         assert (waiting.status, waiting.questions) == ("waiting", ())
         assert waiting.asked[0].startswith("Server 'asker' asks the user \"name?\".")
-        assert waiting.nobody_answers
+        assert waiting.unanswerable
         with anyio.fail_after(20):
-            assert (await it.observe(waiting.run_id, client=FakeClient("none"))).nobody_answers
+            assert (await it.observe(waiting.run_id, client=FakeClient("none"))).unanswerable
         outcome = await it.observe(waiting.run_id, client=FakeClient("ask", replies=[YES]))
         assert outcome.value == YES
 
 
-async def test_other_calls_go_on_before_a_run_suspends_for_a_question(engine: Engine) -> None:
+async def test_other_calls_continue_before_a_run_suspends_for_a_question(engine: Engine) -> None:
     code = "const asked = MCP.asker.ask({}); text(unwrap(await MCP.asker.slow({}))); return unwrap(await asked)"
     source = AskingSource()
     async with bench(engine, source, timeout_ms=60_000) as it, anyio.create_task_group() as group:
@@ -162,7 +162,7 @@ async def test_time_that_a_person_takes_is_not_the_programs(engine: Engine) -> N
             group.start_soon(execute)
             await client.is_asked.wait()
             it.clock.advance(100)
-            (run,) = it.manager._runs.values()
+            (run,) = it.manager._live.runs.values()
             run.change()
             await anyio.wait_all_tasks_blocked()
             assert not results
@@ -201,7 +201,7 @@ async def test_cancelling_the_program_takes_its_question_back(engine: Engine) ->
     client, source = FakeClient("ask"), AskingSource()
     async with bench(engine, source) as it:
         async with anyio.create_task_group() as group:
-            group.start_soon(it.execute, ASK)  # nobody to ask here: only to show that runs are apart
+            group.start_soon(it.execute, ASK)  # no client to ask: it only shows that runs are apart
 
             async def execute() -> None:
                 await it.execute(ASK, client=client)
@@ -225,20 +225,20 @@ async def test_a_refusal_rejects_the_call_and_can_be_caught(engine: Engine) -> N
         assert "refused: the client answered with error -1: no" in outcome.value
 
 
-async def test_an_answer_for_another_run_reaches_nobody(engine: Engine) -> None:
+async def test_an_answer_for_another_run_reaches_no_run(engine: Engine) -> None:
     async with bench(engine, AskingSource()) as it:
         one = await it.execute(ASK, client=FakeClient("return"))
         two = await it.execute(ASK, client=FakeClient("return"))
         ((key, _),) = one.questions
         with pytest.raises(ProgramError, match="there is no run"):
-            await it.observe(one.run_id, owner="somebody else", answers={key: YES})
+            await it.observe(one.run_id, owner="another owner", answers={key: YES})
         outcome = await it.observe(one.run_id, client=FakeClient("return"), answers={key: YES})
         assert outcome.value == YES
         still = await it.observe(two.run_id, client=FakeClient("return"))
         assert len(still.questions) == 1
 
 
-async def test_a_run_of_somebody_unknown_belongs_to_whoever_holds_its_id(engine: Engine) -> None:
+async def test_a_run_of_an_unknown_caller_belongs_to_the_holder_of_its_id(engine: Engine) -> None:
     from codemode_mcp.runs.manager import Cell
 
     async with bench(engine, AskingSource()) as it:
@@ -252,13 +252,13 @@ async def test_a_run_of_somebody_unknown_belongs_to_whoever_holds_its_id(engine:
         assert outcome.value == YES
 
 
-async def test_nothing_is_stored_for_somebody_unknown(engine: Engine) -> None:
+async def test_nothing_is_stored_for_an_unknown_caller(engine: Engine) -> None:
     from codemode_mcp.runs.manager import Cell
 
     code = "store('a', 1); return await load('a').catch((error) => error.message)"
     async with bench(engine, AskingSource()) as it:
         outcome = await it.manager.execute(Cell(code, "javascript", Caller(None)))
-        assert "nobody is known here" in outcome.value
+        assert "this one is unknown" in outcome.value
 
 
 async def test_a_client_that_cannot_be_asked_for_any_reason_costs_that_call_alone(
@@ -292,13 +292,13 @@ async def test_progress_of_any_size_is_told(engine: Engine) -> None:
 async def test_nothing_begins_while_the_server_is_shutting_down(engine: Engine) -> None:
     async with bench(engine, AskingSource()) as it:
         waiting = await it.execute(ASK, client=FakeClient("none"))
-        it.manager._closing = True
+        it.manager._live.closing = True
         for begin in (it.execute("return 1"), it.observe(waiting.run_id)):
             with pytest.raises(ProgramError, match="shutting down"):
                 await begin
 
 
-async def test_a_question_is_looked_at_once_for_each_request(engine: Engine) -> None:
+async def test_a_question_is_examined_once_for_each_request(engine: Engine) -> None:
     class Counting(FakeClient):
         looked = 0
 

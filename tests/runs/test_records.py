@@ -27,7 +27,7 @@ from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.source_map import Author, Grown, SourceMap
 from codemode_mcp.program.typescript import find_esbuild, transform
-from codemode_mcp.runs import records
+from codemode_mcp.runs import end_records, records
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
 from codemode_mcp.runs.run import Run
 from codemode_mcp.runs.store import StoredCall, bearer_of
@@ -46,13 +46,13 @@ CATALOG = build([], policy=None)  # type: ignore[arg-type]  # nothing is decided
 CALLER = Caller("owner", "http", "ann", frozenset({"b", "a"}))
 NOW, WALL = 1000.25, 1_800_000_000.5
 LATER, LATER_WALL = 7.5, 1_800_000_100.5
-"""In another process, 100 s later."""
+"""Restore a run as another process does 100 s later."""
 
 PRINTED = (
     r'[{"type":"text","text":"a\ud800\u00fc"}]',
     '[{"type":"json","value":{"x":[1.5,null,1152921504606846976]}}]',
 )
-"""What `full_run` has printed, written down piece by piece."""
+"""Return the outputs of `full_run` in pieces, as they are stored."""
 
 POSITIONS = Positions(
     "typescript", 3, "await 1\nx\n", SourceMap(";;AAAA,CAAC;GAKS", Author(9, 1, (Grown(2, 3, 4),))), Grown(1, 1, 8)
@@ -99,8 +99,8 @@ def full_run() -> Run:
     run.note("old")
     run.take_notes()
     run.note("new")
-    run.approvals.go_on(["mcp:a:b"], 2, "secret")
-    run.questions.go_on(7, 1)
+    run.approvals.restore(["mcp:a:b"], 2, "secret")
+    run.questions.restore(7, 1)
     run.namespaces = NAMESPACES
     return run
 
@@ -160,7 +160,7 @@ def test_all_of_a_run_is_there_again() -> None:
     assert run.track.total == 30
     assert [view.id for view in run.call_views(NOW)] == [2]
     assert records.counts_in(text) == before.context.counts
-    assert records.namespaces_in(text) == ("issues",)
+    assert json.loads(text)[0]["namespaces"] == ["issues"]
     run.note("old")
     assert run.take_notes() == ("new",)
 
@@ -226,7 +226,7 @@ def test_the_record_of_another_run_is_refused() -> None:
 
 def test_a_restored_call_is_counted_once() -> None:
     run = again(text_of(full_run()))
-    run.track.add_again(ToolCall(20, "mcp:a:c"), CallRecord(20, "mcp:a:c", NOW))
+    run.track.add_restored(ToolCall(20, "mcp:a:c"), CallRecord(20, "mcp:a:c", NOW))
     assert run.track.total == 30
     assert [view.id for view in run.call_views(NOW)] == [2, 20]
 
@@ -301,7 +301,7 @@ def test_a_call_that_may_have_been_sent_is_kept_without_its_arguments_and_is_ref
     assert "may have been sent already" in call.through.refusal
 
 
-def test_a_call_of_a_namespace_is_made_anew_from_what_the_program_asked_for() -> None:
+def test_a_call_of_a_namespace_is_made_again_from_what_the_program_asked_for() -> None:
     stored = records.calls_of(with_calls(), now=NOW, wall=WALL)[-1]
     call = records.call_of(stored, NAMESPACES)
     assert call.through is not None
@@ -334,7 +334,7 @@ def test_the_same_arguments_of_the_same_tool_have_the_same_digest() -> None:
     assert all(len(each) == 32 for each in digests)
 
 
-def test_a_call_whose_process_died_says_that_nobody_knows_what_became_of_it() -> None:
+def test_a_call_whose_process_died_ends_with_an_unknown_outcome() -> None:
     completion = records.unknown_outcome(StoredCall(5, "mcp:a:pay", "dispatched", repeatable=False))
     assert completion.error is not None
     assert (completion.id, completion.error.name, completion.error.code) == (5, "ToolCallError", "nested_tool_failed")
@@ -426,42 +426,42 @@ def test_an_end_is_read_as_it_was_written(values: list[Any], value: Any, told: i
         pending = (PendingCall("3", "core:timer", "executing", 5),)
         whole = replace(whole, status="failed", value=None, error="e", code="timeout", pending=pending, yielded="y")
     since = replace(whole, outputs=outputs[told:], dropped=3)
-    assert records.outcome_of(records.outcome_text((since, whole))) == (since, whole)
+    assert end_records.outcome_of(end_records.outcome_text((since, whole))) == (since, whole)
 
 
 def test_two_ends_that_have_nothing_in_common_are_both_there() -> None:
     outputs = ({"type": "text", "text": "a"},)
     since = Outcome("run_1", "owner", "failed", Usage(), outputs, error="e")
     whole = Outcome("run_1", "owner", "completed", Usage(waits=1), value=2)
-    assert records.outcome_of(records.outcome_text((since, whole))) == (since, whole)
+    assert end_records.outcome_of(end_records.outcome_text((since, whole))) == (since, whole)
 
 
 def test_an_answer_that_is_not_the_end_of_all_that_was_printed_is_there_as_it_was() -> None:
     whole = Outcome("run_1", "owner", "completed", Usage(), ({"type": "text", "text": "a"},))
     since = replace(whole, outputs=({"type": "text", "text": "b"},))
-    assert records.outcome_of(records.outcome_text((since, whole))) == (since, whole)
+    assert end_records.outcome_of(end_records.outcome_text((since, whole))) == (since, whole)
 
 
 def test_a_large_output_is_written_once() -> None:
     outputs = ({"type": "text", "text": "x" * 10_000},)
     outcome = Outcome("run_1", "owner", "completed", Usage(), outputs)
-    assert len(records.outcome_text((outcome, outcome))) < 11_000
+    assert len(end_records.outcome_text((outcome, outcome))) < 11_000
 
 
 def test_the_calls_of_an_end_have_taken_as_long_as_before() -> None:
     ended = CallRecord(1, "mcp:a:b", 1234.5678, "completed", 1236.1234, 5, dispatched=True, seen={"text_bytes": 3})
-    going_on = CallRecord(2, "mcp:a:c", 1235.0, "executing")
-    outcome = Outcome("run_1", "owner", "completed", Usage(calls=(ended, going_on)))
-    _, read = records.outcome_of(records.outcome_text((outcome, outcome), now=1236.5))
+    continuing = CallRecord(2, "mcp:a:c", 1235.0, "executing")
+    outcome = Outcome("run_1", "owner", "completed", Usage(calls=(ended, continuing)))
+    _, read = end_records.outcome_of(end_records.outcome_text((outcome, outcome), now=1236.5))
     assert [each.milliseconds(99.0) for each in read.usage.calls] == [ended.milliseconds(0), 1500]
     assert read.usage.calls[0].seen == {"text_bytes": 3}
 
 
 def test_a_view_is_read_as_it_was_written() -> None:
     view = RunView("run_1", "failed", "http", "ann", 5, 6, None, True, "timeout", 1, 2, 3, 4, 5, 6)
-    assert records.view_of(records.view_text(view)) == view
+    assert end_records.view_of(end_records.view_text(view)) == view
     bare = RunView("run_1", "waiting", "stdio", None, 5)
-    assert records.view_of(records.view_text(bare)) == bare
+    assert end_records.view_of(end_records.view_text(bare)) == bare
 
 
 # positions
@@ -519,13 +519,12 @@ READERS: dict[str, tuple[str, Any]] = {
     "record": (RECORD, again),
     "caller": (RECORD, lambda text: records.caller_in(text, "owner")),
     "counts": (RECORD, records.counts_in),
-    "namespaces": (RECORD, records.namespaces_in),
     "call": (STORED.body, lambda text: records.call_of(replace(STORED, body=text or "{"), NAMESPACES)),
     "began": (STORED.body, lambda text: records.began_of(replace(STORED, body=text or "{"), now=NOW, wall=WALL)),
     "completion": (records.completion_text(Completion(1, "2", GuestError("m"))), records.completion_of),
-    "outcome": (records.outcome_text((OUTCOME, replace(OUTCOME, value=1))), records.outcome_of),
-    "short outcome": (records.outcome_text((OUTCOME, OUTCOME)), records.outcome_of),
-    "view": (records.view_text(RunView("run_1", "waiting", "stdio", None, 5)), records.view_of),
+    "outcome": (end_records.outcome_text((OUTCOME, replace(OUTCOME, value=1))), end_records.outcome_of),
+    "short outcome": (end_records.outcome_text((OUTCOME, OUTCOME)), end_records.outcome_of),
+    "view": (end_records.view_text(RunView("run_1", "waiting", "stdio", None, 5)), end_records.view_of),
 }
 JUNK: list[Any] = [None, True, -1, 10**400, 1.5, float("inf"), "", "junk", "\ud800", [], [1], [[]], {}, {"format": 1}]
 

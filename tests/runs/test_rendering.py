@@ -34,7 +34,7 @@ def text(value: str) -> dict[str, Any]:
 
 
 class Shelf:
-    """Where offloaded texts go."""
+    """A store of offloaded texts."""
 
     def __init__(self, *, room: bool = True, away: bool = False) -> None:
         self.texts: dict[str, str] = {}
@@ -91,7 +91,7 @@ def test_a_failure_keeps_its_output_and_names_its_code() -> None:
     assert read(plain) == "Error timeout: e"
 
 
-def test_a_waiting_program_says_what_is_pending_and_how_to_go_on() -> None:
+def test_a_waiting_program_says_what_is_pending_and_how_to_resume() -> None:
     pending = (PendingCall("1", "mcp:s:t", "executing", 1500),)
     rendered = shown(outcome(status="waiting", reason="pending_tools", pending=pending))
     assert rendered.structured["pendingToolCalls"] == [
@@ -101,10 +101,10 @@ def test_a_waiting_program_says_what_is_pending_and_how_to_go_on() -> None:
     assert '{"runId": "run_x"}' in read(rendered)
 
 
-def test_a_program_that_waits_for_an_approval_elsewhere_goes_on_by_the_decision_and_a_wait() -> None:
+def test_a_program_that_waits_for_an_approval_elsewhere_resumes_by_the_decision_and_a_wait() -> None:
     pending = (PendingCall("1", "mcp:s:t", "needs_approval", 0),)
     asked = "A person has to approve mcp:s:t. The user runs `codemode-mcp runs approve run_x`."
-    parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "nobody_answers": True}
+    parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "unanswerable": True}
     rendered = shown(outcome(**parts, pending=pending, asked=(asked,)))
     said = rendered.structured["next"]
     assert asked in said
@@ -208,7 +208,7 @@ def test_a_returned_number_costs_a_model_at_most_forty_bytes_in_either_form() ->
 
 
 def test_notes_and_the_next_step_stand_in_both_forms() -> None:
-    notes = ("Not waited for, still going on: mcp:s:t", "Unhandled rejection: Error: x")
+    notes = ("Not waited for, still in flight: mcp:s:t", "Unhandled rejection: Error: x")
     done = shown(outcome(value=1, notes=notes))
     assert done.structured["notes"] == list(notes)
     assert read(done) == "1\n" + "\n".join(notes)
@@ -274,7 +274,7 @@ def test_the_next_step_and_the_pending_calls_have_caps_of_their_own(character: s
     pending = tuple(PendingCall(str(n), name, "needs_approval" if unanswered else "queued", 5, said) for n in range(20))
     approve = "To approve, the user runs in a terminal: `/opt/bin/codemode-mcp runs approve run_x` (or `runs deny`)."
     asked = (*(f"Server 's' asks the user {name}" for _ in range(5)), f"A person has to approve {name}. {approve}")
-    parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "nobody_answers": unanswered}
+    parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "unanswerable": unanswered}
     rendered = shown(outcome(**parts, pending=pending, pending_total=500, asked=asked))
     assert sent(rendered.structured["next"]) <= NEXT_BYTES
     assert 0 < sent(rendered.structured["pendingToolCalls"]) <= PENDING_BYTES

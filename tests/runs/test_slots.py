@@ -80,7 +80,7 @@ async def test_a_single_slot_goes_to_everybody_in_turn() -> None:
         group.cancel_scope.cancel()
 
 
-async def test_whoever_is_cancelled_gives_up_the_place() -> None:
+async def test_a_cancelled_waiter_gives_up_its_place() -> None:
     async with anyio.create_task_group() as group:
         takers = Takers(Slots(1), group)
         await takers.start("a")

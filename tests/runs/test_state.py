@@ -145,7 +145,7 @@ NAMES = st.sampled_from([f"run{n}" for n in range(6)])
 OWNERS = st.sampled_from(["ann", "bob"])
 
 
-def at_once(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, str | None]:
+def finished(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, str | None]:
     """The result of a coroutine that never waits, as nothing in memory has to; or the code it is refused with."""
     try:
         coroutine.send(None)
@@ -171,7 +171,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=NAMES, owner=OWNERS)
     def suspend(self, name: str, owner: str) -> None:
         if name in self.suspended and name not in self.claimed:
-            return  # only whoever has claimed a run suspends it again
+            return  # only the claimer of a run suspends it again
         if name in self.ended or name in self.swept:
             return  # ids are never used again
         owner = self.suspended[name][0] if name in self.suspended else owner
@@ -179,7 +179,7 @@ class StoreMachine(RuleBasedStateMachine):
         alive = {k: v for k, v in self.suspended.items() if v[1] > self.now or k in self.claimed}
         own = sum(1 for other, _ in alive.values() if other == owner)
         full = name not in self.suspended and (own >= 3 or len(alive) >= 4)
-        _, refused = at_once(self.store.suspend(run))
+        _, refused = finished(self.store.suspend(run))
         assert refused == ("too_many_pending_tool_calls" if full else None)
         if not full:
             self.suspended[name] = (owner, run.expires)
@@ -187,7 +187,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, owner=OWNERS)
     def claim(self, name: str, owner: str) -> None:
-        found, refused = at_once(self.store.claim(name, owner))
+        found, refused = finished(self.store.claim(name, owner))
         ended, suspended = self.ended.get(name), self.suspended.get(name)
         if ended is not None and ended[0] == owner and ended[1] > self.now:
             assert isinstance(found, EndedRun)
@@ -202,7 +202,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=NAMES)
     def release(self, name: str) -> None:
         if name in self.claimed:
-            at_once(self.store.release(name, self.suspended[name][0]))
+            finished(self.store.release(name, self.suspended[name][0]))
             self.claimed.discard(name)
 
     @rule(name=NAMES)
@@ -211,7 +211,7 @@ class StoreMachine(RuleBasedStateMachine):
             owner, _ = self.suspended.pop(name)
             self.claimed.discard(name)
             expires = self.now + LIMITS.snapshot_ttl_seconds
-            at_once(self.store.end(EndedRun(name, owner, "outcome", 10, expires)))
+            finished(self.store.end(EndedRun(name, owner, "outcome", 10, expires)))
             self.ended[name] = (owner, expires)
 
     @rule(seconds=st.floats(0, 12))
@@ -220,7 +220,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        gone = set(at_once(self.store.sweep())[0])
+        gone = set(finished(self.store.sweep())[0])
         expected = {k for k, (_, until) in self.suspended.items() if until <= self.now and k not in self.claimed}
         assert gone == expected
         for name in gone:
@@ -237,9 +237,9 @@ TestStore = StoreMachine.TestCase
 def test_ends_are_bounded_in_number_and_bytes() -> None:
     store = MemoryStore(LIMITS, lambda: 0.0)
     for n in range(store.MAX_ENDED + 10):
-        at_once(store.end(EndedRun(f"run{n}", "ann", n, 1, 10.0)))
-    assert at_once(store.claim("run0", "ann")) == (None, "invalid_input")
-    at_once(store.end(EndedRun("large", "ann", 0, store.MAX_ENDED_BYTES, 10.0)))
+        finished(store.end(EndedRun(f"run{n}", "ann", n, 1, 10.0)))
+    assert finished(store.claim("run0", "ann")) == (None, "invalid_input")
+    finished(store.end(EndedRun("large", "ann", 0, store.MAX_ENDED_BYTES, 10.0)))
     assert "1 ended" in repr(store)
 
 

@@ -1,4 +1,4 @@
-"""What is kept for an owner between programs, wherever it is kept."""
+"""Values that are kept for an owner between programs, in every kind of store."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 async def store(values: Values, owner: str, key: str, text: str) -> None:
-    [answer] = await values.carry_out(owner, [Put(key, text)], PLENTY)
+    [answer] = await values.execute(owner, [Put(key, text)], PLENTY)
     if isinstance(answer, CodeModeError):
         raise answer
     assert answer is None
@@ -86,7 +86,7 @@ async def test_what_does_not_fit_is_refused_and_changes_nothing(kept: OpenValues
 
 async def test_many_small_values_are_bounded_too(kept: OpenValues) -> None:
     async with kept(100 * ENTRY) as values:
-        answers = await values.carry_out("ann", [Put(str(n), "") for n in range(99)], PLENTY)
+        answers = await values.execute("ann", [Put(str(n), "") for n in range(99)], PLENTY)
         assert answers == [None] * 99
         with pytest.raises(ProgramError):
             await store(values, "ann", "one more", "")
@@ -118,21 +118,21 @@ async def test_refs_cannot_be_stored_under(kept: OpenValues) -> None:
             await store(values, "ann", "result:1", "1")
 
 
-async def test_what_is_asked_at_once_is_done_in_order_and_what_is_refused_stops_nothing(kept: OpenValues) -> None:
+async def test_orders_are_executed_in_sequence_and_what_is_refused_stops_nothing(kept: OpenValues) -> None:
     async with kept(2000) as values:
         asked = [Get("k"), Put("k", "1"), Get("k"), Put("result:1", "1"), Put("k", "x" * 3000), Put("k", "2"), Get("k")]
-        answers = await values.carry_out("ann", asked, PLENTY)
+        answers = await values.execute("ann", asked, PLENTY)
         refused = [answers.pop(4), answers.pop(3)]
         assert answers == [None, None, "1", None, "2"]
         assert ["do not fit" in str(refused[0]), "belong to results" in str(refused[1])] == [True, True]
 
 
-async def test_no_more_is_loaded_at_once_than_there_is_room_for(kept: OpenValues) -> None:
+async def test_no_more_is_loaded_in_one_go_than_there_is_room_for(kept: OpenValues) -> None:
     async with kept(10_000) as values:
         await store(values, "ann", "k", "x" * 1000)
         asked = [Get("k"), Get("k"), Get("k"), Put("k", "1")]
-        assert await values.carry_out("ann", asked, 1500) == ["x" * 1000] * 2
-        assert await values.carry_out("ann", asked, 0) == ["x" * 1000]
+        assert await values.execute("ann", asked, 1500) == ["x" * 1000] * 2
+        assert await values.execute("ann", asked, 0) == ["x" * 1000]
         assert await values.load("ann", "k") == "x" * 1000
 
 
@@ -190,6 +190,6 @@ async def test_owners_that_were_not_here_for_longest_make_room_for_others(kept: 
 async def test_room_that_an_owner_gives_back_is_there_for_others(kept: OpenValues) -> None:
     async with kept(10_000) as values:
         for number in range(FULL_OWNERS):
-            await values.carry_out(f"owner {number}", [Put("large", "x" * 9_000)] * 100, PLENTY)
+            await values.execute(f"owner {number}", [Put("large", "x" * 9_000)] * 100, PLENTY)
         for number in range(FULL_OWNERS):
             assert await values.load(f"owner {number}", "large")

@@ -1,4 +1,4 @@
-"""Runs and their calls as whoever operates the server sees them."""
+"""Runs and their calls as the operator of the server sees them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.policy.callers import Caller
-from codemode_mcp.runs import manager
+from codemode_mcp.runs import live
 from codemode_mcp.runs.views import KEPT_INPUT, KEPT_OF_RUN, SHOWN_CALLS, Ledger, Track
 from codemode_mcp.sandbox.messages import ABSENT, ToolCall
 from codemode_mcp.settings import PolicyRules
@@ -40,17 +40,17 @@ def the_one(views: list[RunView]) -> RunView:
     return view
 
 
-async def test_a_run_is_listed_while_it_goes_on_while_it_waits_and_after_its_end(engine: Engine) -> None:
+async def test_a_run_is_listed_while_it_computes_while_it_waits_and_after_its_end(engine: Engine) -> None:
     slow = slow_source()
     async with bench(engine, slow, timeout_ms=200) as it:
         outcome = await it.execute("return await MCP.slow.get({ n: 1 })", caller=Caller("o", "http", "alice"))
-        view = the_one(it.manager.views())
+        view = the_one(it.manager.operator.views())
         assert (view.id, view.state, view.kind, view.principal) == (outcome.run_id, "waiting", "http", "alice")
         assert view.expires_ms is not None
         assert 0 < view.expires_ms <= it.settings.snapshot_ttl_seconds * 1000
         assert view.ended_ms is None
         assert view.calls == ()
-        shown = it.manager.view(outcome.run_id)
+        shown = it.manager.operator.view(outcome.run_id)
         assert shown is not None
         assert [(call.id, call.tool, call.status, call.dispatched, call.input) for call in shown.calls] == [
             (1, "mcp:slow:get", "executing", True, '{"n":1}')
@@ -58,11 +58,11 @@ async def test_a_run_is_listed_while_it_goes_on_while_it_waits_and_after_its_end
         slow.release.set()
         assert (await it.observe(outcome.run_id, owner="o")).status == "completed"
         it.clock.advance(60)
-        view = the_one(it.manager.views())
+        view = the_one(it.manager.operator.views())
         assert (view.state, view.waits, view.snapshots, view.expires_ms) == ("completed", 1, 1, None)
         assert view.ended_ms is not None
         assert view.ended_ms >= 60_000
-        shown = it.manager.view(outcome.run_id)
+        shown = it.manager.operator.view(outcome.run_id)
         assert shown is not None
         (call,) = shown.calls
         assert (call.status, call.input) == ("completed", '{"n":1}')
@@ -78,7 +78,7 @@ async def test_every_call_of_a_run_is_there_with_its_outcome(engine: Engine) -> 
     """
     async with bench(engine, echo()) as it:
         outcome = await it.execute(code)
-        view = it.manager.view(outcome.run_id)
+        view = it.manager.operator.view(outcome.run_id)
         assert view is not None
         assert view.call_count == len(view.calls) == 32
         assert [call.id for call in view.calls] == sorted(call.id for call in view.calls)
@@ -88,24 +88,24 @@ async def test_every_call_of_a_run_is_there_with_its_outcome(engine: Engine) -> 
         assert view.calls[-1].input_size > 5000
 
 
-async def test_calls_that_go_on_after_their_program_are_followed_to_their_end(engine: Engine) -> None:
+async def test_calls_that_continue_after_their_program_are_followed_to_their_end(engine: Engine) -> None:
     slow = slow_source()
     code = "for (let n = 0; n < 4; n++) MCP.slow.get({ n }); throw new Error('enough')"
     async with bench(engine, slow, max_pending_tool_calls=2, max_queued_tool_calls=2) as it:
         run_id = (await it.execute(code)).run_id
-        view = it.manager.view(run_id)
+        view = it.manager.operator.view(run_id)
         assert view is not None
         assert (view.state, view.code) == ("failed", "internal_error")
         with anyio.fail_after(10):
             while slow.pending < 2:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
-            view = it.manager.view(run_id)
+            view = it.manager.operator.view(run_id)
             assert view is not None
             assert [call.status for call in view.calls] == ["executing", "executing", "queued", "queued"]
             slow.release.set()
             while {call.status for call in view.calls} != {"completed"}:
                 await anyio.sleep(0.01)
-                view = it.manager.view(run_id)
+                view = it.manager.operator.view(run_id)
                 assert view is not None
 
 
@@ -114,21 +114,21 @@ async def test_a_run_that_was_cancelled_has_no_call_that_still_waits(engine: Eng
     code = "return await Promise.all([1, 2, 3].map((n) => MCP.slow.get({ n })))"
     async with bench(engine, slow, timeout_ms=200, max_pending_tool_calls=1) as it:
         outcome = await it.execute(code)
-        assert await it.manager.cancel(outcome.run_id)
+        assert await it.manager.operator.cancel(outcome.run_id)
         with anyio.fail_after(10):
             while True:
-                view = it.manager.view(outcome.run_id)
+                view = it.manager.operator.view(outcome.run_id)
                 assert view is not None
                 if all(call.status == "failed" for call in view.calls):
                     break
                 await anyio.sleep(0.01)
         assert (view.state, view.code, view.ended_ms is not None) == ("aborted", "aborted", True)
         assert len(view.calls) == 3
-        assert not await it.manager.cancel(outcome.run_id), "it has ended"
-        assert not await it.manager.cancel("run_that_never_was")
+        assert not await it.manager.operator.cancel(outcome.run_id), "it has ended"
+        assert not await it.manager.operator.cancel("run_that_never_was")
 
 
-async def test_whoever_operates_cancels_a_run_that_somebody_waits_for_and_one_of_a_holder(engine: Engine) -> None:
+async def test_the_operator_cancels_a_run_that_a_client_waits_for_and_one_of_a_holder(engine: Engine) -> None:
     slow = slow_source()
     async with bench(engine, slow, timeout_ms=60_000) as it, anyio.create_task_group() as group:
         outcomes = []
@@ -138,11 +138,11 @@ async def test_whoever_operates_cancels_a_run_that_somebody_waits_for_and_one_of
 
         group.start_soon(execute)
         with anyio.fail_after(10):
-            while not it.manager.views() or not it.manager.views()[0].call_count:  # noqa: ASYNC110
+            while not it.manager.operator.views() or not it.manager.operator.views()[0].call_count:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
-            view = the_one(it.manager.views())
+            view = the_one(it.manager.operator.views())
             assert view.observed
-            assert await it.manager.cancel(view.id)
+            assert await it.manager.operator.cancel(view.id)
     assert outcomes[0].code == "aborted"
 
 
@@ -151,16 +151,16 @@ async def test_calls_that_wait_for_a_person_are_marked_and_decided_by_number(eng
         code = "return await Promise.allSettled(['a', 'b'].map((text) => MCP.echo.say({ text })))"
         outcome = await it.execute(code)
         assert outcome.status == "waiting"
-        assert the_one(it.manager.views()).approvals == 2
-        view = it.manager.view(outcome.run_id)
+        assert the_one(it.manager.operator.views()).approvals == 2
+        view = it.manager.operator.view(outcome.run_id)
         assert view is not None
         assert [call.status for call in view.calls] == ["needs_approval", "needs_approval"]
-        first, second = it.manager.approvals(outcome.run_id)
-        assert it.manager.decide(outcome.run_id, [first.call], approved=True, by="a test") == [first.call]
-        assert it.manager.decide(outcome.run_id, [second.call], approved=False, by="a test") == [second.call]
+        first, second = it.manager.operator.approvals(outcome.run_id)
+        assert it.manager.operator.decide(outcome.run_id, [first.call], approved=True, by="a test") == [first.call]
+        assert it.manager.operator.decide(outcome.run_id, [second.call], approved=False, by="a test") == [second.call]
         outcome = await it.observe(outcome.run_id)
         assert [each["status"] for each in outcome.value] == ["fulfilled", "rejected"]
-        assert it.manager.approvals(outcome.run_id) == ()
+        assert it.manager.operator.approvals(outcome.run_id) == ()
 
 
 async def test_a_run_that_expired_is_listed_as_such(engine: Engine) -> None:
@@ -168,7 +168,7 @@ async def test_a_run_that_expired_is_listed_as_such(engine: Engine) -> None:
         outcome = await it.execute("await MCP.slow.get({})")
         it.clock.advance(it.settings.snapshot_ttl_seconds + 1)
         await it.manager.sweep()
-        view = the_one(it.manager.views())
+        view = the_one(it.manager.operator.views())
         assert (view.id, view.state, view.code) == (outcome.run_id, "expired", "snapshot_expired")
 
 
@@ -176,17 +176,17 @@ async def test_a_program_whose_text_the_engine_refuses_is_listed_as_failed(engin
     async with bench(engine, echo()) as it:
         with pytest.raises(CodeModeError):
             await it.execute("let a = 1; let a = 2;")
-        assert [(view.state, view.code) for view in it.manager.views()] == [("failed", "invalid_input")]
+        assert [(view.state, view.code) for view in it.manager.operator.views()] == [("failed", "invalid_input")]
 
 
 async def test_the_newest_come_first_and_old_ends_are_forgotten(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manager, "SHOWN_ENDED", 5)
+    monkeypatch.setattr(live, "SHOWN_ENDED", 5)
     async with bench(engine, echo()) as it:
         ids = [(await it.execute(f"return {n}")).run_id for n in range(8)]
-        assert [view.id for view in it.manager.views()] == ids[:2:-1]
-        assert it.manager.view(ids[0]) is None
+        assert [view.id for view in it.manager.operator.views()] == ids[:2:-1]
+        assert it.manager.operator.view(ids[0]) is None
 
 
 # what is remembered
@@ -240,7 +240,7 @@ def test_the_calls_of_a_run_that_is_over_are_shown_as_before_and_take_far_less_m
     assert small < large / 7
 
 
-def test_a_call_that_goes_on_after_its_run_is_shown_with_its_end() -> None:
+def test_a_call_that_continues_after_its_run_is_shown_with_its_end() -> None:
     track = Track(Ledger(), 0.0)
     made(track, 3)
     record = CallRecord(3, "mcp:a:b", 1.0, "executing")
@@ -287,11 +287,11 @@ def test_a_ledger_does_not_grow_with_runs_that_are_forgotten() -> None:
 async def test_of_runs_that_are_not_listed_any_more_no_calls_are_remembered(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manager, "SHOWN_ENDED", 5)
+    monkeypatch.setattr(live, "SHOWN_ENDED", 5)
     async with bench(engine, echo()) as it:
         for number in range(8):
             await it.execute(f"for (let i = 0; i < 3; i++) await MCP.echo.say({{ text: 'only here {number}' }})")
-        shown = [it.manager.view(view.id) for view in it.manager.views()]
+        shown = [it.manager.operator.view(view.id) for view in it.manager.operator.views()]
         assert [len(view.calls) for view in shown if view is not None] == [3, 3, 3, 3, 3]
         everywhere = [view for each in gc.get_objects() if isinstance(each, Track) for view in each.views(0.0)]
         assert sum("only here" in (view.input or "") for view in everywhere) == 15

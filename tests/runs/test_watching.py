@@ -1,4 +1,4 @@
-"""What a program prints is shown while it goes on, once and in order, whatever becomes of the run in between."""
+"""Output of a program is shown while it runs, once and in order, also across suspensions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_output_is_shown_once_also_of_a_run_that_is_suspended_and_waited_f
     assert texts(last) == texts(again) == ["a", "b", "c"]
 
 
-async def test_whoever_watches_and_fails_does_no_harm(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_watcher_that_fails_does_no_harm(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     def fail(outputs: object) -> None:
         raise ValueError("no room")
 

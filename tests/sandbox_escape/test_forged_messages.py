@@ -11,8 +11,7 @@ import pytest
 from guest_harness import READ, called, ok
 
 from codemode_mcp.errors import InternalError
-from codemode_mcp.runs import driver as drivers
-from codemode_mcp.runs import spare
+from codemode_mcp.runs import guests, spare
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.guest import Turn
 from codemode_mcp.sandbox.messages import Completion, GuestError, Timer, decode_turn
@@ -206,7 +205,7 @@ def puppet(monkeypatch: pytest.MonkeyPatch, *texts: str) -> list[list[Any]]:
 
         def close(self) -> None: ...
 
-    for module in (drivers, spare):  # those that restore guests and those that make them
+    for module in (guests, spare):  # those that restore guests and those that make them
         monkeypatch.setattr(module, "Guest", Puppet)
     return delivered
 

@@ -147,7 +147,7 @@ async def test_stored_values_are_for_their_owner_alone(engine: Engine) -> None:
 
 async def test_a_ref_of_another_owner_leads_nowhere(engine: Engine) -> None:
     async with bench(engine) as it:
-        values = it.manager._driver._values
+        values = it.manager._driver._deliveries._values
         ref = await values.offload(OWNER, '"secret"')
         code = f"return await load('{ref}') ?? 'nothing'"
         assert (await it.execute(code)).value == "secret"

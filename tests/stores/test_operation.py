@@ -10,7 +10,7 @@ import pytest
 
 from codemode_mcp.cli import stored
 from codemode_mcp.errors import StoreUnavailable
-from codemode_mcp.runs import manager as managers
+from codemode_mcp.runs import manager, operator
 from codemode_mcp.settings import PolicyRules
 from codemode_mcp.stores.opening import Lasting
 from tests.runs.bench import OWNER, FakeClient, bench
@@ -35,25 +35,27 @@ async def test_a_run_without_a_process_is_listed_and_once_adopted_its_calls_wait
     code = "return (await Promise.all([...Array(60).keys()].map((n) => MCP.files.write({n})))).length"
     async with replica(engine, tmp_path, fast(), rules=ASKS) as first:
         waiting = await first.execute(code, client=FakeClient("none"))
-        assert await first.manager.stored_views() == []
+        assert await first.manager.operator.stored_views() == []
     async with replica(engine, tmp_path, fast(), rules=ASKS) as second:
-        (view,) = await second.manager.stored_views()
+        (view,) = await second.manager.operator.stored_views()
         assert (view.id, view.state, view.observed, view.approvals) == (waiting.run_id, "waiting", False, 60)
-        totals = await second.manager.totals()
+        totals = await second.manager.operator.totals()
         assert (totals.suspended, totals.oldest is not None and totals.oldest < 60, totals.size > 1000) == (
             1,
             True,
             True,
         )
-        assert not await second.manager.adopt("run_nobody_has_it")
-        assert not await second.manager.adopt(waiting.run_id, lambda owner: owner != OWNER), "it is not for its servers"
-        assert not await second.manager.cancel(waiting.run_id, lambda owner: owner != OWNER)
-        assert await second.manager.adopt(waiting.run_id)
-        assert len(second.manager.approvals(waiting.run_id)) == 60, "they are there when it returns"
-        assert await second.manager.stored_views() == []
-        second.manager.decide(waiting.run_id, None, approved=True, by="a test")
+        assert not await second.manager.operator.take_over("run_nobody_has_it")
+        assert not await second.manager.operator.take_over(waiting.run_id, lambda owner: owner != OWNER), (
+            "it is not for its servers"
+        )
+        assert not await second.manager.operator.cancel(waiting.run_id, lambda owner: owner != OWNER)
+        assert await second.manager.operator.take_over(waiting.run_id)
+        assert len(second.manager.operator.approvals(waiting.run_id)) == 60, "they are there when it returns"
+        assert await second.manager.operator.stored_views() == []
+        second.manager.operator.decide(waiting.run_id, None, approved=True, by="a test")
         assert (await until_done(second, waiting.run_id)).value == 60
-        assert (await second.manager.totals()).suspended == 0
+        assert (await second.manager.operator.totals()).suspended == 0
 
 
 async def test_a_process_that_adopts_a_run_with_nothing_to_approve_does_not_wait(
@@ -62,8 +64,8 @@ async def test_a_process_that_adopts_a_run_with_nothing_to_approve_does_not_wait
     async with replica(engine, tmp_path, slow()) as first:
         waiting = await first.execute("await yield_control(); " + WRITE)
     async with replica(engine, tmp_path, fast()) as second:
-        with anyio.fail_after(managers.ADOPTED_SECONDS):
-            assert await second.manager.adopt(waiting.run_id)
+        with anyio.fail_after(operator.TAKEOVER_SECONDS):
+            assert await second.manager.operator.take_over(waiting.run_id)
 
 
 async def test_a_run_without_a_process_is_cancelled_by_the_one_that_is_asked(engine: Engine, tmp_path: Path) -> None:
@@ -71,9 +73,9 @@ async def test_a_run_without_a_process_is_cancelled_by_the_one_that_is_asked(eng
         waiting = await first.execute(WRITE)
     source = fast()
     async with replica(engine, tmp_path, source) as second:
-        assert await second.manager.cancel(waiting.run_id)
+        assert await second.manager.operator.cancel(waiting.run_id)
         assert (await second.observe(waiting.run_id)).code == "aborted"
-        assert not await second.manager.cancel(waiting.run_id), "it has ended"
+        assert not await second.manager.operator.cancel(waiting.run_id), "it has ended"
     assert source.calls == []
 
 
@@ -88,9 +90,9 @@ async def test_a_run_that_another_process_drives_is_seen_there_and_cancelled(eng
             async with anyio.create_task_group() as group:
                 group.start_soon(first.observe, waiting.run_id)
                 await source.wait_pending(1)
-                (view,) = await other.manager.stored_views()
+                (view,) = await other.manager.operator.stored_views()
                 assert (view.state, view.observed) == ("running", True)
-                assert await other.manager.cancel(waiting.run_id)
+                assert await other.manager.operator.cancel(waiting.run_id)
         assert (await first.observe(waiting.run_id)).code == "aborted"
 
 
@@ -123,7 +125,7 @@ async def test_who_takes_a_run_over_and_who_leaves_it_is_told(engine: Engine, tm
 async def test_what_a_store_has_is_measured_as_often_as_it_is_swept(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
 ) -> None:
-    monkeypatch.setattr(managers, "SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(manager, "SWEEP_SECONDS", 0.01)
     found = anyio.Event()
     measured: dict[str, Any] = {}
 

@@ -78,4 +78,4 @@ async def test_a_server_that_has_asked_is_told_that_no_user_will_answer(engine: 
         ((key, _),) = asked.questions
         ended = await second.observe(asked.run_id, client=FakeClient("return"), answers={key: YES})
         assert ended.status == "completed"
-        assert "goes on in another process" in ended.value
+        assert "taken over by another process" in ended.value

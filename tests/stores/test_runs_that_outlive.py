@@ -183,7 +183,7 @@ async def test_a_call_whose_executor_dies_while_another_process_waits_is_given_u
             async with replica(engine, tmp_path, slow()) as first:
                 waiting = await first.execute(UNKNOWN)
                 group.start_soon(wait)
-                while second.manager.view(waiting.run_id) is None:  # noqa: ASYNC110 - no event tells of it
+                while second.manager.operator.view(waiting.run_id) is None:  # noqa: ASYNC110 - no event tells of it
                     await anyio.sleep(0.01)
     assert ends[0].value == "unknown"
 
@@ -210,7 +210,7 @@ async def test_a_call_that_is_just_being_sent_is_sent_though_another_process_has
         with anyio.fail_after(10):
             await written.wait()
             assert (await second.observe(waiting.run_id)).status == "waiting"
-            while first.manager.view(waiting.run_id) is not None:  # noqa: ASYNC110 - no one tells of it
+            while first.manager.operator.view(waiting.run_id) is not None:  # noqa: ASYNC110 - no one tells of it
                 await anyio.sleep(0.01)
         may_go.set()
         assert (await until_done(second, waiting.run_id)).value == "done 1"
@@ -285,7 +285,7 @@ async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_s
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run is not in the store yet, which must not be taken for a run that was dropped."""
-    monkeypatch.setattr("codemode_mcp.runs.manager.WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("codemode_mcp.runs.takeover.WATCH_SECONDS", 0.02)
     source = slow()
     async with replica(engine, tmp_path, source) as it:
         suspend, heard = it.store.suspend, 0
@@ -387,15 +387,15 @@ async def test_a_call_that_waits_for_a_person_waits_again_after_a_restart(engine
     )
     async with replica(engine, tmp_path, fast(), rules=rules) as first:
         waiting = await first.execute(code, client=FakeClient("none"))
-        assert len(first.manager.approvals(waiting.run_id)) == 1
+        assert len(first.manager.operator.approvals(waiting.run_id)) == 1
     source = fast()
     async with replica(engine, tmp_path, source, rules=rules) as second:
-        assert not second.manager.approvals(waiting.run_id)
-        assert await second.manager.adopt(waiting.run_id)
+        assert not second.manager.operator.approvals(waiting.run_id)
+        assert await second.manager.operator.take_over(waiting.run_id)
         with anyio.fail_after(5):
-            while not second.manager.approvals(waiting.run_id):
+            while not second.manager.operator.approvals(waiting.run_id):
                 await anyio.lowlevel.checkpoint()
-        second.manager.decide(waiting.run_id, None, approved=True, remember="run", by="a test")
+        second.manager.operator.decide(waiting.run_id, None, approved=True, remember="run", by="a test")
         outcome = await until_done(second, waiting.run_id)
         assert outcome.value == ["done 1", "done 2"]
     assert source.calls == [("write", {"n": 1}), ("write", {"n": 2})]
@@ -406,7 +406,7 @@ async def test_an_approval_for_the_run_is_remembered_after_a_restart(engine: Eng
     code = "await MCP.files.write({n: 1}); await yield_control('x'); return unwrap(await MCP.files.write({n: 2})).text"
     async with replica(engine, tmp_path, fast(), rules=rules) as first:
         waiting = await first.execute(code, client=FakeClient("none"))
-        first.manager.decide(waiting.run_id, None, approved=True, remember="run", by="a test")
+        first.manager.operator.decide(waiting.run_id, None, approved=True, remember="run", by="a test")
         while (waiting := await first.observe(waiting.run_id, client=FakeClient("none"))).reason != "yield":
             pass
     async with replica(engine, tmp_path, fast(), rules=rules) as second:
@@ -654,8 +654,8 @@ async def test_a_store_that_fails_is_logged_once_however_many_runs_there_are(
         await it.execute("await MCP.files.read({n: 2})")
         monkeypatch.setattr(it.store, "look", fails)
         for _ in range(3):
-            for run in list(it.manager._runs.values()):
-                await it.manager._look(run)
+            for run in list(it.manager._live.runs.values()):
+                await it.manager._takeover._look(run)
     assert [record.getMessage().endswith("the store in /there is away") for record in caplog.records] == [True]
 
 

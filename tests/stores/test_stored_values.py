@@ -62,7 +62,7 @@ def opens(request: pytest.FixtureRequest, tmp_path: Path) -> OpenDatabase:
 async def test_values_and_results_outlive_the_process(opens: OpenDatabase) -> None:
     async with opens() as first:
         values = StoredValues(first, Seal(), PLENTY)
-        assert await values.carry_out("ann", [Put("k", "[1]")], 1) == [None]
+        assert await values.execute("ann", [Put("k", "[1]")], 1) == [None]
         ref = await values.offload("ann", '"large"')
         assert ref is not None
     async with opens() as second:
@@ -77,7 +77,7 @@ async def test_owners_may_be_called_anything(opens: OpenDatabase) -> None:
     async with opens() as database:
         values = StoredValues(database, Seal(), PLENTY)
         for owner in owners:
-            await values.carry_out(owner, [Put("key", f'"{owners.index(owner)}"')], 1)
+            await values.execute(owner, [Put("key", f'"{owners.index(owner)}"')], 1)
         for number, owner in enumerate(owners):
             assert await values.load(owner, "key") == f'"{number}"'
             assert (await values.listed(owner, 0, 5)).total == 1
@@ -91,7 +91,7 @@ async def test_two_processes_of_one_owner_stay_within_its_room(opens: OpenDataba
         async def fill(values: StoredValues, name: str) -> None:
             nonlocal refused
             for number in range(10):
-                [answer] = await values.carry_out("ann", [Put(f"{name}{number}", "x" * 100)], 1)
+                [answer] = await values.execute("ann", [Put(f"{name}{number}", "x" * 100)], 1)
                 refused += isinstance(answer, ProgramError)
 
         both = [StoredValues(database, Seal(), limit) for database in (one, other)]
@@ -113,7 +113,7 @@ async def test_two_processes_of_one_owner_stay_within_its_room(opens: OpenDataba
         page = await both[0].listed("bob", 0, 50)
         used = sum(len(each.key) + each.characters + ENTRY for each in page.entries)
         assert limit - ENTRY - 130 < used <= limit
-        [answer] = await both[1].carry_out("bob", [Put("k", "x" * (limit - ENTRY - 1))], 1)
+        [answer] = await both[1].execute("bob", [Put("k", "x" * (limit - ENTRY - 1))], 1)
         assert answer is None
         assert (await both[0].listed("bob", 0, 5)).total == 1
 
@@ -125,7 +125,7 @@ async def test_owners_make_room_for_each_other_and_old_values_go_in_a_shared_dat
     async with opens() as database:
         values = StoredValues(database, Seal(), PLENTY)
         for owner in ("ann", "bob", "cora"):
-            await values.carry_out(owner, [Put("k", "1"), Get("k")], 1)
+            await values.execute(owner, [Put("k", "1"), Get("k")], 1)
             assert await values.offload(owner, "2")
         assert [(await values.listed(owner, 0, 5)).total for owner in ("ann", "bob", "cora")] == [0, 2, 2]
         await values.sweep()
@@ -150,7 +150,7 @@ def whole(database: Direct) -> bytes:
 
 async def test_with_a_key_nothing_of_keys_and_values_can_be_read(database: Direct) -> None:
     values = StoredValues(database, Seal([b"k" * 32]), PLENTY)
-    await values.carry_out("ann", [Put("password-of-the-bank", '"open sesame"')], 1)
+    await values.execute("ann", [Put("password-of-the-bank", '"open sesame"')], 1)
     ref = await values.offload("ann", '"the plan"')
     assert ref is not None
     dump = whole(database)
@@ -162,12 +162,12 @@ async def test_with_a_key_nothing_of_keys_and_values_can_be_read(database: Direc
 
 async def test_what_was_put_elsewhere_or_changed_is_not_taken_for_a_value(database: Direct) -> None:
     values = StoredValues(database, Seal(), PLENTY)
-    await values.carry_out("ann", [Put("mine", "1"), Put("other", "2")], 1)
-    await values.carry_out("bob", [Put("mine", "3")], 1)
+    await values.execute("ann", [Put("mine", "1"), Put("other", "2")], 1)
+    await values.execute("bob", [Put("mine", "3")], 1)
     [(body,)] = database.connection.execute("SELECT body FROM kept WHERE owner = 'bob'")
     database.connection.execute("UPDATE kept SET body = ?, label = body WHERE owner = 'ann'", (body,))
     for key in ("mine", "other"):
-        [refused, absent] = await values.carry_out("ann", [Get(key), Get("absent")], PLENTY)
+        [refused, absent] = await values.execute("ann", [Get(key), Get("absent")], PLENTY)
         assert isinstance(refused, ProgramError)
         assert refused.message.startswith(f"load('{key}'): what is kept there cannot be read: ")
         assert refused.message.endswith("; store it again")
@@ -176,13 +176,13 @@ async def test_what_was_put_elsewhere_or_changed_is_not_taken_for_a_value(databa
         await values.load("ann", "mine")
     page = await values.listed("ann", 0, 5)
     assert [each.preview.startswith("(cannot be read: ") for each in page.entries] == [True, True]
-    await values.carry_out("ann", [Put("mine", "4")], 1)
+    await values.execute("ann", [Put("mine", "4")], 1)
     assert await values.load("ann", "mine") == "4"
 
 
 async def test_a_list_reads_no_values(database: Direct) -> None:
     values = StoredValues(database, Seal(), PLENTY)
-    await values.carry_out("ann", [Put("k", "1")], 1)
+    await values.execute("ann", [Put("k", "1")], 1)
     database.asked.clear()
     await values.listed("ann", 0, 10)
     assert not [sql for sql in database.asked if "body" in sql]
@@ -234,7 +234,7 @@ async def play(values: Values, steps: list[tuple[str, str, str, int]]) -> None:
         model = models[owner]
         match kind:
             case "put":
-                [answer] = await values.carry_out(owner, [Put(key, "x" * size)], PLENTY)
+                [answer] = await values.execute(owner, [Put(key, "x" * size)], PLENTY)
                 assert (answer is None) == model.takes(key, size)
             case "offload":
                 ref = await values.offload(owner, "y" * size)
@@ -270,7 +270,7 @@ async def test_there_are_no_more_owners_than_there_may_be(database: Direct, monk
     monkeypatch.setattr(stored, "MAX_OWNERS", 3)
     values = StoredValues(database, Seal(), PLENTY)
     for number in range(6):
-        await values.carry_out(f"owner {number}", [Put("k", "1")], 1)
+        await values.execute(f"owner {number}", [Put("k", "1")], 1)
     for table in ("keepers", "kept"):
         owners = database.connection.execute(f"SELECT owner FROM {table} ORDER BY owner").fetchall()
         assert owners == [("owner 3",), ("owner 4",), ("owner 5",)]
@@ -278,15 +278,15 @@ async def test_there_are_no_more_owners_than_there_may_be(database: Direct, monk
 
 async def test_a_refused_value_of_an_owner_without_any_leaves_no_row(database: Direct) -> None:
     values = StoredValues(database, Seal(), 1000)
-    [answer] = await values.carry_out("ann", [Put("k", "x" * 2000)], 1)
+    [answer] = await values.execute("ann", [Put("k", "x" * 2000)], 1)
     assert isinstance(answer, ProgramError)
     assert database.connection.execute("SELECT * FROM keepers").fetchall() == []
 
 
 async def test_with_less_room_than_is_in_use_values_may_still_become_smaller(database: Direct) -> None:
-    await StoredValues(database, Seal(), PLENTY).carry_out("ann", [Put("k", "x" * 2000), Put("l", "1")], 1)
+    await StoredValues(database, Seal(), PLENTY).execute("ann", [Put("k", "x" * 2000), Put("l", "1")], 1)
     values = StoredValues(database, Seal(), 1000)
-    [same, larger, new, smaller, loaded] = await values.carry_out(
+    [same, larger, new, smaller, loaded] = await values.execute(
         "ann", [Put("k", "y" * 2000), Put("k", "y" * 2001), Put("m", "1"), Put("l", ""), Get("k")], PLENTY
     )
     assert [same, smaller, loaded] == [None, None, "y" * 2000]
@@ -299,7 +299,7 @@ async def test_with_less_room_than_is_in_use_values_may_still_become_smaller(dat
 
 async def test_that_a_value_was_used_is_written_down_once_a_day(database: Direct) -> None:
     values = StoredValues(database, Seal(), PLENTY)
-    await values.carry_out("ann", [Put("k", "1")], 1)
+    await values.execute("ann", [Put("k", "1")], 1)
     for later, writes in ((0.0, 0), (DAY, 2), (0.0, 0)):
         database.now += later
         database.asked.clear()
@@ -309,9 +309,9 @@ async def test_that_a_value_was_used_is_written_down_once_a_day(database: Direct
 
 async def test_values_unused_for_long_is_swept(database: Direct) -> None:
     values = StoredValues(database, Seal(), PLENTY)
-    await values.carry_out("ann", [Put("used", "1"), Put("unused", "2")], 1)
+    await values.execute("ann", [Put("used", "1"), Put("unused", "2")], 1)
     used, unused = await values.offload("ann", "3"), await values.offload("ann", "4")
-    await values.carry_out("bob", [Put("k", "1")], 1)
+    await values.execute("bob", [Put("k", "1")], 1)
     database.now += (RESULT_DAYS - 1) * DAY
     assert used is not None
     await values.load("ann", used)
@@ -333,7 +333,7 @@ async def test_one_sweep_does_a_bounded_part_of_the_work(database: Direct, monke
     monkeypatch.setattr(stored, "SWEPT_OWNERS", 2)
     values = StoredValues(database, Seal(), PLENTY)
     for owner in ("ann", "bob", "cora"):
-        await values.carry_out(owner, [Put(str(number), "1") for number in range(3)], 1)
+        await values.execute(owner, [Put(str(number), "1") for number in range(3)], 1)
     database.now += STORED_DAYS * DAY
     left = []
     for _ in range(3):
@@ -347,11 +347,11 @@ async def test_one_sweep_does_a_bounded_part_of_the_work(database: Direct, monke
 
 async def test_work_that_fails_in_the_middle_changes_nothing(database: Direct) -> None:
     values = StoredValues(database, Seal(), PLENTY)
-    await values.carry_out("ann", [Put("k", "1")], 1)
+    await values.execute("ann", [Put("k", "1")], 1)
     before = whole(database)
     database.connection.execute("CREATE TRIGGER no BEFORE UPDATE ON keepers BEGIN SELECT RAISE(ABORT, 'no'); END")
     with pytest.raises(sqlite3.IntegrityError):
-        await values.carry_out("ann", [Put("k", "2"), Put("l", "3")], 1)
+        await values.execute("ann", [Put("k", "2"), Put("l", "3")], 1)
     database.connection.execute("DROP TRIGGER no")
     assert whole(database) == before
 

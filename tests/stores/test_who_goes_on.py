@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
-from codemode_mcp.runs import calls, driver
+from codemode_mcp.runs import calls, persisting
 from codemode_mcp.runs.store import Fenced
 from codemode_mcp.settings import PolicyRules
 from tests.stores.test_runs_that_outlive import READ, WRITE, fast, replica, slow, until_done
@@ -47,12 +47,12 @@ async def until(true: Callable[[], bool]) -> None:
 async def test_the_last_calls_of_a_program_are_not_sent_when_another_process_has_it_by_then(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(persisting, "RETRY_SECONDS", 0.001)
     source = fast()
     async with replica(engine, tmp_path, source) as it:
         waiting = await it.execute(YIELDS + "MCP.files.write({n: 1}); return 1")
         failing(it.store, "end", StoreUnavailable("away"), *[Fenced(waiting.run_id)] * 1000)
-        run = it.manager._runs[waiting.run_id]
+        run = it.manager._live.runs[waiting.run_id]
         assert (await it.observe(waiting.run_id)).value == 1
         it.clock.advance(100_000)
         await until(lambda: not run.calls)
@@ -62,12 +62,12 @@ async def test_the_last_calls_of_a_program_are_not_sent_when_another_process_has
 async def test_the_last_calls_are_not_sent_either_when_its_holder_is_unknown(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(persisting, "RETRY_SECONDS", 0.001)
     source = fast()
     async with replica(engine, tmp_path, source) as it:
         waiting = await it.execute(YIELDS + "MCP.files.write({n: 1}); return 1")
         failing(it.store, "end", *[StoreUnavailable("away")] * 100_000)
-        run = it.manager._runs[waiting.run_id]
+        run = it.manager._live.runs[waiting.run_id]
         assert (await it.observe(waiting.run_id)).value == 1
         it.clock.advance(100_000)
         await until(lambda: not run.calls)
@@ -80,7 +80,7 @@ async def test_a_call_that_is_cancelled_where_it_was_sent_ends_for_any_process_t
     code = "return await MCP.files.write({n: 1}).catch((error) => error.code)"
     async with replica(engine, tmp_path, slow()) as first, replica(engine, tmp_path, fast()) as second:
         waiting = await first.execute(code)
-        run = first.manager._runs[waiting.run_id]
+        run = first.manager._live.runs[waiting.run_id]
         assert (await second.observe(waiting.run_id)).status == "waiting"
         run.cancel_calls()
         assert (await until_done(second, waiting.run_id)).value == "aborted"
@@ -93,7 +93,9 @@ async def test_a_run_that_could_not_be_taken_over_can_be_by_the_next(
         waiting = await first.execute(YIELDS + "return 1")
         failing(first.store, "suspend", StoreUnavailable("away"))
     async with replica(engine, tmp_path, fast()) as second, replica(engine, tmp_path, fast()) as third:
-        failing(second.manager, "_revive", StoreUnavailable("away"), RuntimeError("a fault of ours"))
+        failing(
+            second.manager._takeover._restoring, "run_of", StoreUnavailable("away"), RuntimeError("a fault of ours")
+        )
         for kind in (StoreUnavailable, RuntimeError):
             with pytest.raises(kind):
                 await second.observe(waiting.run_id)
@@ -130,7 +132,7 @@ async def test_a_run_that_computes_when_its_process_ends_is_left_for_the_next(en
         waiting = await first.execute(code)
         async with anyio.create_task_group() as group:
             group.start_soon(first.observe, waiting.run_id)
-            run = first.manager._runs[waiting.run_id]
+            run = first.manager._live.runs[waiting.run_id]
             await until(lambda: run.guest is not None)
             await anyio.sleep(0.05)
             group.cancel_scope.cancel()
@@ -150,7 +152,7 @@ async def test_results_that_a_suspended_program_has_not_got_hold_up_its_other_ca
     )
     async with replica(engine, tmp_path, source, max_pending_tool_calls=4) as it:
         waiting = await it.execute(code)
-        run = it.manager._runs[waiting.run_id]
+        run = it.manager._live.runs[waiting.run_id]
         await until(lambda: not run.executing)
         assert 5 <= len(source.calls) <= 9
         assert (await until_done(it, waiting.run_id)).value == 40
@@ -175,7 +177,7 @@ async def test_arguments_of_calls_that_wait_are_bounded(
 async def test_what_is_written_down_besides_the_memory_is_bounded(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "LEAST_RECORD", 10)
+    monkeypatch.setattr(persisting, "LEAST_RECORD", 10)
     code = "store('key', 'x'.repeat(200_000)); await yield_control()"
     async with replica(engine, tmp_path, fast(), max_snapshot_bytes=150_000) as it:
         outcome = await it.execute(code)
@@ -203,7 +205,7 @@ async def test_a_program_that_may_have_been_written_down_is_not_resumed_beside_t
         it.store.suspend = unheard  # type: ignore[method-assign]
         with pytest.raises(StoreUnavailable, match="not known"):
             await it.execute(code)
-        assert not it.manager.views() or it.manager.views()[0].state != "waiting"
-        (view,) = await other.manager.stored_views()
+        assert not it.manager.operator.views() or it.manager.operator.views()[0].state != "waiting"
+        (view,) = await other.manager.operator.stored_views()
         assert (await until_done(other, view.id)).value == 1
     assert [len(source.calls) for source in sources] == [0, 1]

@@ -271,7 +271,7 @@ class _Running:
         """Cancel the program, and return once its calls are told."""
         if self._run_id is None:
             return
-        await manager.cancel(self._run_id)
+        await manager.operator.cancel(self._run_id)
         if self._in_flight:
             self._calm = anyio.Event()
             await self._calm.wait()
@@ -294,7 +294,7 @@ class _Running:
                 else:
                     outcome = await opened.observe(run_id, opened.operator.owner, cancel=cancel, client=client)
                 if outcome.status == "waiting" and not client.decides:
-                    manager.decide(outcome.run_id, None, approved=False, by=_UNATTENDED)
+                    manager.operator.decide(outcome.run_id, None, approved=False, by=_UNATTENDED)
                 # No person can answer here, and without an answer it would not resume.
                 cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
                 rendered = await render(outcome, self._config.tools, opened.offload, time.monotonic())
@@ -351,7 +351,7 @@ class _Running:
         opened.auditor.add(progress.listen)
         while True:
             await anyio.sleep(TICK_SECONDS)
-            made = next((view.call_count for view in manager.views() if view.id == self._run_id), 0)
+            made = next((view.call_count for view in manager.operator.views() if view.id == self._run_id), 0)
             self._screen.status = progress.line(time.time(), self._screen.width, made)
 
 

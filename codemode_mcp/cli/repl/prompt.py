@@ -231,7 +231,7 @@ class Prompt:
         try:
             while outcome.status == "waiting" and outcome.reason != "yield":
                 if not self._front.decides:
-                    manager.decide(outcome.run_id, None, approved=False, by=UNATTENDED)
+                    manager.operator.decide(outcome.run_id, None, approved=False, by=UNATTENDED)
                 cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
                 if cancel:
                     self._front.say("a server asks a question that cannot be answered here: the program is cancelled")
@@ -242,7 +242,7 @@ class Prompt:
             return False
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
-                await manager.cancel(outcome.run_id)
+                await manager.operator.cancel(outcome.run_id)
             self._suspended.pop(outcome.run_id, None)
             raise
         return await self._tell(outcome, cell)
@@ -341,7 +341,7 @@ class Prompt:
             raise
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
-                await (await self._app.manager()).cancel(run_id)
+                await (await self._app.manager()).operator.cancel(run_id)
             self._suspended.pop(run_id, None)
             raise
         return await self._follow(outcome, cell)
@@ -349,12 +349,12 @@ class Prompt:
     async def _do_cancel(self, rest: str) -> bool:
         run_id = self._chosen(rest)
         self._suspended.pop(run_id)
-        await (await self._app.manager()).cancel(run_id)
+        await (await self._app.manager()).operator.cancel(run_id)
         self._front.say(f"{run_id} is cancelled")
         return True
 
     async def _do_runs(self, _: str) -> bool:
-        for view in (await self._app.manager()).views()[:MOST_RUNS]:
+        for view in (await self._app.manager()).operator.views()[:MOST_RUNS]:
             state = f"{view.state} ({view.code})" if view.code else str(view.state)
             waits = "  .wait resumes it" if view.id in self._suspended else ""
             self._front.print(

@@ -1,0 +1,225 @@
+"""The answer to a request: a suspended run and what it waits for, or notes on its end.
+
+The functions only return, except that `waiting` marks the questions of its answer as shown.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.calls.outcome import Outcome, PendingCall, PendingStatus, SnapshotUse, Usage
+from codemode_mcp.catalog.entries import within_line
+from codemode_mcp.json_text import json_text
+from codemode_mcp.policy.approval import ApprovalQuestion
+from codemode_mcp.runs.questions import WINDOW
+from codemode_mcp.runs.run import RECENT_CALLS
+from codemode_mcp.runs.verdicts import SEARCHED_IN_LOOP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from codemode_mcp.calls.outcome import WaitingReason
+    from codemode_mcp.runs.questions import Client, OpenQuestion
+    from codemode_mcp.runs.run import Observation, Run
+    from codemode_mcp.sandbox.messages import Thrown, UncheckedError
+    from upstream_clients.tools import Question
+
+SHOWN_PENDING = 20
+SHOWN_QUESTIONS = 5
+SHOWN_UNCHECKED = 3
+SHOWN_TEXT = 300
+"""Characters of a result with `isError` that its program did not check."""
+
+MAX_UNCHECKED = 32
+"""Results with `isError` that the guest watches; see `30_bridge.js`."""
+
+OWN_KEYS = "codemode-mcp "
+"""Start of the keys under which this product itself stores values, such as the prompt's."""
+
+
+def questions_due(run: Run, observation: Observation) -> float:
+    """Return the time at which a request is answered with the questions that its client gets as an answer."""
+    returned = run.questions.returned_to(observation.client)
+    if not returned:
+        return math.inf
+    oldest = min(each.began for each in returned)
+    return oldest if run.executing <= len(run.questions.calls) else oldest + WINDOW
+
+
+def is_unanswerable(run: Run, client: Client | None) -> bool:
+    """Tell whether a run waits only for answers that this client cannot give."""
+    questions = run.questions
+    return (
+        bool(questions.open or run.approvals.calls)
+        and not questions.has_answer
+        and not run.approvals.gathers
+        and not questions.being_asked
+        and not questions.returned_to(client)
+        and not run.timers
+        and run.executing <= len(questions.calls)
+    )
+
+
+def waiting(run: Run, reason: WaitingReason, now: float, program: str) -> Outcome:
+    """Return the answer for a run that was suspended, without what it has printed.
+
+    Args:
+        program: the command that runs this program in a terminal.
+    """
+    client = None if run.observation is None else run.observation.client
+    return Outcome(
+        run.id,
+        run.owner,
+        "waiting",
+        usage(run, now),
+        reason=reason,
+        pending=tuple(_pending(run, now)),
+        pending_total=len(run.calls) + len(run.timers),
+        yielded=run.yield_reason if reason == "yield" else None,
+        questions=run.questions.hand_out(client),
+        unanswerable=is_unanswerable(run, client) and not run.questions.put_later(client),
+        asked=_asked(run, client, program),
+    )
+
+
+def usage(run: Run, now: float) -> Usage:
+    """Return what a run has used so far."""
+    counts, home = run.context.counts, run.home
+    return Usage(
+        catalog_size=len(run.context.catalog),
+        sources=run.context.catalog.sources,
+        execs=1,
+        waits=run.waits,
+        searches=counts.search,
+        describes=counts.describe,
+        call_count=counts.call,
+        calls=tuple([*run.recent, *(live.record for live in run.calls.values())][-RECENT_CALLS:]),
+        snapshots=run.snapshots,
+        ms=round((now - run.began) * 1000),
+        snapshot=None if home is None else SnapshotUse(run.snapshot_size, home.kind, run.restored, run.taken_over),
+        exceeded=run.exceeded,
+    )
+
+
+def _pending(run: Run, now: float) -> Iterator[PendingCall]:
+    asking = run.questions.calls
+    for live in list(run.calls.values())[:SHOWN_PENDING]:
+        status: PendingStatus = "queued" if live.record.status == "queued" else "executing"
+        if live.call.id in asking:
+            status = "needs_input"
+        elif live.call.id in run.approvals.calls:
+            status = "needs_approval"
+        why = ""
+        if status == "queued":
+            why = live.record.why_queued
+            if not live.has_slot:
+                why = f"waits for its turn: {run.executing} calls of this program are in flight"
+        yield PendingCall(str(live.call.id), live.record.tool, status, live.record.milliseconds(now), why)
+    for timer in list(run.timers)[: max(0, SHOWN_PENDING - len(run.calls))]:
+        began = run.timers_began.get(timer, now)
+        yield PendingCall(str(timer), "core:timer", "executing", round((now - began) * 1000))
+
+
+def _asked(run: Run, client: Client | None, program: str) -> tuple[str, ...]:
+    """Say what a person is asked, and who can answer, a sentence each."""
+    asked: list[str] = []
+    approval = None
+    for each in run.questions.open:
+        if isinstance(each.question, ApprovalQuestion):
+            approval = each
+        elif len(asked) < SHOWN_QUESTIONS:
+            how = "This client cannot be asked."
+            if each.asking is not None:
+                how = "The client is being asked."
+            elif each.way is not None and each.way[1] == "later":
+                how = "The next wait asks the client."
+            whose = "The program" if each.question.by_program else f"Server {each.question.server!r}"
+            asked.append(f"{whose} asks {_asked_for(each.question)}. {how}")
+    if run.approvals.calls:
+        tools = counted([request.tool for request in run.approvals.requests])
+        asked.append(f"A person has to approve {tools}. {_how_to_approve(run, client, approval, program)}")
+    return tuple(asked)
+
+
+def _how_to_approve(run: Run, client: Client | None, approval: OpenQuestion | None, program: str) -> str:
+    if approval is not None and approval.asking is not None:
+        return "The user is being asked."
+    in_terminal = f"To approve, the user runs in a terminal: `{program} runs approve {run.id}` (or `runs deny`)."
+    if run.approvals.unasked_reason is not None:
+        return f"{run.approvals.unasked_reason} {in_terminal}"
+    if client is None or (approval is not None and client.way(approval.question) == "none"):
+        return f"This client cannot ask the user. {in_terminal}"
+    return "The next wait asks the user."
+
+
+def _asked_for(question: Question) -> str:
+    """Say what a server wants. Its own words are cut and quoted."""
+    match question.method:
+        case "elicitation/create":
+            message = str(question.params.get("message", ""))
+            return f"the user {_quoted(message, 200)}"
+        case "sampling/createMessage":
+            return "the client's model"
+        case "roots/list":
+            return "for the client's folders"
+
+
+def rejection_notes(run: Run, rejections: Sequence[Thrown]) -> tuple[str, ...]:
+    """Describe the rejections that a program did not handle."""
+    positions = run.positions
+    assert positions is not None
+    short = len(positions.code) <= SEARCHED_IN_LOOP
+    return tuple(
+        f"Unhandled rejection: {positions.describe(each, search=short and number == 0)}"
+        for number, each in enumerate(rejections)
+    )
+
+
+def unchecked_notes(run: Run, unchecked: Sequence[UncheckedError]) -> tuple[str, ...]:
+    """Name the calls whose results have `isError`, which the program has not checked."""
+    tools = {record.id: record.tool for record in run.recent}
+    notes = []
+    for each in unchecked[-SHOWN_UNCHECKED:]:
+        text = f": {_quoted(each.text, SHOWN_TEXT)}" if each.text else ""
+        tool = within_line(tools.get(each.call, f"call {each.call}"))
+        notes.append(
+            f"{tool} returned isError, and the program did not check it{text}. unwrap(result) throws on isError."
+        )
+    if len(unchecked) > SHOWN_UNCHECKED:
+        least = "At least " if len(unchecked) >= MAX_UNCHECKED else ""
+        notes.append(f"{least}{len(unchecked) - SHOWN_UNCHECKED} more results with isError were not checked.")
+    return tuple(notes)
+
+
+def absent_value_notes(run: Run) -> tuple[str, ...]:
+    """Explain an empty result by a key that the program loaded and that holds no value."""
+    key = run.not_stored
+    if not run.empty or key is None or key.startswith(OWN_KEYS):
+        return ()
+    return (f"load({json_text(key[:100])}) gave undefined: nothing is stored under this key.",)
+
+
+_FOR_EACH: Final = re.compile(r"\.forEach\(\s*async\b")
+
+
+def how_to_await(run: Run) -> str:
+    """Say how to await calls that a program did not wait for."""
+    if run.positions is not None and _FOR_EACH.search(run.positions.code):
+        return "forEach does not wait: write `for (const x of list)` with await inside"
+    return "await such calls"
+
+
+def _quoted(text: str, limit: int) -> str:
+    """Return the start of a server's text in quotation marks, with escapes for characters that would not show."""
+    quoted = json_text(text if len(text) <= limit else text[:limit] + "...")
+    return within_line(quoted, len(quoted))
+
+
+def counted(tools: list[str]) -> str:
+    """Name tools by their ids, each once, with the number of times."""
+    counted = [tool if count == 1 else f"{tool} ({count} times)" for tool, count in Counter(tools).items()]
+    shown = ", ".join(counted[:10])
+    return shown + (f" and {len(counted) - 10} more tools" if len(counted) > 10 else "")

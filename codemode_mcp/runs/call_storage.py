@@ -1,0 +1,139 @@
+"""The calls of stored runs in their store: the permission to send a call, and its end.
+
+`runs.state.may_send` decides, from who has the run and from what the store has of the call. This module asks the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+
+from codemode_mcp.catalog.entries import within_line
+from codemode_mcp.errors import CodeModeError, StoreUnavailable
+from codemode_mcp.runs.records import completion_text
+from codemode_mcp.runs.state import may_send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.runs.run import LiveCall, Run
+    from codemode_mcp.runs.state import Permission
+    from codemode_mcp.runs.store import RunStore
+    from codemode_mcp.sandbox.messages import Completion
+    from codemode_mcp.settings import CodeModeSettings
+
+log = logging.getLogger("codemode_mcp.runs")
+
+RETRY_SECONDS = 1.0
+"""Interval at which an end is written again to a store that did not answer."""
+
+
+class CallStorage:
+    """The recorder of calls of stored runs. It holds no state of any run.
+
+    Args:
+        spawn: start a task that outlives the request.
+        clock: monotonic seconds.
+        on_late: takes the id of a run that another process has, after the end of a call was stored that this process
+            sent.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        settings: CodeModeSettings,
+        spawn: Callable[..., object],
+        clock: Callable[[], float],
+        on_late: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._spawn = spawn
+        self._clock = clock
+        self._on_late = on_late
+
+    def apply(self, settings: CodeModeSettings) -> None:
+        """Use these limits from now on."""
+        self._settings = settings
+
+    def is_away(self, run: Run) -> bool:
+        """Tell whether the store that has a run does not answer, so that another process may have taken it over."""
+        return run.kept and not self._store.holds()
+
+    def permission(self, run: Run, live: LiveCall) -> Permission:
+        """Decide whether this process may send a call now."""
+        return may_send(run.custody, live.state, recorded=live.recorded, repeatable=live.record.repeatable)
+
+    async def permit(self, run: Run, live: LiveCall) -> None:
+        """Get the permission to send a call, right before it is sent.
+
+        Of a stored run, no call is sent whose end a crash would make unknown, and none if another process has the run.
+
+        Raises:
+            CodeModeError: it must not be sent.
+        """
+        live.admit()
+        record = live.record
+        while True:
+            permission = self.permission(run, live)
+            if permission != "wait":
+                break
+            await live.wait()
+        if permission == "claim":
+            # From here on no other process sends it: it is sent or settled, whichever process continues the run.
+            live.advance("claim")
+            try:
+                ours = await self._store.dispatching(run.id, live.call.id)
+            except StoreUnavailable as error:
+                live.advance("retract")
+                raise StoreUnavailable(f"{within_line(record.tool)}: the call was not sent: {error.message}") from None
+            except CodeModeError:
+                live.advance("retract")
+                raise
+            if not ours:
+                live.advance("retract")
+                if run.state not in ("running", "waiting"):
+                    return  # it was over before
+                permission = "never"
+        if permission == "never":
+            # Another process sends it, or has.
+            run.take("lose")
+            run.change()
+            live.cancel()
+            await anyio.lowlevel.checkpoint()
+        elif self.is_away(run):
+            raise StoreUnavailable(
+                f"{within_line(record.tool)}: the call was not sent: the store of this server does not answer, so "
+                "that another process may have taken the program over; try again later"
+            )
+
+    async def record_end(self, run: Run, live: LiveCall, completion: Completion) -> None:
+        """Store the end of a call, which any process that continues its program may need."""
+        async with run.writing:
+            pass  # a write that is in progress says that the call has not ended
+        if live.recorded and run.kept and not await self._try_record(run, live, completion):
+            # The program may continue meanwhile. The end is stored nevertheless: if the store has less of the program
+            # than this process, the next process continues from before this end.
+            self._spawn(self._record_later, run, live, completion, not live.is_unsent)
+
+    async def _try_record(self, run: Run, live: LiveCall, completion: Completion) -> bool:
+        try:
+            await self._store.settle(run.id, live.call.id, completion_text(completion))
+        except StoreUnavailable:
+            return False
+        if run.fenced:
+            self._on_late(run.id)
+        return True
+
+    async def _record_later(self, run: Run, live: LiveCall, completion: Completion, sent: bool) -> None:
+        until = self._clock() + self._settings.snapshot_ttl_seconds
+        while self._clock() < until:
+            await anyio.sleep(RETRY_SECONDS)
+            if not run.kept or (run.fenced and not sent):
+                return  # it is not needed any more, or another process is to send the call
+            if await self._try_record(run, live, completion):
+                return
+        log.error("the end of a call of run %s is lost: the store does not answer", run.id[:12])

@@ -1,0 +1,153 @@
+"""Batches of completions for a guest: settled calls, timers, look-ups, and values stored and loaded under keys."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.errors import CodeModeError
+from codemode_mcp.json_text import whole_characters
+from codemode_mcp.runs.store import is_bearer
+from codemode_mcp.runs.values import Get, Put
+from codemode_mcp.sandbox import messages
+from codemode_mcp.sandbox.messages import Completion, GuestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.runs.run import Run
+    from codemode_mcp.runs.values import Values
+    from codemode_mcp.sandbox.messages import Lookup
+
+LOOK_UP_SLICE = 0.002
+"""Seconds of look-ups that are answered in one batch. They are computed in the event loop, which others need too."""
+
+LOOK_UP_SECONDS = 2.0
+"""Seconds of look-ups that one run may use."""
+
+BATCH_CHARACTERS = 8 * 1024 * 1024
+"""Characters of results delivered in one turn; more wait for the next."""
+
+VALUES_PER_BATCH = 256
+"""Values that are stored and loaded together."""
+
+
+class Deliveries:
+    """The source of the batches for all runs. It holds no state of any run."""
+
+    def __init__(self, dispatcher: Dispatcher, values: Values) -> None:
+        self._dispatcher = dispatcher
+        self._values = values
+
+    def take(self, run: Run, now: float) -> list[Completion]:
+        """Take the next batch from a run.
+
+        A timer comes alone, so that its callback's promises settle before the next callback runs. Timers and everything
+        else take turns, so that neither keeps the other waiting.
+        """
+        due = run.next_timer
+        if due is not None and due <= now and not run.timer_was_last:
+            return _fire(run)
+        batch: list[Completion] = []
+        size = 0
+        slice_ends = time.perf_counter() + LOOK_UP_SLICE
+        while size < BATCH_CHARACTERS:
+            if run.settled:
+                completion = run.settled.popleft()
+            elif (
+                run.asked
+                and not isinstance(run.asked[0], messages.Store | messages.Load)
+                and (not batch or time.perf_counter() < slice_ends)
+            ):
+                completion = self._look_up(run, run.asked[0])
+                run.asked.popleft()
+            else:
+                break
+            batch.append(completion)
+            size += completion.size
+        if not batch and due is not None and due <= now:
+            return _fire(run)
+        run.timer_was_last = False
+        return batch
+
+    def _look_up(self, run: Run, asked: Lookup) -> Completion:
+        if run.looking_up > LOOK_UP_SECONDS:
+            message = f"this program has used {LOOK_UP_SECONDS:g} s for look-ups in API and $api; make fewer"
+            return Completion(asked.id, error=GuestError(message))
+        began = time.perf_counter()
+        completion = self._dispatcher.answer(asked, run.context)
+        run.looking_up += time.perf_counter() - began
+        if completion.error is None:
+            run.results.add(_LOOK_UPS[type(asked)], completion.value)
+        return completion
+
+    async def execute_values(self, run: Run) -> None:
+        """Settle the `store()`s and `load()`s that a program has asked for next, if any."""
+        asked: list[messages.Store | messages.Load] = []
+        for each in run.asked:
+            if not isinstance(each, messages.Store | messages.Load) or len(asked) == VALUES_PER_BATCH:
+                break
+            asked.append(each)
+        room = BATCH_CHARACTERS - run.settled.size if asked else 0
+        if room > 0:
+            for completion in await self._execute(run, asked, room):
+                run.asked.popleft()
+                run.settled.append(completion)
+
+    async def execute_last_stores(self, run: Run) -> tuple[str, ...]:
+        """Execute the `store()`s of the last turn, which no program awaits. Returns why some were refused."""
+        stores = [asked for asked in run.asked if isinstance(asked, messages.Store)]
+        run.asked.clear()
+        refused: list[str] = []
+        while stores:
+            answers = await self._execute(run, stores[:VALUES_PER_BATCH], BATCH_CHARACTERS)
+            del stores[: len(answers)]
+            refused += [answer.error.message for answer in answers if answer.error is not None]
+        return tuple(dict.fromkeys(refused))
+
+    async def _execute(self, run: Run, asked: Sequence[messages.Store | messages.Load], room: int) -> list[Completion]:
+        """Answer the first of these requests, at least one; see `Values.execute`."""
+        run.check_fence()
+        if is_bearer(run.owner):
+            message = "store() and load() keep values for a known owner, and this one is unknown; return the value"
+            return [Completion(each.id, error=GuestError(message), of_call=False) for each in asked]
+        orders = [
+            Put(each.key, whole_characters(each.value)) if isinstance(each, messages.Store) else Get(each.key)
+            for each in asked
+        ]
+        try:
+            answers = await self._values.execute(run.owner, orders, room)
+        except CodeModeError as error:
+            answers = [error] * len(asked)
+        completions = []
+        for each, answer in zip(asked, answers, strict=False):
+            if isinstance(answer, CodeModeError):
+                completions.append(Completion(each.id, error=GuestError.of(answer), of_call=False))
+            elif isinstance(each, messages.Load):
+                if answer is None:
+                    run.not_stored = each.key
+                completions.append(Completion(each.id, "[]" if answer is None else f"[{answer}]", of_call=False))
+            else:
+                completions.append(Completion(each.id, of_call=False))
+        return completions
+
+
+def _fire(run: Run) -> list[Completion]:
+    _, timer = heapq.heappop(run.timer_heap)
+    del run.timers[timer]
+    run.timers_began.pop(timer, None)
+    run.timer_was_last = True
+    return [Completion(timer)]
+
+
+_LOOK_UPS: Final = {
+    messages.ApiList: "API.list",
+    messages.ApiRead: "API.read",
+    messages.ApiSearch: "API.search",
+    messages.Header: "$api",
+    messages.ToolSearch: "tools.search",
+    messages.Describe: "tools.describe",
+}
+"""The expressions by which a program makes look-ups."""

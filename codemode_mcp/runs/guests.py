@@ -1,0 +1,206 @@
+"""The guests of runs: room in memory, turns in the event loop or on a thread, snapshots and restoring."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from codemode_mcp.errors import Exceeded, ProgramError
+from codemode_mcp.runs.slots import Slots
+from codemode_mcp.runs.spare import SpareGuest
+from codemode_mcp.sandbox import snapshot
+from codemode_mcp.sandbox.engine import GUESTS_PER_THREAD
+from codemode_mcp.sandbox.guest import Guest, finish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.runs.run import Observation, Run
+    from codemode_mcp.runs.store import SuspendedRun
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.sandbox.guest import Steps, Turn
+    from codemode_mcp.settings import CodeModeSettings
+
+SHORT_TURN = 0.002
+"""Seconds that a turn may compute in the event loop, about. A longer turn moves to a thread."""
+
+THREADED_TURNS = 16
+"""Short turns in a row after which a program with a long turn returns from threads to the event loop.
+
+It bounds how often such a program holds the event loop for `SHORT_TURN`."""
+
+LONG_MESSAGE = 100_000
+"""Characters of a message to a guest from which on its turn is computed in a thread."""
+
+
+class Guests:
+    """The guests of all runs, and the queues for them. It holds no state of any run.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, settings: CodeModeSettings, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._turns = Slots(settings.max_running_runs)
+        self._rooms = Slots(GUESTS_PER_THREAD * settings.max_running_runs)
+        self._spare = SpareGuest()
+
+    def apply(self, settings: CodeModeSettings) -> None:
+        """Use these limits from now on, except for the number of runs that compute at a time."""
+        self._settings = settings
+
+    def close(self) -> None:
+        """Free what is kept for later programs."""
+        self._spare.close()
+
+    # queueing
+
+    async def admit(self, run: Run, observation: Observation) -> bool:
+        """Wait for room in memory and for the first turn. The time spent here is not the program's.
+
+        Returns:
+            False if the request has to be answered, or was given up, before.
+        """
+        if not await self.find_room(run, observation):
+            return False
+        began = self._clock()
+        if not await self.get_turn(run, observation, observation.latest):
+            return False
+        observation.deadline = min(observation.deadline + self._clock() - began, observation.latest)
+        return True
+
+    async def find_room(self, run: Run, observation: Observation) -> bool:
+        """Wait for room in memory. Returns False as `admit`."""
+        began = self._clock()
+        run.has_room = await self._get(self._rooms, run, observation, observation.latest)
+        observation.deadline = min(observation.deadline + self._clock() - began, observation.latest)
+        return run.has_room
+
+    async def get_turn(self, run: Run, observation: Observation, until: float) -> bool:
+        """Wait for a turn, at most until a time by the clock. Returns False as `admit`."""
+        return await self._get(self._turns, run, observation, until)
+
+    def end_turn(self, run: Run) -> None:
+        """Give the turn of a run to the next one."""
+        self._turns.release(run.share, run.owner)
+
+    async def _get(self, slots: Slots, run: Run, observation: Observation, until: float) -> bool:
+        if observation.aborted or observation.released:
+            return False
+        if slots.try_acquire(run.share, run.owner):
+            return True
+        with anyio.move_on_after(max(0.0, until - self._clock())) as observation.queueing:
+            await slots.acquire(run.share, run.owner)
+            return True
+        return False
+
+    # guests
+
+    async def launch(self, engine: Engine, run: Run, observation: Observation, message: str, budget: float) -> Turn:
+        """Compute the first turn of a run.
+
+        Args:
+            budget: seconds that the turn may take.
+        """
+        image = engine.cached_image(run.manifest)
+        if image is None:
+            image = await self.on_thread(engine, engine.image, run.manifest)
+        run.guest = self._spare.take(engine, image, run.memory_limit)
+        if observation.aborted:
+            run.guest.interrupt()
+        return await self._compute(engine, run, run.guest.start_steps, message, budget)
+
+    async def deliver(self, engine: Engine, run: Run, message: str, budget: float) -> Turn:
+        """Compute the next turn of a run. `budget`: seconds that it may take."""
+        assert run.guest is not None
+        return await self._compute(engine, run, run.guest.deliver_steps, message, budget)
+
+    async def _compute(
+        self, engine: Engine, run: Run, begin: Callable[[str, float, float | None], Steps], message: str, budget: float
+    ) -> Turn:
+        """Compute a turn: in the event loop while it is short, which spares two changes of threads, then on a thread.
+
+        A program whose turn was longer is computed on threads, until `THREADED_TURNS` were short again.
+        """
+        if run.threaded_turns or len(message) > LONG_MESSAGE:
+            steps = begin(message, budget, None)
+        else:
+            steps = begin(message, budget, SHORT_TURN)
+            try:
+                next(steps)
+            except StopIteration as ended:
+                short: Turn = ended.value
+                return short
+            run.threaded_turns = THREADED_TURNS + 1
+        turn: Turn
+        turn, seconds = await self.on_thread(engine, _finish_timed, steps)
+        run.threaded_turns = THREADED_TURNS if seconds >= SHORT_TURN else max(0, run.threaded_turns - 1)
+        return turn
+
+    async def snapshot(self, engine: Engine, run: Run) -> bytes:
+        """Return the snapshot of a run's guest.
+
+        Raises:
+            ProgramError: `snapshot_limit_exceeded`.
+        """
+        assert run.guest is not None
+        data: bytes = await self.on_thread(engine, run.guest.snapshot)
+        most = self._settings.max_snapshot_bytes
+        if len(data) > most:
+            raise ProgramError(
+                "snapshot_limit_exceeded",
+                f"suspending the program takes {len(data)} bytes, more than maxSnapshotBytes ({most}); keep less data "
+                "while waiting",
+                Exceeded("maxSnapshotBytes", len(data), most),
+            )
+        return data
+
+    async def restore(self, engine: Engine, run: Run, suspended: SuspendedRun) -> None:
+        """Make the guest of a suspended run.
+
+        Raises:
+            ProgramError: `snapshot_restore_failed`.
+        """
+        await self.on_thread(engine, self._restore, engine, run, suspended)
+
+    def _restore(self, engine: Engine, run: Run, suspended: SuspendedRun) -> None:
+        image = engine.image(suspended.manifest)
+        limit = self._settings.memory_limit_bytes
+        snapshot.check_limits(
+            suspended.snapshot,
+            snapshot.about(suspended.snapshot).pages,
+            image_bytes=image.size,
+            made_within=run.memory_limit,
+            memory_limit=limit,
+            max_bytes=self._settings.max_snapshot_bytes,
+        )
+        run.memory_limit = min(run.memory_limit, limit)
+        run.guest = Guest(engine, image, memory_limit=run.memory_limit, suspended=suspended.snapshot)
+
+    def take_back(self, run: Run) -> None:
+        """Free the guest of a run and its room in memory."""
+        guest, run.guest = run.guest, None
+        if guest is not None:
+            self._spare.give_back(guest, make_next=run.state != "waiting")
+        run.results.clear()
+        run.silence()
+        if run.has_room:
+            run.has_room = False
+            self._rooms.release(run.share, run.owner)
+
+    async def on_thread(self, engine: Engine, work: Callable[..., Any], *args: Any) -> Any:
+        """Do work on a guest in a thread of the engine, and return its result. It cannot be cancelled."""
+        # Nothing else may touch a guest before it is at rest, and everything that it computes is bounded in time.
+        with anyio.CancelScope(shield=True):
+            return await asyncio.wrap_future(engine.threads.submit(work, *args))
+
+
+def _finish_timed(steps: Steps) -> tuple[Turn, float]:
+    """Compute a turn to its end. Returns it, and the seconds that this took."""
+    began = time.perf_counter()
+    return finish(steps), time.perf_counter() - began

@@ -1,0 +1,54 @@
+"""The calls that are unsettled when their program ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codemode_mcp.runs.answers import counted, how_to_await
+
+if TYPE_CHECKING:
+    from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.runs.run import LiveCall, Run
+
+
+def leave_calls(run: Run, dispatcher: Dispatcher) -> tuple[str, ...]:
+    """Cancel the calls that only read or that wait for an approval, and let the others finish.
+
+    Returns:
+        Notes on all of them for the reader of the run's result.
+    """
+    cancelled: list[str] = []
+    dropped: list[str] = []
+    left: list[str] = []
+    unasked: list[str] = []
+    run.approvals.end()
+    for live in list(run.calls.values()):
+        if live.record.status == "queued" and _waits_for_approval(run, live, dispatcher):
+            unasked.append(live.record.tool)
+            live.cancel()
+            continue
+        if live.record.read_only:
+            (cancelled if live.record.dispatched else dropped).append(live.record.tool)
+            live.cancel()
+        else:
+            left.append(live.record.tool)
+            live.left = True
+    notes = []
+    if left:
+        notes.append(f"Not waited for, still in flight: {counted(left)}")
+    if cancelled:
+        notes.append(f"Not waited for, cancelled: {counted(cancelled)}")
+    if dropped:
+        notes.append(f"Not waited for, never sent: {counted(dropped)}; {how_to_await(run)}")
+    if unasked:
+        notes.append(f"Not waited for, given up before anyone approved: {counted(unasked)}; await such calls")
+    return tuple(notes)
+
+
+def _waits_for_approval(run: Run, live: LiveCall, dispatcher: Dispatcher) -> bool:
+    if live.call.id in run.approvals.calls:
+        return True
+    if live.state != "queued":
+        return False
+    tool = live.record.tool
+    return not run.approvals.remembers(tool) and dispatcher.asks_for(tool, run.context)

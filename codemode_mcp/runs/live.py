@@ -1,0 +1,163 @@
+"""The runs of this process, and those that ended lately."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from codemode_mcp.runs.views import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.audit.events import Auditor
+    from codemode_mcp.errors import ErrorCode
+    from codemode_mcp.runs.run import Observation, Run
+    from codemode_mcp.runs.store import RunStore
+    from codemode_mcp.runs.views import RunView, Track
+
+SHOWN_ENDED = 200
+"""Runs that are listed after their end, the latest ones."""
+
+MAX_LATE = 5
+"""Sentences kept for an owner about calls that failed after their program had ended."""
+
+MAX_LATE_OWNERS = 200
+
+_OUTCOMES = {"completed": "ok", "expired": "aborted"}
+"""Classes of ends by their status. A program that has completed and produced nothing is `empty`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A run that has ended, for listings. Only the records of its calls are kept."""
+
+    last: RunView
+    track: Track
+    began: float
+    ended: float
+
+    def view(self, now: float) -> RunView:
+        age, since = (round((now - then) * 1000) for then in (self.began, self.ended))
+        return replace(self.last, age_ms=age, ended_ms=since)
+
+
+class LiveRuns:
+    """The runs of this process by their ids.
+
+    Args:
+        fallback: the store of runs that are suspended in this process alone.
+        clock: monotonic seconds.
+
+    Attributes:
+        closing: the process accepts no more requests.
+    """
+
+    def __init__(self, store: RunStore, fallback: RunStore, auditor: Auditor, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._fallback = fallback
+        self._auditor = auditor
+        self._clock = clock
+        self.runs: dict[str, Run] = {}
+        self.ledger = Ledger()
+        self.closing = False
+        self._late: dict[str, list[str]] = {}
+        self._ended: deque[_Ended] = deque(maxlen=SHOWN_ENDED)
+        self._ended_in_fallback: deque[str] = deque(maxlen=SHOWN_ENDED)
+
+    def home_of(self, run_id: str) -> RunStore:
+        """Return the store that has a suspended run, or its end."""
+        run = self.runs.get(run_id)
+        if run is not None and run.home is not None:
+            return run.home
+        return self._fallback if run_id in self._ended_in_fallback else self._store
+
+    def set_aside(self, run: Run) -> None:
+        """Drop a run that this process no longer has. Calls that were sent continue."""
+        if self.runs.get(run.id) is run:
+            del self.runs[run.id]
+            self._auditor.emit("left", run.id, pending=len(run.calls))
+        run.track.forget()
+        run.give_up()
+
+    def end(self, run: Run, code: ErrorCode | None) -> None:
+        """Move a run that has ended to those that ended lately."""
+        if self.runs.pop(run.id, None) is None:
+            return
+        if run.home is self._fallback is not self._store:
+            self._ended_in_fallback.append(run.id)
+        self._report_end(run, code)
+        last = run.view(self._clock())
+        if last.state == "running":  # nothing of it has run
+            last = replace(last, state="failed")
+        last = replace(last, code=code, observed=False, timers=0)
+        # Calls that nothing waits for any more may continue.
+        run.track.pack(run.calls)
+        if len(self._ended) == self._ended.maxlen:
+            self._ended[0].track.forget()
+        self._ended.append(_Ended(last, run.track, run.began, self._clock()))
+
+    def _report_end(self, run: Run, code: ErrorCode | None) -> None:
+        status = {None: "completed", "aborted": "aborted", "snapshot_expired": "expired"}.get(code, "failed")
+        self._auditor.emit(
+            "run_ended",
+            run.id,
+            status=status,
+            outcome=_OUTCOMES.get(status, status) if not run.empty else "empty",
+            code=code,
+            ms=round((self._clock() - run.began) * 1000),
+            calls=run.context.counts.call,
+            waits=run.waits,
+            snapshots=run.snapshots,
+        )
+
+    # listings
+
+    @property
+    def listed(self) -> set[str]:
+        """The ids of the runs in `views`."""
+        return {each.last.id for each in self._ended} | self.runs.keys()
+
+    def views(self) -> list[RunView]:
+        """Return all runs and those that ended lately, the newest first, without their calls."""
+        now = self._clock()
+        found: list[Run | _Ended] = [*self.runs.values(), *self._ended]
+        found.sort(key=lambda each: each.began, reverse=True)
+        return [each.view(now) for each in found]
+
+    def view(self, run_id: str) -> RunView | None:
+        """Return one of them with its calls; None if it is unknown or was forgotten."""
+        now = self._clock()
+        run = self.runs.get(run_id)
+        if run is not None:
+            return replace(run.view(now), calls=run.call_views(now))
+        for each in self._ended:
+            if each.last.id == run_id:
+                return replace(each.view(now), calls=each.track.views(now))
+        return None
+
+    # calls that failed after the end of their program
+
+    def note_late_failure(self, owner: str, note: str) -> None:
+        """Keep a sentence about such a call for the next answer to its owner."""
+        notes = self._late.pop(owner, [])
+        if len(notes) < MAX_LATE:
+            notes.append(note)
+        self._late[owner] = notes
+        if len(self._late) > MAX_LATE_OWNERS:
+            del self._late[next(iter(self._late))]
+
+    def take_late_notes(self, owner: str | None) -> tuple[str, ...]:
+        """Return the sentences for an owner, and forget them."""
+        return tuple(self._late.pop(owner, ())) if owner is not None else ()
+
+
+def stop(run: Run, observation: Observation) -> None:
+    """Have the driver of a run abort it."""
+    observation.aborted = True
+    if observation.queueing is not None:
+        observation.queueing.cancel()
+    if run.guest is not None:
+        run.guest.interrupt()
+    run.change()

@@ -1,0 +1,151 @@
+"""The runs of all owners, for the operator of the server. No owner is checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+
+from codemode_mcp.errors import CodeModeError, ProgramError, StoreUnavailable
+from codemode_mcp.policy.approval import Verdict
+from codemode_mcp.runs.store import EndedRun, unknown_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.policy.approval import ApprovalRequest, Remember
+    from codemode_mcp.runs.live import LiveRuns
+    from codemode_mcp.runs.services import Services
+    from codemode_mcp.runs.store import Totals
+    from codemode_mcp.runs.takeover import Takeover
+    from codemode_mcp.runs.views import RunView
+    from codemode_mcp.settings import StoreKind
+
+TAKEOVER_SECONDS = 2.0
+"""Time for the calls of a run that was taken over to come to wait for an approval."""
+
+
+class Cancel(Protocol):
+    """`RunManager.observe`, as far as it is used here."""
+
+    async def __call__(self, run_id: str, owner: str | None, *, cancel: bool) -> Outcome: ...
+
+
+class Operator:
+    """The operator's access to runs: listings, approvals, takeovers and cancellation."""
+
+    def __init__(self, services: Services, live: LiveRuns, takeover: Takeover, observe: Cancel) -> None:
+        self._store = services.store
+        self._clock = services.clock
+        self._live = live
+        self._takeover = takeover
+        self._observe = observe
+        self.views = live.views
+        self.view = live.view
+
+    @property
+    def store(self) -> tuple[StoreKind, str]:
+        """The kind of the store of suspended runs, and its name."""
+        return self._store.kind, self._store.name
+
+    async def totals(self) -> Totals:
+        """Return the totals of suspended runs in the store."""
+        return await self._store.totals()
+
+    async def stored_views(self) -> list[RunView]:
+        """Return the runs that the store has and this process has not, the newest first, without their calls.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        if not self._store.durable:
+            return []
+        if not self._store.holds():
+            # The question may take longer than a person waits.
+            raise StoreUnavailable(
+                "the store{at} does not answer: what is only there is not shown", at=f" {self._store.name}"
+            )
+        here = self._live.listed
+        return [view for view in await self._store.views() if view.id not in here]
+
+    def approvals(self, run_id: str) -> Sequence[ApprovalRequest]:
+        """Return the calls of a run that wait for a person, in order; none if there is no such run."""
+        run = self._live.runs.get(run_id)
+        return () if run is None else run.approvals.requests
+
+    def decide(
+        self, run_id: str, calls: Collection[int] | None, *, approved: bool, remember: Remember = "no", by: str
+    ) -> list[int]:
+        """Decide calls of a run that wait for an approval, and take back questions to a client about them.
+
+        Args:
+            calls: None for all that wait. Calls that do not wait are ignored.
+            by: the person or program that decided, in words.
+
+        Returns:
+            The calls that were decided.
+
+        Raises:
+            ProgramError: `invalid_input`: there is no such run, or an approval cannot be remembered for ever.
+        """
+        run = self._live.runs.get(run_id)
+        if run is None or run.is_past(self._clock()):
+            raise unknown_run(run_id)
+        verdict = Verdict(approved, "" if approved else f"denied by {by}", remember if approved else "no", "terminal")
+        try:
+            return run.approvals.decide(calls, verdict, by)
+        except ValueError as error:
+            raise ProgramError("invalid_input", str(error)) from None
+
+    async def take_over(self, run_id: str, serves: Callable[[str], bool] = bool) -> bool:
+        """Take over a suspended run that no process drives, with its calls, so that these can be decided here.
+
+        Args:
+            serves: tells whether this process serves an owner. The calls of others are not for its servers.
+
+        Returns:
+            False if there is no such run.
+        """
+        if run_id in self._live.runs:
+            return True
+        owner = await self._store.owner_of(run_id) if self._store.durable and not self._live.closing else None
+        if owner is None or not serves(owner):
+            return False
+        found = await self._takeover.claim(run_id, owner, None)
+        if isinstance(found, EndedRun):
+            return False
+        await self._store.release(run_id, owner)
+        run = self._live.runs.get(run_id)
+        with anyio.move_on_after(TAKEOVER_SECONDS):
+            # If it has a driver, that is woken by changes instead.
+            while run is not None and run.observation is None and run.has_undecided_calls and run.id in self._live.runs:
+                await run.wait_undriven()
+        return True
+
+    async def cancel(self, run_id: str, serves: Callable[[str], bool] = bool) -> bool:
+        """End a run.
+
+        Args:
+            serves: see `take_over`.
+
+        Returns:
+            False if there is no such run, or it has ended by itself.
+        """
+        run = self._live.runs.get(run_id)
+        if run is not None:
+            owner: str | None = run.owner
+        else:
+            # The process that continues it ends it. If none does, this process is to end it.
+            owner = await self._store.owner_of(run_id) if self._store.durable else None
+        if owner is None:
+            return False
+        if run is None and not serves(owner):
+            return await self._store.cancel(run_id, owner)
+        try:
+            outcome = await self._observe(run_id, owner, cancel=True)
+        except StoreUnavailable:
+            raise
+        except CodeModeError:
+            return False
+        return outcome.code == "aborted" if run is None else run.state == "aborted" or outcome.code == "aborted"

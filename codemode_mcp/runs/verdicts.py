@@ -1,0 +1,271 @@
+"""The verdict on a turn: the program continues, has completed or has failed. Functions that only return.
+
+`verdict` may take long on a large program that threw, because it searches the program for the place; see
+`Circumstances.takes_long`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.errors import Exceeded
+from codemode_mcp.json_text import json_text
+from codemode_mcp.program.hints import NO_TOOL, mistaken_names
+from codemode_mcp.runs.rendering import exceeds
+from codemode_mcp.sandbox.guest import MAX_TURN_BYTES
+from codemode_mcp.settings import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.errors import ErrorCode
+    from codemode_mcp.program.expression_values import Result
+    from codemode_mcp.program.positions import Positions
+    from codemode_mcp.runs.namespaces import OpenNamespaces
+    from codemode_mcp.sandbox.guest import Turn
+    from codemode_mcp.sandbox.messages import Thrown, TurnReport, UncheckedError
+    from codemode_mcp.settings import CodeModeSettings
+
+SEARCHED_IN_LOOP = 1000
+"""Characters of a program in which an error is searched for in the event loop; in longer ones, in a thread."""
+
+KEEP_LESS: Final = "keep less in memory at a time"
+RETURN_LESS: Final = (
+    "return a part or a summary of it; store(key, part) keeps what later programs need, in parts with an awaited call "
+    "between them"
+)
+"""Advice on what does not fit into the memory or out of the guest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The program has returned, and its value has left the guest."""
+
+    report: TurnReport
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The program has failed.
+
+    Attributes:
+        exceeded: the limit that it was beyond; that of memory is left to the caller, who knows its size.
+    """
+
+    code: ErrorCode
+    message: str
+    rejections: tuple[Thrown, ...] = ()
+    unchecked: tuple[UncheckedError, ...] = ()
+    exceeded: Exceeded | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxFault:
+    """The engine does not take the program's text; nothing of it has run."""
+
+    error: Thrown
+
+
+Verdict = Completed | Failed | SyntaxFault
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """The circumstances of a turn that its verdict depends on.
+
+    Attributes:
+        late: seconds since the deadline of the request.
+        results: the latest results of the run, to explain an error with.
+        exceeded: the latest limit that the run was beyond.
+    """
+
+    settings: CodeModeSettings
+    positions: Positions
+    catalog: Catalog
+    namespaces: OpenNamespaces
+    results: Sequence[Result]
+    exceeded: Exceeded | None
+    late: float
+
+    @property
+    def takes_long(self) -> bool:
+        """Tell whether to describe an error in a thread."""
+        return len(self.positions.code) > SEARCHED_IN_LOOP
+
+
+def verdict(turn: Turn, report: TurnReport | None, about: Circumstances) -> Verdict | None:
+    """Return the verdict on a turn, or None if the program continues."""
+    if turn.stopped is not None:
+        return _stopped(turn, report, about)
+    assert report is not None
+    match report.state:
+        case "done" if report.too_large:
+            return _too_large(report.too_large, report.rejections, returned=True)
+        case "done":
+            return Completed(report)
+        case "failed":
+            assert report.error is not None
+            return _thrown(report.error, report, about, full=turn.full)
+        case "syntax":
+            assert report.error is not None
+            return SyntaxFault(report.error)
+        case "pending":
+            return None
+
+
+def stuck(settings: CodeModeSettings, *, full: bool) -> Failed:
+    """Return the verdict on a program that awaits something that nothing can settle.
+
+    Args:
+        full: the memory of its guest is.
+    """
+    if full:
+        # Without memory the engine drops what should have settled a promise.
+        return Failed("memory_limit_exceeded", _out_of_memory(settings, ""))
+    return Failed(
+        "internal_error",
+        "the program awaits something that nothing can settle: no call, timer or yield_control is pending",
+    )
+
+
+def turned_away(*, released: bool) -> Failed:
+    """Return the verdict on a program for which there was no room before its request had to be answered.
+
+    Args:
+        released: the server is about to end.
+    """
+    if released:
+        return Failed("aborted", "the server is about to end, and nothing of the program has run; try again")
+    return Failed(
+        "timeout",
+        "other programs kept the server busy until the request had to be answered; nothing of this one has run, "
+        "try again",
+    )
+
+
+def over_output_limit(outputs: Sequence[dict[str, Any]], settings: CodeModeSettings) -> Failed | None:
+    """Return the verdict on a program that has printed too much, if that is to end it."""
+    message = exceeds(outputs, settings.max_output_bytes) if settings.on_output_limit == "fail" else None
+    if message is None:
+        return None
+    size = len(json_text(list(outputs)).encode("utf-8", "replace"))
+    exceeded = Exceeded("maxOutputBytes", size, settings.max_output_bytes)
+    return Failed("output_limit_exceeded", message, exceeded=exceeded)
+
+
+def _stopped(turn: Turn, report: TurnReport | None, about: Circumstances) -> Failed:
+    rejections = () if report is None else report.rejections
+    fault = None if report is None else report.fault
+    where = "" if fault is None else _location(about.positions, fault)
+    settings = about.settings
+    match turn.stopped:
+        case "time":
+            seconds = settings.timeout_ms / 1000
+            return Failed(
+                "timeout",
+                f"the program was still computing when its time of {seconds:g} s was over{_function(fault)}; "
+                "do less in one go, or let tools do the work",
+                rejections,
+                exceeded=Exceeded("timeoutMs", round((seconds + about.late) * 1000), settings.timeout_ms),
+            )
+        case "memory":
+            return Failed("memory_limit_exceeded", _out_of_memory(settings, where), rejections)
+        case "size":
+            return _too_large(turn.size, rejections, returned=turn.done)
+        case _:
+            # The engine says this if it has not even memory for an error.
+            if fault is not None and (_is_out_of_memory(fault, full=turn.full) or fault.message == "[uninitialized]"):
+                return Failed("memory_limit_exceeded", _out_of_memory(settings, where), rejections)
+            detail = turn.detail or (fault.message if fault is not None else "")
+            return Failed("internal_error", f"the sandbox stopped the program: {detail}", rejections)
+
+
+def _thrown(error: Thrown, report: TurnReport, about: Circumstances, *, full: bool) -> Failed:
+    settings, exceeded = about.settings, about.exceeded
+    if _is_out_of_memory(error, full=full):
+        where = " while its value was written as JSON" if report.returning else _location(about.positions, error)
+        message = _out_of_memory(settings, where, RETURN_LESS if report.returning else KEEP_LESS)
+        return Failed("memory_limit_exceeded", message, report.rejections)
+    code: ErrorCode = "internal_error"
+    match error.code:
+        case "too_many_pending_tool_calls" | "module_access_denied" as known:
+            code = known
+            if known == "too_many_pending_tool_calls" and exceeded is None:
+                most = settings.max_pending_tool_calls + settings.max_queued_tool_calls
+                exceeded = Exceeded("maxQueuedToolCalls", most + 1, most)
+        case str():
+            code = "nested_tool_failed"
+    message = about.positions.describe(error, results=about.results)
+    message = _with_expression(message, error, about.catalog)
+    message = _with_nearest_function(message, error, about.namespaces)
+    return Failed(code, message, report.rejections, report.unchecked, exceeded)
+
+
+def _out_of_memory(settings: CodeModeSettings, where: str, advice: str = KEEP_LESS) -> str:
+    return f"the program used more than its memory of {settings.memory_limit_bytes // MIB} MiB{where}; {advice}"
+
+
+def _is_out_of_memory(thrown: Thrown, *, full: bool) -> bool:
+    """Tell whether an error says that memory is out.
+
+    With its memory full, the engine throws null when it cannot make an error. Out of memory in a regular expression is
+    a SyntaxError.
+    """
+    if full and (
+        thrown.is_null or thrown.is_blank or (thrown.name, thrown.message) == ("SyntaxError", "out of memory")
+    ):
+        return True
+    return thrown.engine and ("out of memory" in thrown.message or thrown.message == "string too long")
+
+
+def _too_large(size: int, rejections: tuple[Thrown, ...], *, returned: bool) -> Failed:
+    """Return the verdict on a guest that hands over more than is taken."""
+    taken, most = f"{math.ceil(10 * size / MIB) / 10:g} MiB", f"{MAX_TURN_BYTES // MIB} MiB"
+    message = (
+        f"the program sent {taken} in one turn, in arguments of calls and values for store(), and at most {most} can "
+        "leave it in one turn; send less, or in parts with an await between them"
+    )
+    if returned:
+        message = (
+            f"the program returned a value of {taken} as JSON, and at most {most} can leave a program; {RETURN_LESS}"
+        )
+    exceeded = Exceeded("turnBytes", size, MAX_TURN_BYTES)
+    return Failed("output_limit_exceeded", message, rejections, exceeded=exceeded)
+
+
+def _with_expression(message: str, error: Thrown, catalog: Catalog) -> str:
+    """Add to the first line what to write for a name that the program mistook for a tool or a server."""
+    first, newline, frames = message.partition("\n")
+    expressions = list(filter(None, map(catalog.expression_for, mistaken_names(error, first))))
+    if expressions:
+        first = first.removesuffix(NO_TOOL) + "".join(f" (write {each})" for each in expressions)
+    return first + newline + frames
+
+
+_NO_FUNCTION = re.compile(r"(?<![\w$.])([\w$]+(?:\.[\w$]+)+) is not a function")
+"""A name with dots that is no function.
+
+It starts where a word starts: tried at each character of one, it would take time quadratic in its length."""
+
+
+def _with_nearest_function(message: str, error: Thrown, namespaces: OpenNamespaces) -> str:
+    """Add to the first line the nearest function of a namespace to one that does not exist."""
+    first, newline, frames = message.partition("\n")
+    match = _NO_FUNCTION.search(first) if error.name == "TypeError" else None
+    found = None if match is None else namespaces.nearest_function(match[1])
+    return message if found is None else f"{first} (nearest: {found}){newline}{frames}"
+
+
+def _function(fault: Thrown | None) -> str:
+    """Name the function that was interrupted. The line is unknown: a loop without calls has no positions."""
+    match = None if fault is None else re.match(r"\s*at (\S+) \(<input>", fault.stack)
+    return "" if match is None or match[1] == "anonymous" else f", in {match[1]}"
+
+
+def _location(positions: Positions, thrown: Thrown) -> str:
+    frames = positions.frames(thrown)
+    return f" ({frames[0].removeprefix('at ')})" if frames else ""
