@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.catalog.catalog import Catalog, Entry
     from codemode_mcp.catalog.observed_types import Shapes
-    from codemode_mcp.catalog.operations import Operation
     from codemode_mcp.policy.approval import ApproveFn
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.policy.policy import Policy
     from codemode_mcp.sandbox.messages import Lookup
     from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings, Via
+    from declarations.operations import Operation
     from upstream_clients.tools import (
         AskFn,
         BeginFn,

@@ -16,21 +16,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.catalog.entries import Entry, Offered, OfferedNamespace, Source, mcp_id, one_line, operation_id
-from codemode_mcp.catalog.operations import OPERATIONS
 from codemode_mcp.catalog.toolset import NO_TOOLS, Toolset, select
 from codemode_mcp.did_you_mean import nearest, plain
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Deny, Effects
+from declarations.expressions import signature
 from declarations.names import aliases, identifiers
-from declarations.render import (
-    NamespaceSummary,
-    ScopeObject,
-    ServerFile,
-    ServerSummary,
-    render_index,
-    render_namespaces,
-    signature,
-)
+from declarations.namespaces import NamespaceSummary, ScopeObject, render_namespaces
+from declarations.operations import OPERATIONS
+from declarations.render import ServerFile, ServerSummary, render_index
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:

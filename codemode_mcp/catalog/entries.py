@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from codemode_mcp.catalog.operations import OPERATIONS
 from codemode_mcp.policy.policy import TOOL_MARK
 from declarations.names import INVISIBLE
+from declarations.operations import OPERATIONS
 
 if TYPE_CHECKING:
-    from codemode_mcp.catalog.operations import Operation
     from codemode_mcp.policy.policy import Effects
+    from declarations.operations import Operation
     from upstream_clients.tools import Tool
 
 Source = Literal["core", "plugin", "mcp", "client"]

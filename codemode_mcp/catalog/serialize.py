@@ -14,16 +14,16 @@ from weakref import WeakKeyDictionary
 
 from codemode_mcp.catalog.catalog import Catalog, Server
 from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, mcp_id, operation_id
-from codemode_mcp.catalog.operations import OPERATIONS
 from codemode_mcp.catalog.toolset import Toolset, entry_of
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Effects
 from codemode_mcp.strict_json import Fields, items, strictly, text
+from declarations.operations import OPERATIONS
 from upstream_clients.tools import Annotations, Tool
 
 if TYPE_CHECKING:
-    from codemode_mcp.catalog.operations import Operation
     from codemode_mcp.search.finder import Meaning
+    from declarations.operations import Operation
 
 FORMAT: Final = 1
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.entries import Entry, one_line
 from codemode_mcp.policy.policy import Deny, Effects
+from declarations.expressions import signature
 from declarations.names import INVISIBLE, OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
-from declarations.render import render_tools, signature
+from declarations.render import render_tools
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

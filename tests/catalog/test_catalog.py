@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.catalog.catalog import build
-from codemode_mcp.catalog.operations import OPERATIONS
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Allow, Ask, Effects, Policy
 from codemode_mcp.settings import PolicyRules
+from declarations.operations import OPERATIONS
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 if TYPE_CHECKING:

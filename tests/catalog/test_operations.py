@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog.operations import MAX_ITEMS, MAX_PAGES, OPERATIONS, Operation, params, perform
+from codemode_mcp.catalog.operations import MAX_ITEMS, MAX_PAGES, params, perform
+from declarations.operations import OPERATIONS, Operation
 from upstream_clients.schemas import compile_schema
 
 if TYPE_CHECKING:

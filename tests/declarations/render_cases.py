@@ -3,7 +3,7 @@
 import json
 import sys
 
-from declarations.render import render_schema
+from declarations import render_schema
 
 for line in sys.stdin:
     request = json.loads(line)

@@ -12,7 +12,7 @@ from codemode_mcp.cli.repl.cells import COMMANDS
 from codemode_mcp.cli.repl.scan import scan
 from codemode_mcp.cli.repl.vocabulary import ITEMS, Name
 from codemode_mcp.control.display import plain
-from declarations.render import property_name
+from declarations.expressions import property_name
 from declarations.typetree import Constant, string_literal
 
 if TYPE_CHECKING:
