@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from codemode_mcp.calls.dispatch import CallContext, Dispatcher
     from codemode_mcp.calls.outcome import Outcome
-    from codemode_mcp.catalog.catalog import Catalog, Entry
-    from codemode_mcp.catalog.entries import OfferedNamespace
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Entry, OfferedNamespace
     from codemode_mcp.catalog.per_caller import Catalogs
     from codemode_mcp.config import Config, Reading
     from codemode_mcp.plugins.host import Plugins

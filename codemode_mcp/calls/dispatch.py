@@ -18,9 +18,9 @@ import anyio
 
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.calls.arguments import ArgumentChecker
-from codemode_mcp.catalog.catalog import login_advice
 from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.catalog.operations import perform
+from codemode_mcp.catalog.servers import login_advice
 from codemode_mcp.errors import (
     CodeModeError,
     Exceeded,
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from codemode_mcp.calls.outcome import CallRecord
-    from codemode_mcp.catalog.catalog import Catalog, Entry
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.observed_types import Shapes
     from codemode_mcp.policy.approval import ApproveFn
     from codemode_mcp.policy.callers import Caller
@@ -226,9 +227,9 @@ class Dispatcher:
         catalog = context.catalog
         match lookup:
             case messages.ApiList(prefix=prefix):
-                return {"files": catalog.files(prefix)}
+                return {"files": catalog.files.listed(prefix)}
             case messages.ApiRead(path=path):
-                return catalog.read(path)
+                return catalog.files.read(path)
             case messages.ApiSearch(query=query, limit=limit, server=server):
                 context.counts.search += 1
                 return catalog.search(query, self._limit(limit), server)

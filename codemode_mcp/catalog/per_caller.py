@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.client_tools import offered as offered_by_client
 from codemode_mcp.catalog.toolset import select
 from codemode_mcp.policy.policy import Policies
@@ -16,7 +16,8 @@ from codemode_mcp.policy.policy import Policies
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from codemode_mcp.catalog.catalog import Catalog, Offered, OfferedNamespace
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Offered, OfferedNamespace
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.policy.policy import Policy
     from codemode_mcp.search.finder import Meaning

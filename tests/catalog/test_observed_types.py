@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from codemode_mcp.calls.dispatch import Dispatcher
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.observed_types import MAX_TEXT, MAX_TOOLS, MAX_TOOLS_OF_ALL, ONE_IN, SETTLED, Shapes
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
@@ -166,8 +166,8 @@ def test_a_run_keeps_what_was_known_when_it_began() -> None:
             (third, "McpToolResult<string | number>>"),
             (foreign, "McpToolResult>"),
         ):
-            assert f"Promise<{expected}" in run.read("mcp/github.d.ts")["content"]
-            assert f"Promise<{expected}" in run.read("mcp/github.d.ts#get")["content"]
+            assert f"Promise<{expected}" in run.files.read("mcp/github.d.ts")["content"]
+            assert f"Promise<{expected}" in run.files.read("mcp/github.d.ts#get")["content"]
             assert f"Promise<{expected}" in run.signature(run.resolve(TOOL)).replace("/* observed */ ", "")
             assert run.version == current.version
             assert run.manifest == current.manifest

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.catalog import serialize as module
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.entries import Offered, OfferedNamespace
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_of, catalog_text
 from codemode_mcp.catalog.toolset import select
@@ -89,10 +89,10 @@ def check_same(catalog: Catalog, other: Catalog) -> None:
     assert other.toolset.same_as(catalog.toolset)
     assert other.toolset.names == catalog.toolset.names
     assert (len(other), other.sources, other.members) == (len(catalog), catalog.sources, catalog.members)
-    assert other.files("") == catalog.files("")
+    assert other.files.listed("") == catalog.files.listed("")
     assert other.toolset.declarations() == catalog.toolset.declarations()
-    for path in catalog.paths:
-        assert other.read(path) == catalog.read(path)
+    for path in catalog.files.paths:
+        assert other.files.read(path) == catalog.files.read(path)
     for server in (None, *(each.identifier for each in catalog.servers)):
         assert other.header(server, None, schema=True) == catalog.header(server, None, schema=True)
     for query in ("create an issue", "list", "resources", "docs"):
@@ -214,7 +214,7 @@ def test_a_text_that_was_tampered_with_is_read_or_refused_and_nothing_else(at: i
     except ProgramError:
         return
     json.loads(catalog.manifest)
-    assert catalog.files("")
+    assert catalog.files.listed("")
     assert catalog.members is not None
 
 
@@ -247,5 +247,5 @@ def test_catalogs_of_real_servers_come_back_the_same() -> None:
     assert again.servers == catalog.servers
     assert catalog_text(again) == catalog_text(catalog)
     assert again.search("create an issue", 10, None) == catalog.search("create an issue", 10, None)
-    for path in catalog.paths[:5]:
-        assert again.read(path) == catalog.read(path)
+    for path in catalog.files.paths[:5]:
+        assert again.files.read(path) == catalog.files.read(path)

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.catalog.catalog import Catalog, Offered, OfferedNamespace, build
+from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.entries import Offered, OfferedNamespace
 from codemode_mcp.catalog.per_caller import Catalogs
 from codemode_mcp.catalog.toolset import MANY, Toolset, is_function_name, select
 from codemode_mcp.errors import ProgramError
@@ -23,6 +25,9 @@ from codemode_mcp.policy.policy import Policy
 from codemode_mcp.sandbox.messages import ABSENT, Describe, ToolCall, ToolSearch
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
+
+if TYPE_CHECKING:
+    from codemode_mcp.catalog.catalog import Catalog
 
 SCHEMA = {"type": "object", "properties": {"owner": {"type": "string"}}, "required": ["owner"]}
 GITHUB = UpstreamView("github", "ready", tools=(Tool("create_issue", "Create an issue", input_schema=SCHEMA),))
@@ -385,9 +390,9 @@ def test_callers_share_the_mcp_tools_and_those_who_see_the_same_the_catalog() ->
         assert of_bob is of_eve
         assert of_ada is not of_bob
         assert of_ada.version != of_bob.version
-        assert of_ada.file("mcp/github.d.ts") is of_bob.file("mcp/github.d.ts")
+        assert of_ada.files.text("mcp/github.d.ts") is of_bob.files.text("mcp/github.d.ts")
         of_ada.search("issue", 1, None)
-        assert of_ada._finder is of_bob._finder
+        assert of_ada.index.finder is of_bob.index.finder
         # The same tools, offered as other objects.
         offers.common = (replace(LIST),)
         assert await catalogs.of(bob, None) is of_bob

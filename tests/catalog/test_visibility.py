@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.program.preflight import check_members, inspect
@@ -50,7 +50,7 @@ HIDING = [
 
 def said(catalog: Catalog) -> str:
     """All that a program can get out of a catalog without naming anything itself."""
-    found: list[Any] = [catalog.manifest, catalog.files(""), *map(catalog.read, catalog.paths)]
+    found: list[Any] = [catalog.manifest, catalog.files.listed(""), *map(catalog.files.read, catalog.files.paths)]
     found += [
         catalog.header(None, None, schema=True),
         catalog.members.keys(),
@@ -86,9 +86,9 @@ def test_guesses_at_what_is_denied_are_answered_like_any_other(view: UpstreamVie
             lambda: catalog.resolve("mcp:open:vaulted_drop"),
             lambda: catalog.resolve_by_id("mcp:vault:take"),
             lambda: catalog.resolve_by_id("mcp:open:vaulted_drop"),
-            lambda: catalog.read("mcp/vault.d.ts"),
-            lambda: catalog.read("mcp/vault.d.ts#take"),
-            lambda: catalog.read("mcp/open.d.ts#vaultedDrop"),
+            lambda: catalog.files.read("mcp/vault.d.ts"),
+            lambda: catalog.files.read("mcp/vault.d.ts#take"),
+            lambda: catalog.files.read("mcp/open.d.ts#vaultedDrop"),
             lambda: catalog.header("vault", None, schema=False),
             lambda: catalog.header("open", "vaulted_drop", schema=False),
             lambda: catalog.search("take", 5, "vault"),

@@ -141,7 +141,7 @@ def _files(partial: str, start: int, words: Vocabulary) -> list[Completion]:
     """Of `API.read`."""
     path, mark, _ = partial.partition("#")
     if not mark:
-        return _plain(partial, start, list(words.catalog.paths), "")
+        return _plain(partial, start, list(words.catalog.files.paths), "")
     parts = [
         f"{path}#{entry.identifier}" for each in words.catalog.servers if each.path == path for entry in each.tools
     ]

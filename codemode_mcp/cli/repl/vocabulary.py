@@ -30,7 +30,9 @@ from declarations.typetree import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from codemode_mcp.catalog.catalog import Catalog, Entry, Server
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.catalog.servers import Server
 
 ITEMS: Final = "[]"
 """In a path to a type: an element of an array."""
