@@ -6,13 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from codemode_mcp.catalog.catalog import Catalog
-from codemode_mcp.catalog.entries import Entry, mcp_id, one_line, operation_id
+from codemode_mcp.catalog.entries import Entry, mcp_id, one_line, operation_entry, operation_id
 from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import NO_TOOLS, select
 from codemode_mcp.policy.policy import Deny, Effects
 from declarations.names import aliases, identifiers
 from declarations.operations import OPERATIONS
-from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -102,23 +101,9 @@ def _groups(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[tup
         for operation in operations:
             if operation.method == "completion/complete" and not view.completions:
                 continue
-            entry_id = operation_id(view.name, operation)
-            if isinstance(policy.decide(entry_id, declared), Deny):
+            if isinstance(policy.decide(operation_id(view.name, operation), declared), Deny):
                 continue
-            entries.append(
-                Entry(
-                    id=entry_id,
-                    source="mcp",
-                    source_name=view.name,
-                    path=f"MCP.{identifier}.{group}.{operation.name}",
-                    identifier=operation.name,
-                    tool=Tool(
-                        name=operation.method, description=operation.description, input_schema=operation.input_schema
-                    ),
-                    effects=declared,
-                    operation=operation,
-                )
-            )
+            entries.append(operation_entry(identifier, view.name, group, operation, declared))
         if entries:
             yield group, tuple(entries)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from weakref import WeakKeyDictionary
 
 from codemode_mcp.catalog.catalog import Catalog
-from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, mcp_id, operation_id
+from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, mcp_id, operation_entry, operation_id
 from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import Toolset, entry_of
 from codemode_mcp.errors import ProgramError
@@ -24,7 +24,6 @@ from upstream_clients.tools import Annotations, Tool
 
 if TYPE_CHECKING:
     from codemode_mcp.search.finder import Meaning
-    from declarations.operations import Operation
 
 FORMAT: Final = 1
 
@@ -166,24 +165,9 @@ def _group(server: str, server_name: str, raw: Any) -> tuple[str, tuple[Entry, .
         operation = _OPERATIONS[(group, text(name))]
         if text(entry_id) != operation_id(server_name, operation):
             raise ValueError
-        return _operation_entry(entry_id, server, server_name, group, operation, _effects(effects))
+        return operation_entry(server, server_name, group, operation, _effects(effects))
 
     return text(group), tuple(map(read, items(entries)))
-
-
-def _operation_entry(
-    entry_id: str, server: str, server_name: str, group: str, operation: Operation, effects: Effects
-) -> Entry:
-    return Entry(
-        id=entry_id,
-        source="mcp",
-        source_name=server_name,
-        path=f"MCP.{server}.{group}.{operation.name}",
-        identifier=operation.name,
-        tool=Tool(name=operation.method, description=operation.description, input_schema=operation.input_schema),
-        effects=effects,
-        operation=operation,
-    )
 
 
 # other tools
@@ -309,5 +293,5 @@ def _json(value: Any) -> str:
 def _refused(why: str) -> ProgramError:
     return ProgramError(
         "snapshot_restore_failed",
-        f"the suspended program cannot be restored: what was kept of its tools cannot be read: {why}; start it again",
+        f"the suspended program cannot be restored: the stored list of its tools cannot be read: {why}; start it again",
     )

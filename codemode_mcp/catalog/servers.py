@@ -38,13 +38,14 @@ class Server:
 
     @property
     def trouble(self) -> str | None:
-        """Why it does not answer, as words for a model that follow "this server"."""
+        """The reason why it does not answer, as words for a model that follow "this server"."""
         if self.login_required:
             return login_advice(self.name)
         return None if self.error is None else f"is {self.status}: {self.error}"
 
     @property
     def entries(self) -> tuple[Entry, ...]:
+        """Its tools and operations."""
         return self.tools + tuple(entry for _, group in self.groups for entry in group)
 
     @property

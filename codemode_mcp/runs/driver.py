@@ -846,7 +846,7 @@ class Driver:
             pending_total=len(run.calls) + len(run.timers),
             yielded=run.yield_reason if reason == "yield" else None,
             questions=run.questions.hand_out(client),
-            nobody_answers=self._nobody_answers(run, client) and not run.questions.put_later(client),
+            unanswerable=self._nobody_answers(run, client) and not run.questions.put_later(client),
             asked=self._asked(run),
         )
         # An answer that puts questions has no place for what was printed: it comes with the next one.

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from codemode_mcp.calls.dispatch import Counts
+from codemode_mcp.calls.context import Counts
 from codemode_mcp.calls.outcome import (
     CallRecord,
     CallStatus,
@@ -59,7 +59,7 @@ from codemode_mcp.strict_json import Fields, first_of, integer, items, number, p
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from codemode_mcp.calls.dispatch import CallContext
+    from codemode_mcp.calls.context import CallContext
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.runs.run import LiveCall
     from codemode_mcp.runs.state import RunState
@@ -459,7 +459,7 @@ def _of_outcome(outcome: Outcome, now: float | None) -> dict[str, Any]:
         "pending": [[each.id, each.tool, each.status, each.elapsed_ms] for each in outcome.pending],
         "pendingTotal": outcome.pending_total,
         "yielded": outcome.yielded,
-        "nobodyAnswers": outcome.nobody_answers,
+        "nobodyAnswers": outcome.unanswerable,
     }
 
 
@@ -519,7 +519,7 @@ def _outcome(raw: Any) -> Outcome:
         pending=tuple(fields.each("pending", _pending)),
         pending_total=fields.integer("pendingTotal"),
         yielded=fields.text_or_none("yielded"),
-        nobody_answers=fields.flag("nobodyAnswers"),
+        unanswerable=fields.flag("nobodyAnswers"),
     )
     fields.end()
     return outcome

@@ -281,9 +281,9 @@ def _next_step(ended: Outcome) -> str:
         shown = _shortened(what, NEXT_BYTES // 4) + (f" and {more} more" if more > 0 else "")
         why = f"it waits for {shown}" if shown else "its time was over"
     resume, cancel = _wait_call(ended.run_id), _wait_call(ended.run_id, cancel=True)
-    if ended.nobody_answers and any(call.status == "needs_approval" for call in ended.pending):
+    if ended.unanswerable and any(call.status == "needs_approval" for call in ended.pending):
         step = f"Tell the user. After the decision, resume it with {resume}; to give up, call {cancel}."
-    elif ended.nobody_answers:
+    elif ended.unanswerable:
         step = (
             f"Tell the user what is asked. A client that can show the question resumes the program with {resume}; "
             f"to give up, call {cancel}."

@@ -28,7 +28,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from codemode_mcp.audit import debugging
 from codemode_mcp.audit.events import Auditor, call_id
-from codemode_mcp.calls.dispatch import CallContext
+from codemode_mcp.calls.context import CallContext
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.catalog.catalog import Catalog

@@ -360,7 +360,7 @@ OUTCOMES = st.builds(
     pending_total=st.integers(0, 2000),
     yielded=st.none() | TEXTS,
     asked=st.lists(TEXTS, max_size=6).map(tuple),
-    nobody_answers=st.booleans(),
+    unanswerable=st.booleans(),
 )
 MARKER = 2 * (LEAST_PREVIEW + 300)
 """Bytes of two markers for what was left out, with their previews."""

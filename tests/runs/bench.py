@@ -26,7 +26,7 @@ from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, PolicyRule
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
-    from codemode_mcp.calls.dispatch import Interception
+    from codemode_mcp.calls.interception import Interception
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry, Offered, OfferedNamespace

@@ -372,7 +372,7 @@ async def test_without_anybody_to_ask_the_run_suspends_at_once_and_says_how_to_a
     async with bench(engine, source, rules=RULES, timeout_ms=60_000) as it:
         with anyio.fail_after(20):
             waiting = await it.execute(REMOVE, client=FakeClient("none"))
-        assert (waiting.status, waiting.nobody_answers, waiting.questions) == ("waiting", True, ())
+        assert (waiting.status, waiting.unanswerable, waiting.questions) == ("waiting", True, ())
         assert needing(waiting) == ["mcp:files:remove"]
         assert f"codemode-mcp runs approve {waiting.run_id}" in waiting.asked[0]
         (request,) = it.manager.approvals(waiting.run_id)

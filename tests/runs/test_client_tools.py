@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.calls.dispatch import MAX_NEAREST
+from codemode_mcp.calls.context import MAX_NEAREST
 from codemode_mcp.catalog.client_tools import ClientTools, offered
 from codemode_mcp.runs.rendering import render
 from codemode_mcp.runs.values import MemoryValues
@@ -50,7 +50,7 @@ async def test_after_as_many_rounds_as_a_request_has_the_next_wait_goes_on(engin
     tired, fresh = FakeClient("later", supported=EVERYTHING), FakeClient("return", supported=EVERYTHING)
     async with bench(engine) as opened:
         outcome = await opened.execute("return (await tools.sample({ prompt: 'x' })).text", client=tired)
-        assert (outcome.status, outcome.questions, outcome.nobody_answers) == ("waiting", (), False)
+        assert (outcome.status, outcome.questions, outcome.unanswerable) == ("waiting", (), False)
         assert outcome.pending[0].status == "needs_input"
         rendered = await render(outcome, ToolSettings(), MemoryValues(0).offload, opened.clock())
         said = rendered.content[0]["text"]
@@ -66,7 +66,7 @@ async def test_a_client_that_cannot_answer_is_told_who_asks(engine: Engine) -> N
     async with bench(engine) as opened:
         outcome = await opened.execute("return (await tools.elicit({ message: 'Who?' })).action", client=able)
         suspended = await opened.observe(outcome.run_id, client=unable)
-        assert suspended.nobody_answers
+        assert suspended.unanswerable
         assert suspended.asked == ('The program asks the user "Who?". This client cannot be asked.',)
         # What is offered was decided when the run began.
         replies = {key: {"action": "decline"} for key, _ in outcome.questions}
@@ -191,9 +191,9 @@ async def test_a_picture_of_the_model_comes_beside_the_text() -> None:
 
 
 async def test_a_client_that_refuses_fails_the_call_with_its_reason() -> None:
-    with pytest.raises(UpstreamCallError, match="nobody answers: the client answered with error -1: no"):
+    with pytest.raises(UpstreamCallError, match="the question was not answered: the client answered with error -1: no"):
         await put("roots", {}, QuestionRefused("the client answered with error -1: no"))
-    with pytest.raises(UpstreamCallError, match="nobody can be asked here"):
+    with pytest.raises(UpstreamCallError, match="no client is connected that can be asked"):
         await ClientTools().call_tool("roots", {})
 
 

@@ -33,7 +33,7 @@ from upstream_clients.tools import Tool
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.calls.dispatch import CallContext
+    from codemode_mcp.calls.context import CallContext
     from codemode_mcp.sandbox.engine import Engine
     from tests.runs.bench import Bench
     from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn, ToolOutcome

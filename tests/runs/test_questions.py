@@ -126,9 +126,9 @@ async def test_without_anybody_to_ask_the_run_suspends_and_a_later_client_answer
         assert [call.status for call in waiting.pending] == ["needs_input"]
         assert (waiting.status, waiting.questions) == ("waiting", ())
         assert waiting.asked[0].startswith("Server 'asker' asks the user \"name?\".")
-        assert waiting.nobody_answers
+        assert waiting.unanswerable
         with anyio.fail_after(20):
-            assert (await it.observe(waiting.run_id, client=FakeClient("none"))).nobody_answers
+            assert (await it.observe(waiting.run_id, client=FakeClient("none"))).unanswerable
         outcome = await it.observe(waiting.run_id, client=FakeClient("ask", replies=[YES]))
         assert outcome.value == YES
 

@@ -104,7 +104,7 @@ def test_a_waiting_program_says_what_is_pending_and_how_to_go_on() -> None:
 def test_a_program_that_waits_for_an_approval_elsewhere_goes_on_by_the_decision_and_a_wait() -> None:
     pending = (PendingCall("1", "mcp:s:t", "needs_approval", 0),)
     asked = "A person has to approve mcp:s:t. The user runs `codemode-mcp runs approve run_x`."
-    parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "nobody_answers": True}
+    parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "unanswerable": True}
     rendered = shown(outcome(**parts, pending=pending, asked=(asked,)))
     said = rendered.structured["next"]
     assert asked in said
@@ -274,7 +274,7 @@ def test_the_next_step_and_the_pending_calls_have_caps_of_their_own(character: s
     pending = tuple(PendingCall(str(n), name, "needs_approval" if unanswered else "queued", 5, said) for n in range(20))
     approve = "To approve, the user runs in a terminal: `/opt/bin/codemode-mcp runs approve run_x` (or `runs deny`)."
     asked = (*(f"Server 's' asks the user {name}" for _ in range(5)), f"A person has to approve {name}. {approve}")
-    parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "nobody_answers": unanswered}
+    parts: dict[str, Any] = {"status": "waiting", "reason": "pending_tools", "unanswerable": unanswered}
     rendered = shown(outcome(**parts, pending=pending, pending_total=500, asked=asked))
     assert sent(rendered.structured["next"]) <= NEXT_BYTES
     assert 0 < sent(rendered.structured["pendingToolCalls"]) <= PENDING_BYTES
