@@ -48,16 +48,16 @@ MAX_REPEATS: Final = 6
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _INHERITED: Final = frozenset(name for name in OBJECT_PROTOTYPE if not name.startswith("_"))
-"""What TypeScript finds on every object: of another type, such an optional property would refuse all of them."""
+"""Members of every object in TypeScript: an optional property with such a name would refuse every object."""
 _TYPE_NAME_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 GUEST_TYPE_NAMES: Final = HOST_GLOBALS | LANGUAGE_GLOBALS | {"ApiFile", "ApiHit", "Console", "ToolHit", "Tools"}
-"""What `guest.d.ts` and the language's own declarations call their types, beside those below."""
-# Types that a rendered declaration uses and must not shadow with one of its own.
+"""Names of types in `guest.d.ts` and in the declarations of the language, besides those below."""
+# Types that a declaration uses, so none of its own may have these names.
 _TAKEN_TYPE_NAMES: Final = frozenset({"McpApiHeader", "McpCall", "McpToolResult", "Promise", "Record", "String"})
 
 
 class Renderable(Protocol):
-    """A tool as far as its declaration goes; `upstream_clients.tools.Tool` is one."""
+    """The parts of a tool that its declaration needs; `upstream_clients.tools.Tool` has them."""
 
     @property
     def name(self) -> str: ...
@@ -70,12 +70,12 @@ class Renderable(Protocol):
 
 
 class TypeWriter:
-    """Writes types as text.
+    """A writer of types as text.
 
     Args:
-        names: how definitions are called in this text.
-        docs: whether properties carry their comments.
-        depth: how many objects deep to write; the next one is `{ ... }`.
+        names: names of definitions in this text.
+        docs: whether properties have their comments.
+        depth: levels of objects that are written. An object below them is `{ ... }`.
     """
 
     def __init__(self, names: Mapping[str, str], *, docs: bool = True, depth: int = 1_000) -> None:
@@ -84,7 +84,7 @@ class TypeWriter:
         self._depth = depth
 
     def text(self, type_: Type) -> str:
-        """The type as an expression; unions and intersections come without parentheses."""
+        """Return the type as an expression, without parentheses around unions and intersections."""
         return _WRITERS[type(type_)](self, type_)
 
     def _atom(self, type_: Type) -> str:
@@ -143,8 +143,8 @@ class TypeWriter:
             texts.append(self._further(self._atom(type_.rest)))
         return f"[{', '.join(texts)}]"
 
-    # An array inside an element with `?` or `...` may refer to the type that it is part of only if the element has a
-    # name; else TypeScript finds that the type refers to itself.
+    # TypeScript lets an array inside an element with `?` or `...` refer to the type that it is part of only if the
+    # element has a name. Otherwise it reports a circular type.
 
     def _optional(self, element: str) -> str:
         return f"item?: {element}" if self._names and "[" in element else element + "?"
@@ -156,7 +156,7 @@ class TypeWriter:
         return self.object(type_)
 
     def object(self, type_: ObjectOf, *, alone: bool = True, docs: bool | None = None) -> str:
-        """One object type; `alone` when it is not part of an intersection, whose members say what else there may be."""
+        """Return an object type. `alone`: it is not a member of an intersection, whose other members add properties."""
         if not type_.properties and not type_.patterns:
             if type_.openness == "closed":
                 return "Record<string, never>"
@@ -189,13 +189,13 @@ class TypeWriter:
         return f"{{ {'; '.join(members)} }}"
 
     def _index(self, type_: ObjectOf) -> str:
-        """The type of the index signature, which TypeScript wants to cover every named property too."""
+        """Return the type of the index signature. TypeScript requires that it covers every named property."""
         rest = type_.rest or UNKNOWN
         covered = union([rest, *[p.type for p in type_.properties], *[t for _, t in type_.patterns]])
         if isinstance(covered, Unknown):
             return "unknown"
         repeats = bool(type_.properties or type_.patterns)
-        # Measured before it is written: of nested objects, each would write those inside it twice.
+        # Measured before it is written, because each nested object would write those inside it twice.
         if repeats and text_length(covered, 2 * MAX_INDEX) > 2 * MAX_INDEX:
             return "unknown"
         docs, self._docs = self._docs, False
@@ -222,22 +222,23 @@ _WRITERS: Final[dict[type, Callable[[TypeWriter, Any], str]]] = {
 
 
 def property_name(name: str) -> str:
-    """A property's name in a type: bare if it is an ASCII identifier, else a string literal; `__proto__` always one."""
+    """Return the name of a property in a type: a string literal for `__proto__` and all but ASCII identifiers."""
     if _PLAIN_NAME.fullmatch(name) and name != "__proto__":
         return name
     return string_literal(name)
 
 
 def indented(text: str, by: str = "  ") -> str:
+    """Return a text with all lines but the first indented."""
     return text.replace("\n", "\n" + by) if "\n" in text else text
 
 
 def render_schema(schema: object, name: str | None = None) -> str:
-    """A schema as TypeScript.
+    """Return a schema as TypeScript.
 
     Returns:
-        A bare type expression, or, if the type needs named types or `name` is given, declarations of which the one
-        called `name` (default `T`) is the schema's.
+        A type expression. If the type needs named types or `name` is given: declarations, of which `name` (default `T`)
+        is the type of the schema.
     """
     target = name or "T"
     compiled = compile_schema(schema, target)
@@ -250,7 +251,7 @@ def render_schema(schema: object, name: str | None = None) -> str:
 
 
 def _declared_types(definitions: Mapping[str, Definition], names: Mapping[str, str]) -> dict[str, str]:
-    """The declaration of each definition, by its TypeScript name."""
+    """Return the declaration of each definition by its TypeScript name."""
     writer = TypeWriter(names)
     return {
         names[key]: (f"/** {definition.doc} */\n" if definition.doc else "")
@@ -267,10 +268,10 @@ def _type_names(
     also_taken: Collection[str] = (),
     numbers: dict[str, int] | None = None,
 ) -> dict[str, str]:
-    """A TypeScript name for each definition: `my-def` is `MyDef`, and `MyDef_2` where that is taken.
+    """Return a TypeScript name for each definition: `my-def` becomes `MyDef`, or `MyDef_2` if that is taken.
 
     Args:
-        numbers: by name, the least number that is worth trying; kept up to date.
+        numbers: the last number tried, by name. This function updates it.
     """
     names: dict[str, str] = {}
     used: set[str] = set()
@@ -291,7 +292,7 @@ def _type_names(
 
 
 def _accepts_nothing(type_: Type, compiled: SchemaType, depth: int = 0) -> bool:
-    """Whether an empty object is of the type, so that a call may leave its argument out."""
+    """Return whether an empty object has the type, so that a call may omit its argument."""
     match type_:
         case Unknown():
             return True
@@ -308,12 +309,13 @@ def _accepts_nothing(type_: Type, compiled: SchemaType, depth: int = 0) -> bool:
 
 
 def argument(compiled: SchemaType) -> tuple[Type, str]:
-    """The type of a call's argument and how the parameter begins."""
+    """Return the type of a call's argument, and the parameter's name with `: ` or `?: `."""
     root = ANY_OBJECT if isinstance(compiled.root, Unknown) else compiled.root
     return root, "input?: " if _accepts_nothing(root, compiled) else "input: "
 
 
 def result_text(output: str | None, mark: str = "", *, plain: bool = False) -> str:
+    """Return the type of a call. `plain`: its result is the value itself, not an MCP result."""
     bare = output is None or output == "unknown"
     if plain:
         return f"Promise<{'unknown' if bare else output}>"
@@ -328,16 +330,16 @@ def signature(
     opening: str = "(",
     plain: bool = False,
 ) -> str:
-    """The call in one line of at most about 400 characters, such as
+    """Return the call in one line of at most about 400 characters, such as
     `MCP.github.createIssue(input: { owner: string; title: string }): Promise<McpToolResult<{ number: number }>>`.
 
-    Where that is too long, inner objects become `{ ... }`, the result before the input; then optional properties lose
-    their types.
+    If it is too long, inner objects become `{ ... }`, first in the result, then in the input. After that optional
+    properties lose their types.
 
     Args:
-        observed: the schema of results seen earlier, for a tool that declares none.
-        opening: what stands before the argument.
-        plain: whether the result is the value itself, and no MCP result.
+        observed: schema of earlier results, for a tool that declares none.
+        opening: text before the argument.
+        plain: whether the result is the value itself, not an MCP result.
     """
     path += opening
     arguments = compile_schema(tool.input_schema, "Input")
@@ -359,7 +361,7 @@ def signature(
 
 
 def _names(type_: Type, compiled: SchemaType, room: int) -> str:
-    """As many of an object's properties as there is room for: the required ones with their types, others by name."""
+    """Return as many properties as there is room for: required ones with types, optional ones by name."""
     if isinstance(type_, Ref):
         type_ = compiled.definitions[type_.name].type
     if not isinstance(type_, ObjectOf):
@@ -389,19 +391,19 @@ def _brief(type_: Type, compiled: SchemaType, depth: int) -> str:
 
 
 def _brief_names(compiled: SchemaType) -> dict[str, str]:
-    """What stands for named types where they are not declared."""
+    """Return replacements for named types where they are not declared."""
     return {key: "{ ... }" if isinstance(d.type, ObjectOf) else "unknown" for key, d in compiled.definitions.items()}
 
 
 class NamedTypes:
-    """The named types of one file, shared by the tools that mean the same by them; none of them is one of `taken`."""
+    """The named types of one file. Tools with equal definitions share them. No name is one of `taken`."""
 
     def __init__(self, taken: Collection[str] = ()) -> None:
         self._texts: dict[str, str] = dict.fromkeys(taken, "")
         self._numbers: dict[str, int] = {}
 
     def declare(self, compiled: SchemaType) -> tuple[list[str], TypeWriter]:
-        """New declarations that `compiled` needs, and a writer that knows their names."""
+        """Return the declarations that `compiled` needs and the file lacks, and a writer that knows their names."""
         if not compiled.definitions:
             return [], _PLAIN_WRITER
         names = _type_names(compiled.definitions, _TAKEN_TYPE_NAMES)

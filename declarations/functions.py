@@ -28,7 +28,7 @@ MANY_FUNCTIONS: Final = 4
 
 
 class FunctionText:
-    """One tool on its way into a file."""
+    """The declaration of one tool, before the named types of its file are known."""
 
     def __init__(self, identifier: str, tool: Renderable, *, alone: bool = False) -> None:
         self._identifier = identifier
@@ -38,15 +38,15 @@ class FunctionText:
         self._property_text = MAX_PROPERTY_TEXT_ALONE if alone else MAX_PROPERTY_TEXT
         self._input = compile_schema(tool.input_schema, self._type_name + "Input", self._property_text)
         self.parameters: dict[str, str] = {}
-        """What is said about each top-level property, by its name as written."""
+        """Descriptions of top-level properties, by their names as written."""
         if isinstance(self._input.root, ObjectOf):
             self.parameters = {comment_line(property_name(p.name)): p.doc for p in self._input.root.properties}
 
     def write(self, types: NamedTypes, common: Mapping[str, str]) -> WrittenFunction:
-        """The function for a file with these named types, and these comments on parameters at its head."""
+        """Return the function for a file with these named types and these comments on parameters at its head."""
         declared, writer = types.declare(self._input)
         root, parameter = argument(self._input)
-        # The properties of the argument are described in the function's comment, those deeper down where they stand.
+        # The comment of the function describes the properties of the argument. Deeper ones are described in place.
         written = writer.object(root, docs=False) if isinstance(root, ObjectOf) else writer.text(root)
         output = None
         if self._tool.output_schema is not None:
@@ -55,7 +55,7 @@ class FunctionText:
             declared += more
             output = writer.text(result.root)
         doc = comment_lines(self._tool.description, self._text)
-        # A bare `@param` says that what is common does not hold here.
+        # An empty `@param` says that the common description does not apply.
         doc.extend(
             [f"@param {name} {text}".rstrip() for name, text in self.parameters.items() if common.get(name, "") != text]
         )
@@ -71,22 +71,22 @@ class FunctionText:
         )
 
     def _is_renamed(self) -> bool:
-        """Whether the tool's name has other letters than its identifier, so that nobody could guess it."""
+        """Return whether the tool's name cannot be guessed from its identifier: it has other letters."""
         return "".join(filter(str.isalnum, self._tool.name)).lower() != self._identifier.lower()
 
 
 @dataclass(slots=True)
 class WrittenFunction:
-    """A function as text, but for what is observed of its results.
+    """The text of a function, except for the observed type of its results.
 
     Attributes:
-        tool: its name.
-        types: declarations of the named types that it brings along.
-        doc: lines of its comment; `last` are those that come after what is said of the result.
+        tool: name of the tool.
+        types: declarations of the named types that it adds to the file.
+        doc: lines of its comment. The lines of `last` follow those on the result.
         call: `createIssue(input: { title: string })`.
-        output: the type of the result, if the tool declares one.
-        observable: whether it declares none.
-        kept: the type of what was observed last.
+        output: type of the result, if the tool declares one.
+        observable: whether the tool declares no type of its result.
+        latest: the observed schema that was used last, and its type.
     """
 
     tool: str
@@ -96,31 +96,31 @@ class WrittenFunction:
     call: str
     output: str | None
     observable: bool
-    kept: tuple[Mapping[str, Any], str] | None = None
+    latest: tuple[Mapping[str, Any], str] | None = None
 
     def text(self, observed: Mapping[str, Any] | None) -> str:
-        """Types, comment and function."""
+        """Return types, comment and function, with the schema observed for the result if there is one."""
         output, doc = self.output, self.doc
         if observed is not None and self.observable:
-            if self.kept is None or self.kept[0] is not observed:
+            if self.latest is None or self.latest[0] is not observed:
                 seen = compile_schema(observed, "Output")
-                # Nothing recurs in what was observed, so no type of it has a name.
-                self.kept = observed, TypeWriter(dict.fromkeys(seen.definitions, "unknown")).text(seen.root)
-            output = self.kept[1]
+                # Observed types are not recursive, so none of them has a name.
+                self.latest = observed, TypeWriter(dict.fromkeys(seen.definitions, "unknown")).text(seen.root)
+            output = self.latest[1]
             doc = [*doc, "@returns Shape observed in earlier results; the server declares none."]
         comment = comment_block([*doc, *self.last], "  ")
         return f"{self.types}{comment}  function {self.call}: {indented(result_text(output))};\n"
 
 
 def common_parameters(functions: Iterable[FunctionText]) -> dict[str, str]:
-    """The parameters that many functions describe in the same words: said once, they make a file much shorter."""
-    said: dict[str, dict[str, int]] = {}
+    """Return the parameters that many functions describe in the same words. Described once, they shorten a file."""
+    counted: dict[str, dict[str, int]] = {}
     for function in functions:
         for name, doc in function.parameters.items():
-            counts = said.setdefault(name, {})
+            counts = counted.setdefault(name, {})
             counts[doc] = counts.get(doc, 0) + 1
     common = {}
-    for name, counts in said.items():
+    for name, counts in counted.items():
         doc, count = max(counts.items(), key=lambda item: item[1])
         if doc and count >= MANY_FUNCTIONS:
             common[name] = doc
@@ -128,6 +128,7 @@ def common_parameters(functions: Iterable[FunctionText]) -> dict[str, str]:
 
 
 def comment_block(lines: Sequence[str], indent: str = "") -> str:
+    """Return lines as a comment, on one line if they are short."""
     if not lines:
         return ""
     line = " ".join(lines) if len(lines) <= 2 else ""

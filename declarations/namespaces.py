@@ -19,7 +19,7 @@ class ScopeFunction:
 
     Attributes:
         tool: name of the tool that it calls.
-        mapped: what it takes is not the tool's input, and not known.
+        mapped: its parameters are unknown, and differ from the tool's input.
     """
 
     tool: str
@@ -32,7 +32,7 @@ class ScopeObject:
 
     Attributes:
         members: by name; data as the expression of its type.
-        more: it has other members too.
+        more: whether it has other members too.
     """
 
     members: Mapping[str, ScopeObject | ScopeFunction | str]
@@ -45,8 +45,8 @@ class NamespaceSummary:
 
     Attributes:
         global_name: an identifier.
-        tools: the tools that it calls, by id.
-        scope: what is in it, for one program; None: not known.
+        tools: the tools that it calls, by id; None for a tool without a declaration.
+        scope: its members in one program; None if unknown.
     """
 
     global_name: str
@@ -84,7 +84,7 @@ def render_namespaces(namespaces: Sequence[NamespaceSummary]) -> str:
 
 
 class _Scope:
-    """Writes the scope of one namespace as a type.
+    """A writer of the scope of one namespace as a type.
 
     Args:
         tools: by name.

@@ -67,7 +67,7 @@ HEADER_TYPE: Final = (
 _HEADER_TYPE_IN_SERVER: Final = 'interface McpApiHeader { kind: "mcp_api"; header: string } // more: mcp/index.d.ts'
 
 OPTIONS_TYPE: Final = "interface McpCall { timeoutMs?: number }"
-"""What a call takes after its argument; that a call takes it must cost few bytes."""
+"""The type of the options of a call. Its name is short because every function has it."""
 
 
 def render_server(
@@ -81,7 +81,7 @@ def render_server(
     prompts: Collection[str] = (),
     observed: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> str:
-    """The content of `mcp/<identifier>.d.ts`. Arguments as those of `ServerFile` and its `whole`."""
+    """Return the text of `mcp/<identifier>.d.ts`. The arguments are those of `ServerFile` and `ServerFile.whole`."""
     file = ServerFile(
         identifier,
         tools,
@@ -95,16 +95,15 @@ def render_server(
 
 
 class ServerFile:
-    """The declarations of one server. What is written once is kept, so that a new observation costs one function.
+    """The declaration file of one server. Texts of functions are kept, so a new observed type changes one function.
 
     Args:
         identifier: the server's name under `MCP`.
         tools: identifier and tool, in the order to show them.
-        server_name: the server's name in the configuration, if it is another one.
-        description: what the server is for, in its own or the operator's words.
+        server_name: the server's name in the configuration, if it differs.
+        description: description of the server by itself or the operator.
         notes: lines for the head of the file, such as that the server is down.
-        resources, prompts: the operations on them that there are: `list`, `read`, `templates`, `complete`; `list`,
-            `get`, `complete`.
+        resources, prompts: names of the operations on them that the server has.
     """
 
     def __init__(
@@ -133,14 +132,14 @@ class ServerFile:
         return f"mcp/{self._identifier}.d.ts"
 
     def whole(self, observed: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-        """All of it.
+        """Return the whole file.
 
         Args:
-            observed: by tool name, the schema of results seen earlier, for tools that declare none. A schema that has
-                changed is another object.
+            observed: schemas of earlier results by tool name, for tools that declare none. A changed schema is another
+                object.
         """
         if self._written is None:
-            # The functions are not kept: their types take much more room than their text.
+            # Only the texts are kept: the types take much more memory.
             functions = [FunctionText(name, tool) for name, tool in self._tools.items()]
             self._common = common_parameters(functions)
             types = NamedTypes()
@@ -164,7 +163,7 @@ class ServerFile:
         return text
 
     def some(self, names: Iterable[str], observed: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-        """A file with these members alone, complete in itself.
+        """Return a file with only these members, complete in itself.
 
         Args:
             names: identifiers of tools, `resources`, `prompts`, or one operation such as `resources.read`.
@@ -198,7 +197,7 @@ class ServerFile:
         )
 
     def _head(self, size: int) -> str:
-        """The comment at the top of a file whose rest has so many bytes."""
+        """Return the comment at the top of a file. `size`: bytes of the rest of the file."""
         count = f"{len(self._tools)} tool{'' if len(self._tools) == 1 else 's'}"
         usage = f"await MCP.{self._identifier}.<tool>({{ ... }}); unwrap(result) is its value."
         first = f'{count} of MCP server "{self._called}". {usage}'
@@ -212,7 +211,9 @@ class ServerFile:
         if size <= LARGE_FILE or len(self._tools) < 2:
             return head
         names = [*self._tools, *(group for group, operations in self._groups.items() if operations)]
-        reading = f'API.read("{self.path}#<tool>") gives one tool, "#<tool>,<tool>" several, and what … cuts here'
+        reading = (
+            f'API.read("{self.path}#<tool>") gives one tool, "#<tool>,<tool>" several, without the cuts marked … here'
+        )
         contents = f"{round(size / 1024)} KB; {reading}. Tools: {_listed(names)}"
         return comment_block([first, *rest, contents, *common])
 
@@ -221,7 +222,7 @@ _FIRST_WORD: Final = re.compile("[a-z]+(?=[A-Z0-9_])")
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names in a line, those with the same first word together: `addLabel, create{Issue,Label,Milestone}`."""
+    """Return names in a line, with those of the same first word together: `addLabel, create{Issue,Label,Milestone}`."""
     groups: dict[str, list[str]] = {}
     for name in names:
         match = _FIRST_WORD.match(name)
@@ -248,7 +249,7 @@ def _group(group: str, wanted: Collection[str]) -> str:
 
 
 def render_tools(tools: Sequence[tuple[str, str | None, Renderable]]) -> str:
-    """The content of `tools.d.ts`: what `Tools` of `guest.d.ts` has for each tool that is no MCP tool.
+    """Return the text of `tools.d.ts`: members of `Tools` in `guest.d.ts` for each tool that is no MCP tool.
 
     Args:
         tools: id, name after `tools.` if it has one, and the tool.
@@ -271,7 +272,7 @@ def render_tools(tools: Sequence[tuple[str, str | None, Renderable]]) -> str:
 
 
 def render_index(servers: Sequence[ServerSummary]) -> str:
-    """The content of `mcp/index.d.ts`: the types that all servers share, and one line per server."""
+    """Return the text of `mcp/index.d.ts`: the types that all servers share, and a line for each server."""
     lines = [
         "The MCP servers of this program. Read mcp/<identifier>.d.ts for the functions of one;",
         'API.search("...") finds tools in all of them.',

@@ -1,4 +1,4 @@
-"""Arguments are checked by the tool's own schema before anything is sent."""
+"""Checks of arguments by the tool's own schema, before anything is sent."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ OPEN: dict[str, Any] = {"type": "object"}
 
 
 def prepare(schema: dict[str, Any], text: str | None, *, count: int = 1) -> dict[str, Any]:
-    """What is sent for a call whose first argument is this JSON text; None for no argument."""
+    """Return the arguments sent for a call whose first argument is this JSON text; None: it has no argument."""
     call = ToolCall(1, "mcp:s:take", ABSENT if text is None else text, count)
     return ArgumentChecker().prepare(call, "MCP.s.take", schema, lambda: SIGNATURE)
 
 
 def complaint(schema: dict[str, Any], text: str | None, *, count: int = 1) -> list[str]:
-    """The problems that a call is refused for."""
+    """Return the problems of a refused call."""
     with pytest.raises(ProgramError) as refused:
         prepare(schema, text, count=count)
     assert refused.value.code == "nested_tool_failed"
@@ -52,7 +52,7 @@ ISSUE = {
 }
 
 
-def test_what_fits_is_sent_with_the_top_level_defaults_filled_in() -> None:
+def test_valid_arguments_are_sent_with_top_level_defaults() -> None:
     assert prepare(ISSUE, '{"owner": "me", "nested": {}}') == {
         "owner": "me",
         "nested": {},
@@ -61,11 +61,11 @@ def test_what_fits_is_sent_with_the_top_level_defaults_filled_in() -> None:
     }
 
 
-def test_what_was_given_wins_over_a_default() -> None:
+def test_given_arguments_override_defaults() -> None:
     assert prepare(ISSUE, '{"owner": "me", "state": "closed"}')["state"] == "closed"
 
 
-def test_nothing_may_be_given_when_nothing_is_required() -> None:
+def test_arguments_may_be_omitted_if_none_is_required() -> None:
     assert prepare(OPEN, None, count=0) == {}
     assert prepare(OPEN, None) == {}
     assert complaint(ISSUE, None, count=0) == ["- input.owner: missing (string)"]
@@ -82,7 +82,7 @@ def test_nothing_may_be_given_when_nothing_is_required() -> None:
         ("1.5", "number 1.5"),
     ],
 )
-def test_what_is_no_object_is_named(text: str, kind: str) -> None:
+def test_an_argument_that_is_no_object_is_named_by_kind(text: str, kind: str) -> None:
     assert complaint(OPEN, text) == [f"- takes one plain object, got {kind}"]
 
 
@@ -109,7 +109,7 @@ def test_every_problem_is_listed_by_its_path() -> None:
     assert {problem.split(":")[0] for problem in problems} == {"- input.a[1].b", "- input.c", "- input.d"}
 
 
-def test_endless_problems_are_cut() -> None:
+def test_a_long_list_of_problems_is_cut() -> None:
     schema = {"type": "object", "additionalProperties": {"type": "integer"}}
     problems = complaint(schema, json.dumps({f"k{n}": "x" for n in range(1000)}))
     assert problems[-1] == "- … and more"
@@ -128,11 +128,11 @@ def test_endless_problems_are_cut() -> None:
     ],
     ids=["type", "remote", "missing", "look-ahead", "pattern"],
 )
-def test_a_schema_that_cannot_be_used_lets_everything_through(schema: dict[str, Any]) -> None:
+def test_an_unusable_schema_admits_everything(schema: dict[str, Any]) -> None:
     assert prepare(schema, '{"a": [1, {"b": null}]}') == {"a": [1, {"b": None}]}
 
 
-def test_a_schema_that_cannot_be_used_still_gives_its_defaults() -> None:
+def test_an_unusable_schema_still_gives_its_defaults() -> None:
     schema = {"type": "object", "properties": {"a": {"default": 1}, "b": {"type": "no such type"}}}
     assert prepare(schema, "{}") == {"a": 1}
 
@@ -148,19 +148,19 @@ def nested(depth: int) -> str:
     return '{"a":' * depth + "1" + "}" * depth
 
 
-def test_what_is_nested_up_to_the_limit_is_sent() -> None:
+def test_arguments_nested_up_to_the_limit_are_sent() -> None:
     assert prepare(OPEN, nested(MAX_DEPTH))
     assert prepare(ISSUE | {"additionalProperties": True}, '{"owner": "me", "x": ' + nested(MAX_DEPTH - 1) + "}")
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 2, 300, 5_000, 200_000])
-def test_what_is_nested_deeper_is_refused(depth: int) -> None:
+def test_arguments_nested_deeper_are_refused(depth: int) -> None:
     [problem] = complaint(OPEN, nested(depth))
     assert f"deeper than {MAX_DEPTH} levels" in problem
 
 
 @pytest.mark.parametrize("text", ["{", "", '{"a": 1' + "0" * 5000 + "}"])
-def test_what_cannot_be_read_is_refused(text: str) -> None:
+def test_unreadable_arguments_are_refused(text: str) -> None:
     assert len(complaint(OPEN, text)) == 1
 
 
@@ -168,7 +168,7 @@ def test_halves_of_surrogate_pairs_are_replaced() -> None:
     assert prepare(OPEN, '{"a": "\\ud83d"}') == {"a": "\N{REPLACEMENT CHARACTER}"}
 
 
-def test_large_numbers_go_through_as_they_are() -> None:
+def test_large_numbers_are_sent_unchanged() -> None:
     assert prepare(ISSUE | {"additionalProperties": True}, '{"owner": "me", "n": 123456789012345680000}')["n"] == (
         123456789012345680000
     )
@@ -187,7 +187,7 @@ DRAFT_07 = "http://json-schema.org/draft-07/schema#"
 
 
 def only(schema: object) -> dict[str, Any]:
-    """A tool with the one argument `x`."""
+    """Return the schema of a tool with one argument, `x`."""
     return {"type": "object", "properties": {"x": schema}}
 
 
@@ -500,13 +500,13 @@ PROBLEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", PROBLEMS)
-def test_one_problem_says_where_it_is_what_was_expected_and_what_was_seen(case: str) -> None:
+def test_a_problem_has_its_path_the_expected_and_the_given_value(case: str) -> None:
     schema, value, problem = PROBLEMS[case]
     place = "input" if problem.startswith((":", "[")) else "input."
     assert complaint(schema, json.dumps(value, ensure_ascii=False)) == [f"- {place}{problem}"]
 
 
-def test_the_names_that_there_are_are_listed_once() -> None:
+def test_declared_names_are_listed_once() -> None:
     schema = closed(title=TITLE, sheet_names=STRINGS, x=closed(a={}, b={}))
     assert complaint(schema, '{"zz": 1, "name": 1, "titel": 1, "x": {"y": 1, "z": 1}}') == [
         "- input.x.y: no such property; there are a, b",
@@ -574,9 +574,7 @@ def test_an_optional_argument_with_other_case_and_punctuation_is_refused(declare
         ("include_archived", "include_archvied"),
     ],
 )
-def test_a_slip_in_a_word_of_an_optional_argument_is_refused_and_told_how_to_be_sent(
-    declared: str, written: str
-) -> None:
+def test_a_misspelt_optional_argument_is_refused_with_the_way_to_send_it(declared: str, written: str) -> None:
     schema = left_open(**{declared: {}, "other": {}})
     assert complaint(schema, json.dumps({written: 1})) == [
         f"- input.{written}: no such argument; did you mean {declared}? If not, give {declared} as well"
@@ -620,14 +618,14 @@ def test_a_slip_in_a_word_of_an_optional_argument_is_refused_and_told_how_to_be_
         ("p" * 80 + "a", "p" * 80 + "b"),
     ],
 )
-def test_another_name_goes_through(declared: str, written: str) -> None:
+def test_a_different_name_is_sent(declared: str, written: str) -> None:
     assert prepare(left_open(**{declared: {}}), json.dumps({written: 1})) == {written: 1}
 
 
 LOGS = left_open("name", name=STRING, namespace=STRING, tail=INTEGER)
 
 
-def test_a_refused_call_names_what_an_open_schema_does_not_declare() -> None:
+def test_a_refused_call_names_arguments_that_an_open_schema_does_not_declare() -> None:
     assert complaint(LOGS, '{"pod": "a", "tailLines": 3, "namespace": 7}') == [
         "- input.name: missing (string)",
         "- input.namespace: expected string, got number 7",
@@ -640,7 +638,7 @@ def test_a_refused_call_names_what_an_open_schema_does_not_declare() -> None:
     assert prepare(LOGS, '{"name": "a", "pod": "b"}') == {"name": "a", "pod": "b"}
 
 
-def test_a_refused_call_does_not_name_what_a_schema_lets_in() -> None:
+def test_a_refused_call_does_not_name_arguments_that_a_schema_admits() -> None:
     assert complaint(LOGS | {"additionalProperties": True}, '{"pod": "a"}') == ["- input.name: missing (string)"]
 
 
@@ -700,24 +698,22 @@ NEAR = {"page_size": INTEGER}
         "many-dependents",
     ],
 )
-def test_a_near_name_goes_through_where_the_schema_speaks_of_others(schema: dict[str, Any]) -> None:
+def test_a_near_name_is_sent_if_the_schema_may_take_undeclared_names(schema: dict[str, Any]) -> None:
     assert prepare(schema, '{"pageSize": 3}') == {"pageSize": 3}
 
 
-def test_a_near_name_goes_through_beside_the_declared_one() -> None:
+def test_a_near_name_is_sent_beside_the_declared_one() -> None:
     assert prepare(left_open(**NEAR), '{"pageSize": 3, "page_size": 4}') == {"pageSize": 3, "page_size": 4}
 
 
-def test_a_slip_is_refused_even_where_a_default_would_stand_in() -> None:
+def test_a_misspelt_name_is_refused_even_if_the_argument_has_a_default() -> None:
     schema = left_open(page_size=INTEGER | {"default": 10})
     assert complaint(schema, '{"pageSize": 3}') == ["- input.pageSize: no such argument; did you mean page_size?"]
 
 
 @pytest.mark.parametrize("required", [[], ["body_format"]], ids=["optional", "required"])
 @pytest.mark.parametrize("written", ["bodyFormat", "body_fromat"])
-def test_a_closed_schema_names_what_was_meant_even_where_a_default_would_stand_in(
-    written: str, required: list[str]
-) -> None:
+def test_a_closed_schema_names_the_meant_argument_even_if_it_has_a_default(written: str, required: list[str]) -> None:
     schema = closed("id", *required, id=STRING, body_format=STATE | {"default": "all"}, other=STRING | {"default": ""})
     assert complaint(schema, json.dumps({"id": "m", written: "all"})) == [
         f"- input.{written}: no such argument; did you mean body_format?"
@@ -725,7 +721,7 @@ def test_a_closed_schema_names_what_was_meant_even_where_a_default_would_stand_i
     assert prepare(schema, '{"id": "m"}') == {"id": "m", "body_format": "all", "other": ""}
 
 
-def test_a_default_that_goes_with_nothing_else_is_no_problem_of_the_call() -> None:
+def test_a_default_that_fits_nothing_else_is_no_problem_of_the_call() -> None:
     schema = closed("id", id=STRING, a=STRING | {"default": ""}, b=STRING) | {"not": {"required": ["a", "b"]}}
     assert complaint(schema, '{"id": 1, "b": ""}') == ["- input.id: expected string, got number 1"]
 
@@ -807,7 +803,7 @@ def test_hostile_schemas_and_values_give_short_messages_in_bounded_time(
     assert len("\n".join(problems).encode()) < 4_096
 
 
-def test_defaults_without_end_are_all_filled_in_or_left_to_the_schema_in_bounded_time() -> None:
+def test_thousands_of_defaults_are_checked_in_bounded_time() -> None:
     rows = {"type": "array", "items": {"anyOf": [left_open("a", a={"const": n}) for n in range(5)]}}
     default = [{"a": 4, "b": n} for n in range(40)]
     names = [f"p{n}" for n in range(2_000)]
@@ -821,7 +817,7 @@ def test_defaults_without_end_are_all_filled_in_or_left_to_the_schema_in_bounded
     assert time.monotonic() - began < 3
 
 
-def test_of_many_missing_names_only_as_many_as_can_be_told_are_looked_at(
+def test_only_as_many_missing_names_are_read_as_can_be_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = [f"n{n}" for n in range(100_000)]
@@ -842,7 +838,7 @@ def test_of_many_missing_names_only_as_many_as_can_be_told_are_looked_at(
     assert complaint(schema, '{"a": 1}')[-1] == "- … and more"
 
 
-def test_schemas_that_are_no_longer_in_use_are_let_go() -> None:
+def test_compiled_schemas_out_of_use_are_dropped() -> None:
     checker = ArgumentChecker()
 
     def prepared(schema: dict[str, Any]) -> None:
@@ -880,9 +876,7 @@ schemas = st.recursive(
 
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
 @given(schema=schemas, given_=plain)
-def test_no_schema_and_no_argument_give_anything_but_an_object_or_a_refusal(
-    schema: dict[str, Any], given_: Any
-) -> None:
+def test_any_schema_and_argument_give_an_object_or_a_refusal(schema: dict[str, Any], given_: Any) -> None:
     sent = None
     with suppress(ProgramError):
         # As the guest writes it: pairs of surrogates as they are.
@@ -894,7 +888,7 @@ def test_no_schema_and_no_argument_give_anything_but_an_object_or_a_refusal(
 
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
 @given(schema=schemas, given_=st.dictionaries(st.sampled_from("abcde"), plain, max_size=4))
-def test_every_problem_is_one_short_line_about_a_value_that_is_there_or_missing(
+def test_every_problem_is_a_short_line_on_a_given_or_missing_value(
     schema: dict[str, Any], given_: dict[str, Any]
 ) -> None:
     try:
@@ -944,7 +938,7 @@ def timeout(options: str | None) -> float | None:
         ('{"timeoutMs": 600000}', 600),
     ],
 )
-def test_a_call_may_say_how_long_it_may_take(options: str | None, seconds: float | None) -> None:
+def test_a_call_may_set_its_timeout(options: str | None, seconds: float | None) -> None:
     assert timeout(options) == seconds
 
 

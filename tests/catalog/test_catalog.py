@@ -1,4 +1,4 @@
-"""The catalog: names, files, look-ups, and what policy leaves of it."""
+"""The catalog: names, files, look-ups, and denied tools."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_tool_has_an_id_a_path_and_an_alias() -> None:
     assert json.loads(catalog.manifest)["servers"][1]["alias"] == "my-docs"
 
 
-def test_denied_tools_are_nowhere() -> None:
+def test_denied_tools_appear_nowhere() -> None:
     catalog = build([GITHUB], Policy(PolicyRules(deny=("mcp:github:delete_*", "mcp:github:prompts/*"))))
     assert "delete" not in catalog.manifest
     assert "delete" not in catalog.files.text("mcp/github.d.ts").lower()
@@ -69,7 +69,7 @@ def test_a_server_that_is_down_is_listed_with_the_reason_but_without_paths_of_th
         catalog.resolve("mcp:my-docs:anything")
 
 
-def test_a_server_that_nobody_has_logged_in_to_is_not_called_down_but_says_what_to_do() -> None:
+def test_a_server_that_needs_a_login_is_not_called_down_and_says_what_to_do() -> None:
     error = "server 'my docs' needs a login: run codemode-mcp login 'my docs'"
     catalog = build([GITHUB, replace(DOWN, name="my docs", error=error, login_required=True)], Policy(PolicyRules()))
     advice = "needs a login; ask the user to run: codemode-mcp login 'my docs'"
@@ -140,7 +140,7 @@ def test_a_part_of_a_file_is_read_by_identifier_or_by_original_name(part: str, f
         ("#createIssue", "is not a valid path"),
     ],
 )
-def test_a_part_that_there_is_not_is_refused_with_the_nearest(path: str, message: str | None) -> None:
+def test_an_unknown_part_of_a_file_is_refused_with_the_nearest(path: str, message: str | None) -> None:
     catalog = build([GITHUB], Policy(PolicyRules()))
     if message is None:
         assert catalog.files.read(path)["content"]
@@ -149,7 +149,7 @@ def test_a_part_that_there_is_not_is_refused_with_the_nearest(path: str, message
         catalog.files.read(path)
 
 
-def test_what_policy_denies_is_in_no_part_either() -> None:
+def test_denied_tools_are_in_no_part_of_a_file() -> None:
     catalog = build(
         [GITHUB], Policy(PolicyRules(deny=("mcp:github:delete_*", "mcp:github:resources/read", "*prompts/*")))
     )
@@ -165,14 +165,14 @@ def test_a_part_of_the_file_of_a_server_that_is_down_says_so() -> None:
     assert "This server is down: no answer" in catalog.files.read(PART + "createIssue")["content"]
 
 
-def test_the_list_of_files_tells_the_size_of_what_is_read() -> None:
+def test_the_list_of_files_has_the_size_of_each_file() -> None:
     catalog = build([GITHUB], Policy(PolicyRules())).observed({"mcp:github:delete_repo": {"type": "number"}})
     sizes = {file["path"]: file["bytes"] for file in catalog.files.listed("")}
     assert sizes == {path: len(catalog.files.read(path)["content"].encode()) for path in catalog.files.paths}
     assert "Promise<McpToolResult<number>>" in catalog.files.text("mcp/github.d.ts")
 
 
-def test_headers_tell_of_all_of_one_server_and_of_one_tool() -> None:
+def test_headers_describe_all_servers_one_server_or_one_tool() -> None:
     catalog = build([GITHUB], Policy(PolicyRules()))
     root = catalog.header(None, None, schema=False)
     assert root["servers"] == [{"identifier": "github", "serverName": "github", "toolCount": 3, "status": "ready"}]
@@ -188,7 +188,7 @@ def test_the_same_tools_give_the_same_catalog() -> None:
     assert build([GITHUB], Policy(PolicyRules())).version != build([GITHUB, DOWN], Policy(PolicyRules())).version
 
 
-def test_the_names_of_a_server_are_known_to_the_check_of_programs_only_once_it_has_told_them() -> None:
+def test_members_of_a_server_are_known_only_after_its_listing() -> None:
     connecting = UpstreamView("slow", "connecting")
     members = build([GITHUB, connecting, DOWN], Policy(PolicyRules())).members
     assert members["github"] is not None
@@ -197,7 +197,7 @@ def test_the_names_of_a_server_are_known_to_the_check_of_programs_only_once_it_h
     assert members["my-docs"] is None
 
 
-def test_what_has_not_changed_serves_on_in_the_next_catalog() -> None:
+def test_the_next_catalog_reuses_unchanged_files_and_indexes() -> None:
     before = build([GITHUB, DOWN], Policy(PolicyRules()))
     text, hits = before.files.text("mcp/github.d.ts"), before.search("issue", 5, None)
     up = replace(DOWN, state="ready", error=None, tools=(Tool("find_page", "Find a page"),))
@@ -209,7 +209,7 @@ def test_what_has_not_changed_serves_on_in_the_next_catalog() -> None:
     assert "findPage" not in before.files.text("mcp/myDocs.d.ts")
 
 
-def test_what_has_changed_does_not() -> None:
+def test_the_next_catalog_makes_changed_files_and_indexes() -> None:
     before = build([GITHUB], Policy(PolicyRules()))
     before.files.text("mcp/github.d.ts"), before.search("issue", 5, None)
     changed = replace(GITHUB, tools=(replace(GITHUB.tools[0], description="Open a ticket"), *GITHUB.tools[1:]))
@@ -236,13 +236,13 @@ def test_a_hit_leads_to_the_declaration_of_its_tool() -> None:
         ("mcp/github.d.ts#", "name a tool after the #"),
     ],
 )
-def test_a_path_in_another_form_is_told_the_right_one(path: str, told: str) -> None:
+def test_an_error_for_a_path_in_another_form_has_the_right_one(path: str, told: str) -> None:
     with pytest.raises(ProgramError) as raised:
         build([GITHUB], Policy(PolicyRules())).files.read(path)
     assert told in raised.value.message
 
 
-def test_completion_is_there_where_the_server_has_it_and_rules_allow_it() -> None:
+def test_completion_is_offered_if_the_server_has_it_and_rules_allow_it() -> None:
     able = replace(GITHUB, completions=True)
     catalog = build([able], Policy(PolicyRules()))
     ids = ["mcp:github:resources/complete", "mcp:github:prompts/complete"]
@@ -266,7 +266,7 @@ ODD = [*OPERATION_IDS, *MARKED, "completion/complete", "add"]
 
 
 def imitating(**rules: Any) -> Catalog:
-    """A catalog whose server has tools that are called like operations."""
+    """Return a catalog whose server has tools with the names of operations."""
     return build([replace(GITHUB, tools=tuple(map(Tool, ODD)), completions=True)], Policy(PolicyRules(**rules)))
 
 

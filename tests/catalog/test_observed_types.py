@@ -1,4 +1,4 @@
-"""What is remembered of results, for whom, and for how long."""
+"""Observed types: what is learned from results, for which owner, and for how long."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from upstream_clients.tools import Tool, UpstreamView
 
-ME, OTHER = "me", "somebody else"
+ME, OTHER = "me", "another owner"
 TOOL = "mcp:github:get"
 
 
@@ -28,7 +28,7 @@ def no_source(*_: Any) -> Any:
 
 
 def observed(*results: dict[str, Any]) -> Any:
-    """The schema after these results; None if nothing is known."""
+    """Return the schema after these results; None if nothing is known."""
     observed = ObservedTypes()
     for result in results:
         observed.learn(ME, TOOL, result)
@@ -57,11 +57,11 @@ RESULTS: list[tuple[str, dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("result", "expected"), [row[1:] for row in RESULTS], ids=[row[0] for row in RESULTS])
-def test_a_result_is_looked_at_as_unwrap_gives_it(result: dict[str, Any], expected: Any) -> None:
+def test_types_are_learned_from_the_value_that_unwrap_returns(result: dict[str, Any], expected: Any) -> None:
     assert observed(result) == expected
 
 
-def test_results_are_merged_and_errors_passed_over() -> None:
+def test_results_are_merged_and_errors_are_ignored() -> None:
     assert observed(text('{"a": 1, "b": "x"}'), text("no", isError=True), text('{"a": null}')) == {
         "type": "object",
         "properties": {"a": {"type": ["number", "null"]}, "b": {"type": "string"}},
@@ -69,7 +69,7 @@ def test_results_are_merged_and_errors_passed_over() -> None:
     }
 
 
-def test_what_one_owner_has_seen_another_does_not() -> None:
+def test_observed_types_are_not_shared_between_owners() -> None:
     observed = ObservedTypes()
     observed.learn(ME, TOOL, text("1"))
     assert observed.of(OTHER) == {}
@@ -78,7 +78,7 @@ def test_what_one_owner_has_seen_another_does_not() -> None:
     assert observed.of(OTHER) == {TOOL: {"type": "boolean"}}
 
 
-def test_what_was_given_out_does_not_change_and_the_rest_stays_the_same_object() -> None:
+def test_returned_schemas_do_not_change_and_unchanged_ones_stay_the_same_object() -> None:
     observed = ObservedTypes()
     observed.learn(ME, "one", text("1"))
     observed.learn(ME, "two", text("[1]"))
@@ -93,7 +93,7 @@ def test_what_was_given_out_does_not_change_and_the_rest_stays_the_same_object()
     assert after["two"] is before["two"]
 
 
-def test_once_settled_only_some_results_are_looked_at() -> None:
+def test_only_some_results_are_read_after_the_type_has_settled() -> None:
     observed = ObservedTypes()
     for _ in range(SETTLED + 1):
         observed.learn(ME, TOOL, text("1"))
@@ -106,7 +106,7 @@ def test_once_settled_only_some_results_are_looked_at() -> None:
     assert observed.of(ME) == {TOOL: {"type": ["number", "boolean", "null"]}}
 
 
-def test_the_tools_of_an_owner_are_bounded_and_those_not_called_go_first() -> None:
+def test_the_tools_of_an_owner_are_bounded_and_the_least_recently_called_goes_first() -> None:
     observed = ObservedTypes()
     for n in range(MAX_TOOLS):
         observed.learn(ME, f"tool {n}", text("1"))
@@ -118,7 +118,7 @@ def test_the_tools_of_an_owner_are_bounded_and_those_not_called_go_first() -> No
     assert "tool 1" not in kept
 
 
-def test_owners_are_bounded_and_those_who_call_nothing_go_first() -> None:
+def test_owners_are_bounded_and_the_least_recently_active_goes_first() -> None:
     observed = ObservedTypes()
     observed.learn(ME, TOOL, text("1"))
     for n in range(MAX_TOOLS_OF_ALL - 1):
@@ -137,7 +137,7 @@ def catalog(*tools: Tool) -> Any:
     return build([UpstreamView("github", "ready", tools=tools)], Policy(PolicyRules()))
 
 
-def test_a_tool_that_is_gone_or_declares_a_schema_is_forgotten() -> None:
+def test_removed_tools_and_tools_that_declare_a_schema_are_forgotten() -> None:
     observed = ObservedTypes()
     dispatcher = Dispatcher(no_source, ToolSettings(), observed)
     for tool in ("get", "list", "gone"):
@@ -149,7 +149,7 @@ def test_a_tool_that_is_gone_or_declares_a_schema_is_forgotten() -> None:
         assert "/* observed */ number" in context.catalog.signature(context.catalog.resolve(TOOL))
 
 
-def test_a_run_keeps_what_was_known_when_it_began() -> None:
+def test_a_run_keeps_the_types_observed_before_it_began() -> None:
     observed = ObservedTypes()
     dispatcher = Dispatcher(no_source, ToolSettings(), observed)
     current = catalog(Tool("get"))
@@ -173,7 +173,7 @@ def test_a_run_keeps_what_was_known_when_it_began() -> None:
             assert run.manifest == current.manifest
 
 
-def test_hits_and_headers_tell_what_was_observed() -> None:
+def test_hits_and_headers_have_observed_types() -> None:
     observed = ObservedTypes()
     dispatcher = Dispatcher(no_source, ToolSettings(), observed)
     current = catalog(Tool("get", "Get an issue"), Tool("find", "Find an issue"))

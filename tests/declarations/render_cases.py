@@ -1,4 +1,4 @@
-"""Renders schemas for an external judge: NDJSON `{"name", "schema"}` in, NDJSON `{"ts"}` out."""
+"""A renderer of schemas for an external judge: NDJSON `{"name", "schema"}` in, NDJSON `{"ts"}` out."""
 
 import json
 import sys
