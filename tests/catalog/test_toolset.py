@@ -303,7 +303,7 @@ def test_hidden_tools_are_refused_like_tools_that_do_not_exist(entry_id: str) ->
     assert with_them.toolset.manifest == without.toolset.manifest
 
 
-# the one road
+# the dispatch path
 
 
 class Plugin:
